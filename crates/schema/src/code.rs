@@ -1,0 +1,122 @@
+//! The one table of error codes: HTTP status, exit code, whether trying again can help, and what to do.
+//!
+//! Every crate above names its errors from this table; HTTP, the command line and the documents derive from it.
+
+/// What a caller may expect from trying the same call again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Retry {
+    /// The same call will fail the same way until somebody changes something.
+    Useless,
+    /// The call did not run; trying again later can help.
+    Later,
+    /// The call may have run: repeat it only with the `request_id` it carried.
+    MayHaveRun,
+}
+
+macro_rules! codes {
+    ($($variant:ident $name:literal $status:literal $exit:literal $retry:ident $title:literal, $advice:literal;)*) => {
+        /// A stable error code; see [`Code::ALL`] for the whole table.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum Code {
+            $(#[doc = $title] $variant,)*
+        }
+
+        impl Code {
+            /// Every code, in table order.
+            pub const ALL: &'static [Code] = &[$(Code::$variant),*];
+
+            /// The stable name, `store.timed_out`.
+            pub const fn name(self) -> &'static str {
+                match self { $(Code::$variant => $name),* }
+            }
+            /// The HTTP status this code answers with.
+            pub const fn http_status(self) -> u16 {
+                match self { $(Code::$variant => $status),* }
+            }
+            /// The exit code of the command line: 1 no, 2 usage, 3 the store cannot be reached.
+            pub const fn exit_code(self) -> u8 {
+                match self { $(Code::$variant => $exit),* }
+            }
+            /// Whether trying again can help.
+            pub const fn retry(self) -> Retry {
+                match self { $(Code::$variant => Retry::$retry),* }
+            }
+            /// One line that says what happened.
+            pub const fn title(self) -> &'static str {
+                match self { $(Code::$variant => $title),* }
+            }
+            /// One line that says what to do about it.
+            pub const fn advice(self) -> &'static str {
+                match self { $(Code::$variant => $advice),* }
+            }
+        }
+    };
+}
+
+codes! {
+    // The caller asked wrongly.
+    RequestInvalid   "request.invalid"   400 2 Useless "The request is not valid", "Correct the field that the detail names.";
+    RequestField     "request.field"     400 2 Useless "The request has an unknown field", "Remove the field or use the nearest valid one.";
+    RequestTooLarge  "request.too_large" 413 2 Useless "The request body is too large", "Send less, or raise the bound in [server].";
+    KeyValue         "key.value"         400 2 Useless "A key value is not usable", "Values are 1 to 512 bytes, without control characters and { } * ? [ ].";
+    KeyMissing       "key.missing"       400 2 Useless "A placeholder has no value", "Give every placeholder of the pattern a value.";
+    KeyUnknown       "key.unknown"       400 2 Useless "The pattern has no such placeholder", "Use the placeholders the detail names.";
+    LimitCost        "limit.cost"        400 2 Useless "The cost is not usable", "Costs are integers from 1; the detail names the highest.";
+    ResourceUnknown  "resource.unknown"  404 2 Useless "The schema has no such resource", "Use a name the schema declares; `quaymaster docs` lists them.";
+    RouteUnknown     "route.unknown"     404 2 Useless "There is no such call", "See /openapi.json for the calls there are.";
+    MethodWrong      "route.method"      405 2 Useless "The call exists under another method", "See /openapi.json for its method.";
+    MediaType        "request.media_type" 415 2 Useless "The body is not JSON", "Send `content-type: application/json`.";
+    AuthRequired     "auth.required"     401 2 Useless "Credentials are required", "Send the configured bearer token.";
+    AuthForbidden    "auth.forbidden"    403 2 Useless "These credentials may not do this", "Use a token with the needed role.";
+    SchemaInvalid    "schema.invalid"    422 1 Useless "The schema has errors", "Run `quaymaster check` and correct what it names.";
+    ConfigInvalid    "config.invalid"    422 2 Useless "The configuration is not valid", "Correct the setting that the detail names.";
+    KeyWrongType     "key.wrong_type"    409 1 Useless "The key holds another type", "Another program wrote this key with another type; run `quaymaster explain KEY`.";
+    KeyMalformed     "key.malformed"     409 1 Useless "The key's value is not what its kind holds", "Another program wrote it; inspect it with `quaymaster explain KEY`.";
+
+    // The store cannot be asked, or we cannot tell what it did.
+    StoreRefused     "store.refused"      503 3 Later "The store refuses connections", "Start the store, or correct its address.";
+    StoreTimedOut    "store.timed_out"    503 3 MayHaveRun "The store did not answer in time", "Check its load and the network; repeat with the same request_id.";
+    StoreLost        "store.lost"         503 3 MayHaveRun "The connection ended before the reply came", "Repeat with the same request_id; without one the call may count twice.";
+    StoreBreaker     "store.breaker_open" 503 3 Later "The store failed repeatedly; calls are held back", "Wait; it is probed in the background and calls resume by themselves.";
+    StoreAuth        "store.auth"         503 3 Later "The store wants other credentials", "Check user and password of the store's URL (NOAUTH, WRONGPASS).";
+    StorePermission  "store.permission"   503 3 Later "The store's user may not run this", "Grant the ACL user the commands and keys that `quaymaster docs` lists (NOPERM).";
+    StoreReadOnly    "store.read_only"    503 3 Later "The store is a replica", "Point at the primary, or wait for the failover to end (READONLY).";
+    StoreLoading     "store.loading"      503 3 Later "The store is loading its data", "Wait until it has loaded (LOADING).";
+    StoreBusy        "store.busy"         503 3 Later "The store is busy with a long script", "Find it with SLOWLOG; SCRIPT KILL ends it (BUSY).";
+    StoreMisconf     "store.misconf"      503 3 Later "The store cannot persist and refuses writes", "Its disk is full or its last save failed (MISCONF).";
+    StoreOom         "store.out_of_memory" 503 3 Later "The store is out of memory", "Raise maxmemory or remove data (OOM).";
+    StoreClusterDown "store.cluster_down" 503 3 Later "The cluster does not serve this slot", "Wait for its failover, or repair it (CLUSTERDOWN, TRYAGAIN).";
+    StoreCrossSlot   "store.cross_slot"   503 3 Useless "Keys of one script lie in different slots", "Declare `colocate` for these resources; `quaymaster check` names them.";
+    StoreTls         "store.tls"          503 3 Later "The TLS handshake with the store failed", "Check its certificate, the CA file and the client certificate.";
+    StoreUnsafe      "store.unsafe"       503 3 Useless "The store's settings would destroy data", "Change the setting the detail names, or pass the flag it names.";
+    StoreVersion     "store.version"      503 3 Useless "The store's version does not fit", "Use Redis 6.2 or newer; processes on one data folder must be of one version.";
+    StoreCorrupt     "store.corrupt"      503 3 Useless "The data folder is damaged", "Restore a backup, or move the folder away; nothing was changed.";
+    StoreDisk        "store.disk"         503 3 Later "The disk failed or is full", "Free space or repair it, then restart; nothing unacknowledged is kept.";
+    StoreClock       "store.clock"        503 3 Later "The store's clock moves too fast to follow", "Check the clocks of this node and of the store.";
+    StoreProtocol    "store.protocol"     503 3 Later "The store gave an answer we do not understand", "Check that it is Redis or Valkey and nothing else.";
+    ScriptFailed     "script.failed"      500 1 Useless "A script failed", "This is a defect of Quaymaster; nothing was changed on the embedded store.";
+    ScriptEndless    "script.endless"     500 1 Useless "A script ran too long and was stopped", "This is a defect of Quaymaster; nothing was changed.";
+    Internal         "internal"           500 1 Useless "Something unexpected happened", "The log has the cause; report it as a defect.";
+}
+
+impl std::fmt::Display for Code {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn names_are_unique_and_statuses_are_errors() {
+        let names: HashSet<_> = Code::ALL.iter().map(|c| c.name()).collect();
+        assert_eq!(names.len(), Code::ALL.len());
+        for code in Code::ALL {
+            assert!((400..600).contains(&code.http_status()), "{code}");
+            assert!((1..=3).contains(&code.exit_code()), "{code}");
+        }
+    }
+}

@@ -1,0 +1,3 @@
+//! The embedded store: Lua in process, a data model in memory, a journal on disk.
+
+mod change;

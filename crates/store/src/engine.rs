@@ -1,0 +1,117 @@
+//! The contract every store fulfils.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use futures_util::stream::BoxStream;
+
+use crate::health::Health;
+use crate::{Invocation, Reply, Result};
+
+/// How keys are spelled on this store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Topology {
+    /// One keyspace: keys exactly as the schema spells them.
+    Single,
+    /// Redis Cluster: keys of one script share a hash tag.
+    Cluster,
+}
+
+/// A message on a channel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Message {
+    /// What was published, byte for byte.
+    Data(Bytes),
+    /// The reader fell behind, or the connection was re-made: this many are known to be missing (0: unknown).
+    Missed(u64),
+}
+
+/// What is known of one key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyFacts {
+    /// `string`, `hash`, `list`, `set`, `zset`.
+    pub kind: String,
+    /// Milliseconds left; `None` when it never expires.
+    pub ttl_ms: Option<u64>,
+    /// Bytes in memory, as the store estimates them.
+    pub bytes: Option<u64>,
+}
+
+/// A page of a key scan.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ScanPage {
+    /// Keys found; a key may come twice, none that stayed is missed.
+    pub keys: Vec<Bytes>,
+    /// Where to go on; `None` at the end.
+    pub next: Option<ScanCursor>,
+}
+
+/// An opaque place in a scan.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ScanCursor(pub Vec<u8>);
+
+/// Facts about the deployment that decide whether it is safe (`quaymaster doctor`, start-up checks).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Deployment {
+    /// `redis`, `valkey`, `embedded`.
+    pub product: String,
+    /// Its version.
+    pub version: String,
+    /// `standalone`, `sentinel`, `cluster`, `owner`, `attached`, `memory`.
+    pub mode: String,
+    /// `maxmemory-policy`; `None` when the store cannot evict or will not tell.
+    pub eviction_policy: Option<String>,
+    /// `maxmemory` in bytes, 0 for none.
+    pub max_memory_bytes: Option<u64>,
+    /// Memory used by data, in bytes.
+    pub used_memory_bytes: Option<u64>,
+    /// `always`, `everysec`, `rdb`, `none`.
+    pub persistence: Option<String>,
+    /// Connected clients.
+    pub connected_clients: Option<u64>,
+}
+
+/// A store: runs a script atomically, tells its time, carries messages.
+///
+/// Implementations: [`crate::redis::RedisStore`], [`crate::embedded::EmbeddedStore`] (owner or attached).
+/// Every future resolves within the store's deadline.
+pub trait Engine: Send + Sync + std::fmt::Debug {
+    /// Runs one script: all of it or (embedded) nothing.
+    fn run(&self, call: Invocation) -> BoxFuture<'_, Result<Reply>>;
+
+    /// The store's clock, in microseconds since the epoch; one round trip.
+    fn time_us(&self) -> BoxFuture<'_, Result<i64>>;
+
+    /// The store's clock as last measured, without a round trip: the node's clock plus the kept offset.
+    fn now_us(&self) -> i64;
+
+    /// How keys must be spelled.
+    fn topology(&self) -> Topology;
+
+    /// Messages published on `channel` from now on; reconnects by itself and says so with [`Message::Missed`].
+    fn subscribe<'a>(&'a self, channel: &'a [u8]) -> BoxFuture<'a, Result<BoxStream<'static, Message>>>;
+
+    /// Waits until the list at `key` has an item, without removing it; false when `limit` passed first.
+    fn wait_for_item<'a>(&'a self, key: &'a [u8], limit: Duration) -> BoxFuture<'a, Result<bool>>;
+
+    /// What is at `key`; `None` when nothing is.
+    fn key_facts<'a>(&'a self, key: &'a [u8]) -> BoxFuture<'a, Result<Option<KeyFacts>>>;
+
+    /// A page of keys that match the glob `pattern`, of about `count`.
+    fn scan<'a>(
+        &'a self,
+        pattern: &'a [u8],
+        count: usize,
+        cursor: Option<ScanCursor>,
+    ) -> BoxFuture<'a, Result<ScanPage>>;
+
+    /// Counters and state, without a round trip.
+    fn health(&self) -> Health;
+
+    /// Asks the store what it is and how it is set up.
+    fn deployment(&self) -> BoxFuture<'_, Result<Deployment>>;
+
+    /// Stops background work and, on the embedded store, makes everything durable.
+    fn close(&self) -> BoxFuture<'_, Result<()>>;
+}

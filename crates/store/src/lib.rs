@@ -1,0 +1,19 @@
+//! Runs one script atomically: on Redis, Valkey, a cluster, or the embedded store.
+//!
+//! `store` never names a primitive. It knows scripts, keys, arguments and replies; what they mean is said
+//! one crate above.
+
+pub mod backoff;
+pub mod embedded;
+mod engine;
+mod error;
+pub mod health;
+pub mod redis;
+mod reply;
+mod script;
+
+pub use engine::{Deployment, Engine, KeyFacts, Message, ScanCursor, ScanPage, Topology};
+pub use error::{Code, Error, Result, Retry};
+pub use health::Health;
+pub use reply::{Parts, Reply};
+pub use script::{Effect, Invocation, Repeat, Script, Words, Workload};

@@ -1,0 +1,1 @@
+//! Redis and Valkey: standalone, Sentinel, Cluster; TLS; ACL users.
