@@ -1,0 +1,87 @@
+//! Turns `lua/` into checked, static scripts. A script that breaks a rule fails the build with file and line.
+
+#[path = "build/script.rs"]
+mod script;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::{env, fs, process};
+
+fn main() {
+    let root = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default());
+    let commands_file = root.join("../store/commands.txt");
+    println!("cargo::rerun-if-changed=lua");
+    println!("cargo::rerun-if-changed=build");
+    println!("cargo::rerun-if-changed={}", commands_file.display());
+
+    let mut problems = Vec::new();
+    let commands = script::parse_commands(&read(&commands_file, &mut problems));
+    let mut includes = BTreeMap::new();
+    for path in lua_files(&root.join("lua/inc"), &mut problems) {
+        includes.insert(stem(&path, &root.join("lua/inc")), read(&path, &mut problems));
+    }
+    let mut generated = String::new();
+    let mut all = String::new();
+    for path in lua_files(&root.join("lua"), &mut problems) {
+        if path.starts_with(root.join("lua/inc")) {
+            continue;
+        }
+        let name = stem(&path, &root.join("lua"));
+        let text = read(&path, &mut problems);
+        match script::build(&name, &text, &includes, &commands) {
+            Ok(script) => {
+                generated.push_str(&script.to_rust());
+                all.push_str(&format!("    {},\n", script.const_name()));
+            }
+            Err(found) => problems.extend(found),
+        }
+    }
+    if !problems.is_empty() {
+        for problem in &problems {
+            println!("cargo::error={problem}");
+        }
+        process::exit(1);
+    }
+    generated.push_str(&format!(
+        "/// Every script with the facts of its header.\npub(crate) static ALL: &[&Operation] = &[\n{}];\n",
+        all.lines().map(|line| format!("    &{}\n", line.trim())).collect::<String>()
+    ));
+    let out = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default()).join("scripts.rs");
+    if let Err(error) = fs::write(&out, generated) {
+        println!("cargo::error=cannot write {}: {error}", out.display());
+        process::exit(1);
+    }
+}
+
+fn read(path: &Path, problems: &mut Vec<String>) -> String {
+    fs::read_to_string(path).unwrap_or_else(|error| {
+        problems.push(format!("cannot read {}: {error}", path.display()));
+        String::new()
+    })
+}
+
+/// `lua/limit/take.fixed_window.lua` is `limit/take.fixed_window`.
+fn stem(path: &Path, root: &Path) -> String {
+    path.strip_prefix(root).unwrap_or(path).with_extension("").to_string_lossy().replace('\\', "/")
+}
+
+fn lua_files(folder: &Path, problems: &mut Vec<String>) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let entries = match fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) => {
+            problems.push(format!("cannot list {}: {error}", folder.display()));
+            return found;
+        }
+    };
+    for entry in entries.flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            found.extend(lua_files(&path, problems));
+        } else if path.extension().is_some_and(|ext| ext == "lua") {
+            found.push(path);
+        }
+    }
+    found.sort();
+    found
+}

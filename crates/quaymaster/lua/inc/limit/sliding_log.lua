@@ -1,0 +1,37 @@
+-- limit/sliding_log: a zset with one member per call, scored by its millisecond; exact.
+--
+-- A call at t counts for [t, t + window_ms). Members are unique because the caller's nonce is.
+local function sliding_log_live(log, now_ms, window_ms)
+  return redis.call("ZCOUNT", log, "(" .. string.format("%.0f", now_ms - window_ms), "+inf")
+end
+
+-- Milliseconds until the last of the live calls has left; 0 when there are none.
+local function sliding_log_reset(log, now_ms, window_ms)
+  local newest = redis.call("ZRANGE", log, -1, -1, "WITHSCORES")[2]
+  return newest and math.max(math.ceil(tonumber(newest)) + window_ms - now_ms, 0) or 0
+end
+
+local function sliding_log_check(log, now_us, cost, limit, window_ms)
+  local now_ms = math.floor(now_us / 1000)
+  local used = sliding_log_live(log, now_ms, window_ms)
+  if used + cost <= limit then return "allowed", used, 0, 0 end
+  local retry_ms = 0
+  if cost <= limit then
+    -- Room comes when this many of the oldest live calls have left.
+    local leaving = used + cost - limit
+    local after = "(" .. string.format("%.0f", now_ms - window_ms)
+    local pair = redis.call("ZRANGEBYSCORE", log, after, "+inf", "WITHSCORES", "LIMIT", leaving - 1, 1)
+    retry_ms = math.max(math.ceil(tonumber(pair[2])) + window_ms - now_ms, 1)
+  end
+  return "limited", used, sliding_log_reset(log, now_ms, window_ms), retry_ms
+end
+
+local function sliding_log_commit(log, now_us, cost, _, window_ms, ttl_ms, nonce, _, used)
+  local now_ms = math.floor(now_us / 1000)
+  redis.call("ZREMRANGEBYSCORE", log, "-inf", string.format("%.0f", now_ms - window_ms))
+  for call = 1, cost do
+    redis.call("ZADD", log, now_ms, string.format("%.0f-%s-%d", now_ms, nonce, call))
+  end
+  redis.call("PEXPIRE", log, ttl_ms)
+  return used + cost, sliding_log_reset(log, now_ms, window_ms), 0
+end

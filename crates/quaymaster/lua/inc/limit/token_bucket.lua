@@ -1,0 +1,35 @@
+-- limit/token_bucket: GCRA in one string, `whole:part`.
+--
+-- The theoretical arrival time in microseconds is whole + part / limit, so that a rate which does not
+-- divide the window is kept exactly. A cost moves it by inc + inc_part / limit; a call passes while the
+-- result lies at most window_us ahead of now.
+local function token_bucket_backlog(bucket, now_us, limit)
+  local held = redis.call("GET", bucket)
+  if not held then return 0, 0 end
+  local whole, part = string.match(held, "^(%d+):(%d+)$")
+  if not whole then return nil end
+  local ahead_us = tonumber(whole) - now_us
+  if ahead_us < 0 then return 0, 0 end
+  -- The limit may have been lowered since: a part is always less than one.
+  return ahead_us, math.min(tonumber(part), math.max(limit - 1, 0))
+end
+
+local function token_bucket_check(bucket, now_us, _, limit, window_us, _, inc_us, inc_part)
+  local ahead_us, part = token_bucket_backlog(bucket, now_us, limit)
+  if not ahead_us then return "malformed", 0, 0, 0 end
+  local next_us, next_part = ahead_us + inc_us, part + inc_part
+  if next_part >= limit then next_us, next_part = next_us + 1, next_part - limit end
+  local fits = limit > 0 and (next_us < window_us or (next_us == window_us and next_part == 0))
+  return fits and "allowed" or "limited", ahead_us, part, 0
+end
+
+local function token_bucket_write(bucket, now_us, ttl_ms, ahead_us, part)
+  redis.call("SET", bucket, string.format("%.0f:%.0f", now_us + ahead_us, part), "PX", ttl_ms)
+  return ahead_us, part, 0
+end
+
+local function token_bucket_commit(bucket, now_us, _, limit, _, ttl_ms, inc_us, inc_part, ahead_us, part)
+  local next_us, next_part = ahead_us + inc_us, part + inc_part
+  if next_part >= limit then next_us, next_part = next_us + 1, next_part - limit end
+  return token_bucket_write(bucket, now_us, ttl_ms, next_us, next_part)
+end

@@ -1,0 +1,39 @@
+-- limit.refund.token_bucket: give calls back, never below zero.
+--
+-- KEYS  1 bucket    string  the theoretical arrival time
+--       2 request?  string  the answer kept for a repeated request_id
+-- ARGV  1 cost      int>0
+--       2 limit     int>=0
+--       3 window_us int>0
+--       4 ttl_ms    int>0
+--       5 inc_us    int>=0 what the cost adds: whole microseconds
+--       6 inc_part  int>=0 and parts of 1/limit
+--       7 keep_ms   int>0 how long a repeated request_id is recognised
+-- OUT   "refunded" ahead_us  part  0
+--       "malformed" 0  0  0
+--       "conflict"
+-- COST  O(1)
+
+--@include clock
+--@include replay
+--@include limit/token_bucket
+
+local bucket, request = KEYS[1], KEYS[2]
+local cost = tonumber(ARGV[1])
+local limit = tonumber(ARGV[2])
+local window_us = tonumber(ARGV[3])
+local ttl_ms = tonumber(ARGV[4])
+local inc_us = tonumber(ARGV[5])
+local inc_part = tonumber(ARGV[6])
+local keep_ms = tonumber(ARGV[7])
+
+local kept = replay_read(request, "refund")
+if kept then return kept end
+local now_us = clock_us()
+local ahead_us, part = token_bucket_backlog(bucket, now_us, limit)
+if not ahead_us then return { "malformed", 0, 0, 0 } end
+local left_us, left_part = ahead_us - inc_us, part - inc_part
+if left_part < 0 then left_us, left_part = left_us - 1, left_part + limit end
+if left_us < 0 then left_us, left_part = 0, 0 end
+if ahead_us > 0 or part > 0 then token_bucket_write(bucket, now_us, ttl_ms, left_us, left_part) end
+return replay_keep(request, "refund", keep_ms, "refunded", left_us, left_part, 0)

@@ -1,0 +1,41 @@
+-- limit.take.fixed_window: count a call in its window, or learn how long the window lasts.
+--
+-- KEYS  1 counter   string  calls counted in this window
+--       2 request?  string  the answer kept for a repeated request_id
+-- ARGV  1 cost      int>0
+--       2 limit     int>=0
+--       3 window_ms int>0
+--       4 ttl_ms    int>0
+--       5 start_ms  int>=0 the bucket in the key, 0 without one
+--       6 end_ms    int>=0
+--       7 keep_ms   int>0 how long a repeated request_id is recognised
+-- OUT   "allowed"  used  reset_ms  0
+--       "limited"  used  reset_ms  0
+--       "stale"    now_ms  0  0
+--       "malformed" 0  0  0
+--       "conflict"
+-- COST  O(1)
+
+--@include clock
+--@include replay
+--@include limit/fixed_window
+
+local counter, request = KEYS[1], KEYS[2]
+local cost = tonumber(ARGV[1])
+local limit = tonumber(ARGV[2])
+local window_ms = tonumber(ARGV[3])
+local ttl_ms = tonumber(ARGV[4])
+local start_ms = tonumber(ARGV[5])
+local end_ms = tonumber(ARGV[6])
+local keep_ms = tonumber(ARGV[7])
+
+local kept = replay_read(request, "take")
+if kept then return kept end
+local now_us = clock_us()
+local word, x, y, z = fixed_window_check(counter, now_us, cost, limit, window_ms, ttl_ms, start_ms, end_ms)
+if word ~= "allowed" then
+  if word == "limited" then fixed_window_heal(counter, now_us, ttl_ms, end_ms, x, y) end
+  return { word, x, y, z }
+end
+x, y, z = fixed_window_commit(counter, now_us, cost, limit, window_ms, ttl_ms, start_ms, end_ms, x, y, z)
+return replay_keep(request, "take", keep_ms, word, x, y, z)

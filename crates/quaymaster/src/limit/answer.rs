@@ -1,0 +1,167 @@
+//! What a limit answers, and the arithmetic from a script's integers to it. Plain functions, no I/O.
+
+use std::time::Duration;
+
+use quaymaster_schema::{Algorithm, LimitSpec};
+
+/// How a limit stands after a call. `limit` and `remaining` are effective: the safety buffer is taken off.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Quota {
+    /// Calls allowed per window.
+    pub limit: u64,
+    /// Calls counted now.
+    pub used: u64,
+    /// Calls that would still pass.
+    pub remaining: u64,
+    /// Until nothing that is counted now counts any more.
+    pub reset_after: Duration,
+}
+
+/// The answer of `take`, `peek`, `refund` and `reset`.
+#[must_use = "a limited call must not go ahead"]
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// `take`: the call is counted and may go ahead. Otherwise: a call of cost 1 would pass.
+    Allowed(Quota),
+    /// The call must not go ahead; nothing was counted.
+    Limited {
+        /// How the limit stands.
+        quota: Quota,
+        /// When the same call can pass; `None` when waiting never helps (cost over limit).
+        retry_after: Option<Duration>,
+    },
+}
+
+impl Verdict {
+    /// Whether the call may go ahead.
+    pub fn is_allowed(&self) -> bool {
+        matches!(self, Verdict::Allowed(_))
+    }
+
+    /// How the limit stands.
+    pub fn quota(&self) -> &Quota {
+        match self {
+            Verdict::Allowed(quota) | Verdict::Limited { quota, .. } => quota,
+        }
+    }
+
+    /// When the same call can pass: zero when it may now, `None` when waiting never helps.
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Verdict::Allowed(_) => Some(Duration::ZERO),
+            Verdict::Limited { retry_after, .. } => *retry_after,
+        }
+    }
+}
+
+/// The three integers every limit script answers with; what they mean depends on the algorithm.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Raw {
+    pub(super) x: u64,
+    pub(super) y: u64,
+    pub(super) z: u64,
+}
+
+/// Whether the script let the call pass, or did not judge one (`refund`, `reset`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Word {
+    Allowed,
+    Limited,
+    Changed,
+}
+
+/// What the scripts' numbers mean for a call of `cost`.
+pub(super) fn verdict(spec: &LimitSpec, word: Word, raw: Raw, cost: u64) -> Verdict {
+    let limit = spec.effective();
+    let window_ms = millis(spec.window);
+    let (used, reset_ms) = match spec.algorithm {
+        Algorithm::FixedWindow | Algorithm::SlidingLog => (raw.x, raw.y),
+        Algorithm::SlidingWindow => {
+            (weighted(raw, window_ms), if raw.y > 0 { 2 * window_ms - raw.z } else { window_ms - raw.z })
+        }
+        Algorithm::TokenBucket => (tokens(spec, raw), raw.x.saturating_add(u64::from(raw.y > 0)).div_ceil(1000)),
+    };
+    let quota = Quota {
+        limit,
+        used,
+        remaining: limit.saturating_sub(used),
+        reset_after: Duration::from_millis(if used == 0 && !bounded(spec) { 0 } else { reset_ms }),
+    };
+    let passes = match word {
+        Word::Allowed => true,
+        Word::Limited => false,
+        Word::Changed => quota.remaining >= 1,
+    };
+    if passes {
+        return Verdict::Allowed(quota);
+    }
+    let retry_ms = (cost <= limit).then(|| match spec.algorithm {
+        Algorithm::FixedWindow => reset_ms,
+        Algorithm::SlidingLog => raw.z,
+        Algorithm::SlidingWindow => weighted_retry(raw, window_ms, limit, cost),
+        Algorithm::TokenBucket => token_retry(spec, raw, cost),
+    });
+    Verdict::Limited { quota, retry_after: retry_ms.map(|ms| Duration::from_millis(ms.max(1))) }
+}
+
+/// A fixed window ends at its end even when nothing is counted in it.
+fn bounded(spec: &LimitSpec) -> bool {
+    spec.algorithm == Algorithm::FixedWindow
+}
+
+pub(super) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+pub(super) fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// `ceil(previous × share still covered) + current`, as the script computes it.
+fn weighted(raw: Raw, window_ms: u64) -> u64 {
+    let covered = u128::from(window_ms.saturating_sub(raw.z));
+    let share = (u128::from(raw.x) * covered).div_ceil(u128::from(window_ms.max(1)));
+    raw.y.saturating_add(u64::try_from(share).unwrap_or(u64::MAX))
+}
+
+/// Milliseconds until a call of `cost` passes if nobody else calls: in this window while the one before
+/// fades, or in the next one while this one fades.
+fn weighted_retry(raw: Raw, window_ms: u64, limit: u64, cost: u64) -> u64 {
+    let room = limit - cost;
+    let left_ms = window_ms.saturating_sub(raw.z);
+    if raw.y <= room {
+        return left_ms.saturating_sub(longest_cover(raw.x, room - raw.y, window_ms));
+    }
+    left_ms + (window_ms - longest_cover(raw.y, room, window_ms))
+}
+
+/// The longest cover at which `count` calls spread over a window weigh at most `room`.
+fn longest_cover(count: u64, room: u64, window_ms: u64) -> u64 {
+    if count <= room {
+        return window_ms;
+    }
+    let cover = u128::from(room) * u128::from(window_ms) / u128::from(count);
+    u64::try_from(cover).unwrap_or(window_ms)
+}
+
+/// What a cost adds to the theoretical arrival time: whole microseconds and parts of 1/limit.
+pub(super) fn increment(spec: &LimitSpec, cost: u64) -> (u64, u64) {
+    let limit = u128::from(spec.effective().max(1));
+    let total = u128::from(cost) * u128::from(micros(spec.window));
+    (u64::try_from(total / limit).unwrap_or(u64::MAX), u64::try_from(total % limit).unwrap_or(0))
+}
+
+/// Tokens out of the bucket, rounded up.
+fn tokens(spec: &LimitSpec, raw: Raw) -> u64 {
+    let limit = u128::from(spec.effective());
+    let out = (u128::from(raw.x) * limit + u128::from(raw.y)).div_ceil(u128::from(micros(spec.window).max(1)));
+    u64::try_from(out).unwrap_or(u64::MAX)
+}
+
+/// Milliseconds until the bucket has `cost` tokens again, rounded up.
+fn token_retry(spec: &LimitSpec, raw: Raw, cost: u64) -> u64 {
+    let (inc_us, inc_part) = increment(spec, cost);
+    let parts = u64::from(raw.y + inc_part > 0) + u64::from(raw.y + inc_part > spec.effective());
+    let ahead_us = raw.x.saturating_add(inc_us).saturating_add(parts);
+    ahead_us.saturating_sub(micros(spec.window)).div_ceil(1000)
+}
