@@ -43,6 +43,8 @@ for index = 1, #KEYS do
       own[5], own[6], a[2], a[3], a[4])
   elseif a[1] == "limited" and own.algorithm == "fixed_window" then
     fixed_window_heal(KEYS[index], now_us, own[4], own[6], a[2], a[3])
+  elseif a[1] == "allowed" and own.algorithm == "sliding_log" and a[2] > 0 then
+    a[3] = sliding_log_reset(KEYS[index], math.floor(now_us / 1000), own[3])
   end
 end
 return { verdict, unpack(answers) }
