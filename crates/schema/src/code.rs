@@ -66,12 +66,15 @@ codes! {
     RouteUnknown     "route.unknown"     404 2 Useless "There is no such call", "See /openapi.json for the calls there are.";
     MethodWrong      "route.method"      405 2 Useless "The call exists under another method", "See /openapi.json for its method.";
     MediaType        "request.media_type" 415 2 Useless "The body is not JSON", "Send `content-type: application/json`.";
+    RequestTimeout   "request.timeout"   408 2 Later "The request took too long to arrive", "Send it faster, or raise request_timeout in [server].";
     AuthRequired     "auth.required"     401 2 Useless "Credentials are required", "Send the configured bearer token.";
     AuthForbidden    "auth.forbidden"    403 2 Useless "These credentials may not do this", "Use a token with the needed role.";
     SchemaInvalid    "schema.invalid"    422 1 Useless "The schema has errors", "Run `quaymaster check` and correct what it names.";
     ConfigInvalid    "config.invalid"    422 2 Useless "The configuration is not valid", "Correct the setting that the detail names.";
     KeyWrongType     "key.wrong_type"    409 1 Useless "The key holds another type", "Another program wrote this key with another type; run `quaymaster explain KEY`.";
     KeyMalformed     "key.malformed"     409 1 Useless "The key's value is not what its kind holds", "Another program wrote it; inspect it with `quaymaster explain KEY`.";
+
+    ServerBusy       "server.busy"        503 3 Later "The server has too many requests at once", "Wait, or raise the bounds in [server].";
 
     // The store cannot be asked, or we cannot tell what it did.
     StoreRefused     "store.refused"      503 3 Later "The store refuses connections", "Start the store, or correct its address.";

@@ -1,3 +1,34 @@
 //! The Quaymaster schema: TOML in, checked resources, key tables, lints and documents out. No I/O.
+//!
+//! [`load`] reads any number of files together and reports all problems at once. What it returns is checked: every
+//! [`Pattern`] renders a key in both spellings, and every key reads back to one pattern and one set of values.
 
 pub mod code;
+
+mod bundled;
+mod check;
+mod diagnostic;
+mod explain;
+mod keys;
+mod kind;
+mod lint;
+mod load;
+mod pattern;
+mod read;
+mod schema;
+mod spec;
+
+pub use bundled::BUNDLED;
+pub use check::EvictionLoss;
+pub use diagnostic::{Diagnostic, Severity};
+pub use kind::{
+    Algorithm, BucketUnit, CacheType, Kind, Order, Outage, Overflow, RedisType, Spelling, UnknownWord,
+};
+pub use lint::{LINTS, Lint, lint_of};
+pub use load::{Loaded, Source, load};
+pub use pattern::{Bucket, KeyError, MAX_VALUE_BYTES, Pattern};
+pub use schema::{ChannelRow, Colocate, Document, Explained, Field, KeyRow, Resource, Schema, Ttl};
+pub use spec::{
+    BatchSpec, CacheSpec, DedupeSpec, EventSpec, GuardSpec, IdempotencySpec, KeySpec, LimitSpec, LockSpec,
+    PushSpec, QueueSpec, RetrySpec, RunSpec, Spec, StatsSpec, UploadSpec,
+};

@@ -1,0 +1,10 @@
+//! The five reference systems, bundled.
+
+/// File name and text of each bundled schema; together they are what `serve` runs without any other.
+pub const BUNDLED: [(&str, &str); 5] = [
+    ("systems/courtlistener/schema.toml", include_str!("../../../systems/courtlistener/schema.toml")),
+    ("systems/uploads/schema.toml", include_str!("../../../systems/uploads/schema.toml")),
+    ("systems/home-assistant/schema.toml", include_str!("../../../systems/home-assistant/schema.toml")),
+    ("systems/cameras/schema.toml", include_str!("../../../systems/cameras/schema.toml")),
+    ("systems/psp/schema.toml", include_str!("../../../systems/psp/schema.toml")),
+];

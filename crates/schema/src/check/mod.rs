@@ -1,0 +1,10 @@
+//! Checks that need all resources together.
+
+mod eviction;
+mod overlap;
+mod slots;
+
+pub use eviction::EvictionLoss;
+pub(crate) use eviction::eviction;
+pub(crate) use overlap::overlap;
+pub(crate) use slots::slots;

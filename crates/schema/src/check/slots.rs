@@ -1,0 +1,36 @@
+//! Resources that one step joins must share a slot on a cluster.
+
+use crate::diagnostic::{Diagnostic, Severity};
+use crate::kind::Kind;
+use crate::read::draft::Draft;
+use crate::read::report::Report;
+use crate::spec::Spec;
+
+/// Warns, and returns the same problems as errors for whoever starts on a cluster.
+pub(crate) fn slots(drafts: &[Draft], report: &Report<'_>) -> Vec<Diagnostic> {
+    let find = |kind: Kind, name: &str| drafts.iter().find(|draft| draft.kind == kind && draft.name == name);
+    let mut problems = Vec::new();
+    for draft in drafts {
+        let joined: Vec<&Draft> = match &draft.spec {
+            Spec::Guard(guard) => {
+                let limits = guard.limits.iter().filter_map(|name| find(Kind::Limit, name));
+                let idempotency = guard.idempotency.iter().filter_map(|name| find(Kind::Idempotency, name));
+                let lock = guard.lock.iter().filter_map(|name| find(Kind::Lock, name));
+                limits.chain(idempotency).chain(lock).collect()
+            }
+            Spec::Batch(batch) => std::iter::once(draft).chain(find(Kind::Queue, &batch.to)).collect(),
+            _ => continue,
+        };
+        if joined.windows(2).all(|pair| pair[0].tag == pair[1].tag) {
+            continue;
+        }
+        let parts: Vec<String> =
+            joined.iter().map(|part| format!("[{}] under `{{{}}}`", part.label(), part.tag.text())).collect();
+        let message = format!("[{}] joins in one step, on a cluster, {}", draft.label(), parts.join(", "));
+        let help = "give all of them the same `colocate`, a constant or placeholders all their keys have";
+        report.add(draft.at, "cluster-slots", message.clone(), Some(help.to_owned()));
+        let problem = report.diagnostic(draft.at, "cluster-slots", message, Some(help.to_owned()));
+        problems.push(Diagnostic { severity: Severity::Error, ..problem });
+    }
+    problems
+}

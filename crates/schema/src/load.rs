@@ -1,0 +1,165 @@
+//! From sources to a checked schema.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::check;
+use crate::diagnostic::{Diagnostic, Severity, excerpt, nearest};
+use crate::kind::Kind;
+use crate::pattern::{Blueprint, Pattern, Template};
+use crate::read::draft::Draft;
+use crate::read::report::{At, Report};
+use crate::schema::{ChannelRow, Colocate, Document, KeyRow, Resource, Schema};
+
+/// One schema file.
+#[derive(Debug, Clone, Copy)]
+pub struct Source<'a> {
+    /// Its name in messages.
+    pub name: &'a str,
+    /// Its text.
+    pub text: &'a str,
+}
+
+/// What came of loading.
+#[derive(Debug)]
+pub struct Loaded {
+    /// The schema; `None` if and only if there is an error among the diagnostics.
+    pub schema: Option<Schema>,
+    /// All problems, in the order of the sources.
+    pub diagnostics: Vec<Diagnostic>,
+}
+
+/// Reads the sources together; `env` looks environment variables up.
+pub fn load(sources: &[Source<'_>], env: &dyn Fn(&str) -> Option<String>) -> Loaded {
+    let report = Report::new(sources);
+    let mut documents: Vec<Document> = Vec::new();
+    let mut heads = Vec::new();
+    let mut drafts = Vec::new();
+    for (index, source) in sources.iter().enumerate() {
+        let (document, at, found) = crate::read::read(index, source, env, &report);
+        documents.push(document);
+        heads.push(at);
+        drafts.extend(found);
+    }
+    if sources.is_empty() {
+        report.add(At { source: 0, offset: 0 }, "missing-field", "there is no schema to load", None);
+    }
+    unique_documents(&documents, &heads, &report);
+    let mut drafts = unique_names(drafts, &report);
+    references(&drafts, &report);
+    check::overlap(&mut drafts, &report);
+    let cluster_problems = check::slots(&drafts, &report);
+
+    let resources = drafts.iter().map(|draft| Arc::new(resource(draft, &documents))).collect();
+    let schema = Schema::new(documents, resources, cluster_problems);
+    check::eviction(&schema, &heads, &report);
+    let diagnostics = report.finish();
+    let failed = diagnostics.iter().any(|diagnostic| diagnostic.severity == Severity::Error);
+    Loaded { schema: (!failed).then_some(schema), diagnostics }
+}
+
+fn unique_documents(documents: &[Document], heads: &[At], report: &Report<'_>) {
+    for (index, document) in documents.iter().enumerate() {
+        if let Some(first) = documents[..index].iter().find(|before| before.name == document.name) {
+            let message = format!("{} is already called {}", excerpt(&first.source), excerpt(&document.name));
+            report.add(
+                heads[index],
+                "duplicate-name",
+                message,
+                Some("give each `[schema]` its own `name`".to_owned()),
+            );
+        }
+    }
+}
+
+/// Reports a name declared twice and keeps the first.
+fn unique_names(drafts: Vec<Draft>, report: &Report<'_>) -> Vec<Draft> {
+    let mut seen: HashMap<(Kind, String), At> = HashMap::new();
+    let mut kept = Vec::with_capacity(drafts.len());
+    for draft in drafts {
+        if let Some(first) = seen.get(&(draft.kind, draft.name.clone())) {
+            let message = format!("[{}] is already declared at {}", draft.label(), report.place(*first));
+            report.add(draft.at, "duplicate-name", message, None);
+            continue;
+        }
+        seen.insert((draft.kind, draft.name.clone()), draft.at);
+        kept.push(draft);
+    }
+    kept
+}
+
+fn references(drafts: &[Draft], report: &Report<'_>) {
+    for draft in drafts {
+        for reference in &draft.references {
+            let names = || {
+                drafts.iter().filter(|other| other.kind == reference.kind).map(|other| other.name.as_str())
+            };
+            if !names().any(|name| name == reference.name) {
+                let message = format!(
+                    "[{}] refers to {} {}, which is not declared",
+                    draft.label(),
+                    reference.kind,
+                    excerpt(&reference.name)
+                );
+                let help = nearest(&reference.name, names()).map(|near| format!("did you mean `{near}`?"));
+                report.add(reference.at, "unknown-resource", message, help);
+            }
+        }
+    }
+}
+
+fn resource(draft: &Draft, documents: &[Document]) -> Resource {
+    let keys: Vec<KeyRow> = draft
+        .rows
+        .iter()
+        .map(|row| {
+            let side = draft.side(row);
+            let cluster = draft.cluster(row);
+            let placeholders = row.template.names().map(|name| draft.placeholder(row, name)).collect();
+            let blueprint = Blueprint {
+                single: &row.template,
+                cluster: &cluster,
+                side: [&side[0], &side[1]],
+                placeholders,
+            };
+            KeyRow {
+                role: row.role,
+                pattern: Pattern::new(blueprint),
+                kind: row.holds,
+                ttl: row.ttl.clone(),
+                purpose: row.purpose.clone(),
+                fields: row.fields.clone(),
+                format: row.format.clone(),
+            }
+        })
+        .collect();
+    let channels = draft.channels.iter().map(|channel| channel_row(draft, channel)).collect();
+    Resource {
+        kind: draft.kind,
+        name: draft.name.clone(),
+        document: documents.get(draft.document).map(|document| document.name.clone()).unwrap_or_default(),
+        owner: draft.owner.clone(),
+        description: draft.description.clone(),
+        on_outage: draft.on_outage,
+        colocate: draft.colocate.as_ref().map(|(template, _)| Colocate { template: template.clone() }),
+        sensitive: draft.sensitive,
+        spec: draft.spec.clone(),
+        tag: (!keys.is_empty()).then(|| draft.tag.clone()),
+        keys,
+        channels,
+    }
+}
+
+fn channel_row(draft: &Draft, channel: &crate::read::draft::ChannelDraft) -> ChannelRow {
+    let template = &channel.template;
+    let names = template.names().map(|name| draft.channel_placeholder(name)).collect();
+    let none = Template::default();
+    let blueprint =
+        Blueprint { single: template, cluster: template, side: [&none, &none], placeholders: names };
+    ChannelRow {
+        role: channel.role,
+        pattern: Pattern::new(blueprint),
+        purpose: channel.purpose.clone(),
+        fields: channel.fields.clone(),
+    }
+}

@@ -1,0 +1,64 @@
+//! Reading a batch.
+
+use std::time::Duration;
+
+use super::common::{Body, LONGEST, MILLISECOND, Reading};
+use super::fields::Got;
+use crate::keys::batch_rows;
+use crate::kind::Kind;
+use crate::spec::{BatchSpec, Spec};
+
+pub(super) fn read(reading: &mut Reading<'_, '_>) -> Option<Body> {
+    let fields = &reading.fields;
+    let by = fields.text("by").required(fields, "by");
+    let window = fields.duration("window", MILLISECOND, LONGEST).required(fields, "window");
+    let idle = fields.duration("idle", MILLISECOND, LONGEST);
+    let max_items = fields.count("max_items", 1, 1_000_000).option();
+    let to = fields.text("to").required(fields, "to");
+    let items = fields.text("items");
+    let items_at = items.at();
+    let items = items.or("items".to_owned());
+    let items_as = fields.text("items_as").or(items.clone());
+    let ttl = reading.lifetime(Some(Duration::from_secs(3600)));
+    let key = by.as_ref().and_then(|(by, _)| reading.key_or("key", &format!("batch:{{{by}}}:current")));
+    if by.is_none() {
+        let _ = reading.fields.text("key");
+    }
+    let ((by, by_at), (window, window_at), (to, to_at), (ttl, _), (key, key_at)) =
+        (by?, window?, to?, ttl?, key?);
+    reading.refer(Kind::Queue, &to, to_at);
+
+    if let Got::Value(idle, at) = idle
+        && idle >= window
+    {
+        reading.add(at, "idle-over-window", "the window ends before the batch can be idle that long", None);
+    }
+    let idle = idle.or(window);
+    if ttl <= window {
+        let message = "the batch's keys would expire before its window ends";
+        reading.add(window_at, "ttl-shorter-than-window", message, Some("make `ttl` longer than `window`"));
+    }
+    let plain = |text: &str| {
+        !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-')
+    };
+    let taken = ["ids", "started_at", "last_activity", by.as_str()];
+    if !plain(&items) || taken.contains(&items.as_str()) {
+        let message = "`items` is the last segment of a key: letters, digits, `_` and `-`, and none of the batch's other keys";
+        reading.add(items_at.unwrap_or(key_at), "bad-value", message, None);
+        return None;
+    }
+    let spec = BatchSpec { by, window, idle, max_items, to, ttl, items, items_as };
+    let names: Vec<&str> = key.names().collect();
+    if names != [spec.by.as_str()] {
+        let message = format!("the key of a batch has `{{{}}}` and no other placeholder", spec.by);
+        reading.add(if names.is_empty() { key_at } else { by_at }, "bad-pattern", message, None);
+        return None;
+    }
+    let rows = if key.bucket().is_none() { batch_rows(key, &spec) } else { None };
+    let Some(rows) = rows else {
+        let message = format!("the key of a batch ends in a word, as in `batch:{{{}}}:current`", spec.by);
+        reading.add(key_at, "bad-pattern", message, None);
+        return None;
+    };
+    Some(Body::new(Spec::Batch(spec), rows, key_at))
+}

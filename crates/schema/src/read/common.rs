@@ -1,0 +1,246 @@
+//! Fields that every kind has, and the frame in which a kind reads its own.
+
+use std::time::Duration;
+
+use super::draft::{ChannelDraft, Draft, Reference};
+use super::fields::{Fields, Got, WrittenTtl, listed};
+use super::report::At;
+use crate::keys::RowDraft;
+use crate::kind::{Kind, Outage};
+use crate::pattern::{Fault, Template};
+use crate::schema::{Document, Field, Ttl};
+use crate::spec::Spec;
+
+pub(super) const MILLISECOND: Duration = Duration::from_millis(1);
+/// Ten years: more is a mistake, and every store can add it to its clock.
+pub(super) const LONGEST: Duration = Duration::from_secs(3660 * 86_400);
+
+/// A resource being read.
+pub(super) struct Reading<'a, 'i> {
+    pub(super) fields: Fields<'a, 'i>,
+    pub(super) kind: Kind,
+    pub(super) name: String,
+    pub(super) document: &'a Document,
+    pub(super) document_index: usize,
+    pub(super) references: Vec<Reference>,
+}
+
+/// What a kind makes of its own fields.
+pub(super) struct Body {
+    pub(super) spec: Spec,
+    pub(super) rows: Vec<RowDraft>,
+    pub(super) channels: Vec<ChannelDraft>,
+    /// The hash tag unless `colocate` names another.
+    pub(super) tag: Template,
+    pub(super) key_at: At,
+    /// The placeholder that may contain `:` unless `colon` names another.
+    pub(super) wide: Option<String>,
+}
+
+impl Body {
+    /// A resource of which the first row is the primary key and gives the tag.
+    pub(super) fn new(spec: Spec, rows: Vec<RowDraft>, key_at: At) -> Self {
+        let primary = rows.first().map(|row| row.template.clone()).unwrap_or_default();
+        let wide = primary.names().last().map(str::to_owned);
+        Self { spec, rows, channels: Vec::new(), tag: primary.without_bucket(), key_at, wide }
+    }
+}
+
+impl Reading<'_, '_> {
+    pub(super) fn add(&self, at: At, code: &'static str, message: impl Into<String>, help: Option<&str>) {
+        self.fields.add(at, code, message, help.map(str::to_owned));
+    }
+
+    /// A pattern with the document's prefix in front.
+    pub(super) fn pattern(&self, text: &str, at: At) -> Option<Template> {
+        match Template::parse(&format!("{}{text}", self.document.prefix)) {
+            Ok(template) => Some(template),
+            Err(Fault { code, message }) => {
+                self.add(at, code, format!("[{}] {message}", self.fields.path), None);
+                None
+            }
+        }
+    }
+
+    /// The required `key`.
+    pub(super) fn key(&self) -> Option<(Template, At)> {
+        let (text, at) = self.fields.text("key").required(&self.fields, "key")?;
+        Some((self.pattern(&text, at)?, at))
+    }
+
+    /// A pattern field with a default.
+    pub(super) fn key_or(&self, field: &'static str, default: &str) -> Option<(Template, At)> {
+        let (text, at) = match self.fields.text(field) {
+            Got::Value(text, at) => (text, at),
+            Got::Bad => return None,
+            Got::Absent => (default.to_owned(), self.fields.at),
+        };
+        Some((self.pattern(&text, at)?, at))
+    }
+
+    /// A `ttl` that is a duration, required when there is no default.
+    pub(super) fn lifetime(&self, default: Option<Duration>) -> Option<(Duration, At)> {
+        match self.fields.ttl("ttl", MILLISECOND, LONGEST) {
+            Got::Value(WrittenTtl::For(ttl), at) => Some((ttl, at)),
+            Got::Value(WrittenTtl::Never, at) => {
+                let message = format!("the key of a {} must expire", self.kind);
+                self.add(at, "no-ttl", message, Some("give a duration"));
+                None
+            }
+            Got::Bad => None,
+            Got::Absent => match default {
+                Some(ttl) => Some((ttl, self.fields.at)),
+                None => self.no_ttl(),
+            },
+        }
+    }
+
+    fn no_ttl<T>(&self) -> Option<T> {
+        let message = format!("[{}] has no `ttl`", self.fields.path);
+        let help = match self.kind {
+            Kind::Cache | Kind::Key => "give a duration, or `ttl = \"never\"` and a `why`",
+            _ => "give a duration",
+        };
+        self.add(self.fields.at, "no-ttl", message, Some(help));
+        None
+    }
+
+    /// A `ttl` that may be `never`, if the schema says why.
+    pub(super) fn ttl(&self) -> Option<Ttl> {
+        let why = self.fields.text("why");
+        match self.fields.ttl("ttl", MILLISECOND, LONGEST) {
+            Got::Bad => None,
+            Got::Absent => self.no_ttl(),
+            Got::Value(WrittenTtl::For(ttl), _) => {
+                if let Got::Value(_, at) = why {
+                    self.add(
+                        at,
+                        "contradiction",
+                        "`why` explains `ttl = \"never\"`, but this key expires",
+                        None,
+                    );
+                }
+                Some(Ttl::For(ttl))
+            }
+            Got::Value(WrittenTtl::Never, at) => match why {
+                Got::Value(why, _) if !why.trim().is_empty() => Some(Ttl::Never(why)),
+                Got::Bad => None,
+                _ => {
+                    let message = "a key that never expires must say why";
+                    self.add(at, "no-ttl", message, Some("add `why = \"…\"`: what bounds it?"));
+                    None
+                }
+            },
+        }
+    }
+
+    pub(super) fn duration(&self, name: &'static str, default: Duration) -> Duration {
+        self.fields.duration(name, MILLISECOND, LONGEST).or(default)
+    }
+
+    /// The documented fields of the value.
+    pub(super) fn documented_fields(&self) -> Vec<Field> {
+        let meanings = self.fields.meanings("fields").into_iter();
+        meanings.map(|(name, meaning)| Field { name, meaning }).collect()
+    }
+
+    /// Remembers a reference to another resource, to be checked when all are known.
+    pub(super) fn refer(&mut self, kind: Kind, name: &str, at: At) {
+        self.references.push(Reference { kind, name: name.to_owned(), at });
+    }
+
+    pub(super) fn outages(&self) -> &'static [Outage] {
+        match self.kind {
+            Kind::Limit => &[Outage::Deny, Outage::Allow, Outage::Local, Outage::Database],
+            Kind::Idempotency | Kind::Lock => &[Outage::Deny, Outage::Allow],
+            Kind::Cache => &[Outage::Miss, Outage::Error],
+            _ => &[Outage::Deny],
+        }
+    }
+
+    /// Adds the common fields and reports what is left over.
+    pub(super) fn finish(self, body: Option<Body>) -> Option<Draft> {
+        let fields = &self.fields;
+        let outages = self.outages();
+        let on_outage = fields.word("on_outage", outages).or(outages[0]);
+        let owner = fields.text("owner").option().or_else(|| self.document.owner.clone());
+        let description = fields.text("description").option();
+        let sensitive = fields.truth("sensitive").or(false);
+        let colocate = match fields.text("colocate") {
+            Got::Value(text, at) => match Template::parse(&text) {
+                Ok(template) if template.bucket().is_none() => Some((template, at)),
+                Ok(_) => {
+                    self.add(at, "bad-pattern", "a hash tag has no time bucket", None);
+                    None
+                }
+                Err(fault) => {
+                    self.add(at, fault.code, format!("`colocate`: {}", fault.message), None);
+                    None
+                }
+            },
+            _ => None,
+        };
+        let colon = fields.text("colon");
+        fields.finish();
+        let body = body?;
+        let mut draft = Draft {
+            kind: self.kind,
+            name: self.name,
+            document: self.document_index,
+            at: fields.at,
+            key_at: body.key_at,
+            owner,
+            description,
+            on_outage,
+            tag: colocate.as_ref().map_or(body.tag, |(template, _)| template.clone()),
+            colocate,
+            sensitive,
+            spec: body.spec,
+            rows: body.rows,
+            channels: body.channels,
+            references: self.references,
+            wide: body.wide,
+            wide_pinned: false,
+            forbidden: std::collections::BTreeMap::new(),
+        };
+        if let Got::Value(name, at) = colon {
+            pin_colon(fields, &mut draft, name, at);
+        }
+        check_tag(fields, &draft);
+        Some(draft)
+    }
+}
+
+/// `colon = "run_id"` (or `""` for none) takes the choice from the loader.
+fn pin_colon(fields: &Fields<'_, '_>, draft: &mut Draft, name: String, at: At) {
+    draft.wide_pinned = true;
+    if name.is_empty() {
+        draft.wide = None;
+        return;
+    }
+    let known: Vec<&str> = draft.rows.first().map(|row| row.template.names().collect()).unwrap_or_default();
+    if known.contains(&name.as_str()) {
+        draft.wide = Some(name);
+    } else {
+        let message =
+            format!("`colon` names {}, which the key does not have", crate::diagnostic::excerpt(&name));
+        fields.add(at, "bad-value", message, Some(format!("it has {}", listed(known.into_iter()))));
+    }
+}
+
+/// On a cluster every key carries the tag, so every key must have the tag's placeholders.
+fn check_tag(fields: &Fields<'_, '_>, draft: &Draft) {
+    let Some((tag, at)) = &draft.colocate else { return };
+    for row in &draft.rows {
+        if let Some(missing) = tag.names().find(|name| !row.template.names().any(|known| known == *name)) {
+            let message = format!(
+                "the hash tag `{}` needs `{{{missing}}}`, which the key `{}` does not have",
+                tag.text(),
+                row.template.text()
+            );
+            let help = "use a placeholder that all keys of the resource have, or a constant".to_owned();
+            fields.add(*at, "colocate-placeholder", message, Some(help));
+            return;
+        }
+    }
+}

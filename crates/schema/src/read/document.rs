@@ -1,0 +1,204 @@
+//! Reading one file.
+
+use std::cell::RefCell;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::common::Reading;
+use super::draft::Draft;
+use super::fields::{Fields, Got, listed};
+use super::kinds;
+use super::report::{At, Report};
+use crate::Source;
+use crate::diagnostic::{excerpt, nearest};
+use crate::kind::Kind;
+use crate::pattern::Template;
+use crate::schema::Document;
+
+const POLICIES: [&str; 8] = [
+    "noeviction",
+    "allkeys-lru",
+    "allkeys-lfu",
+    "allkeys-random",
+    "volatile-lru",
+    "volatile-lfu",
+    "volatile-random",
+    "volatile-ttl",
+];
+
+/// Reads one source; every problem goes to `report`.
+pub(crate) fn read(
+    index: usize,
+    source: &Source<'_>,
+    env: &dyn Fn(&str) -> Option<String>,
+    report: &Report<'_>,
+) -> (Document, At, Vec<Draft>) {
+    let start = At { source: index, offset: 0 };
+    let (tree, errors) = DeTable::parse_recoverable(source.text);
+    for error in &errors {
+        let offset = error.span().map_or(0, |span| span.start);
+        report.add(At { source: index, offset }, "toml-syntax", error.message().trim().to_owned(), None);
+    }
+    let tree = tree.get_ref();
+    let empty = DeTable::new();
+    // What could be recovered from a broken file would be reported as missing or mistyped: noise.
+    let tree = if errors.is_empty() { tree } else { &empty };
+
+    let (document, at) = head(index, source, tree, env, report);
+    let mut drafts = Vec::new();
+    for (key, value) in tree {
+        let word = key.get_ref().as_ref();
+        if word == "schema" {
+            continue;
+        }
+        let at = At { source: index, offset: key.span().start };
+        let Ok(kind) = word.parse::<Kind>() else {
+            let names = || Kind::ALL.iter().map(|kind| kind.name()).chain(["schema"]);
+            let help = match nearest(word, names()) {
+                Some(near) => format!("did you mean `[{near}]`?"),
+                None => format!("the kinds are {}", listed(names())),
+            };
+            report.add(at, "unknown-kind", format!("there is no kind {}", excerpt(word)), Some(help));
+            continue;
+        };
+        let DeValue::Table(resources) = value.get_ref() else {
+            let message = format!(
+                "`{kind}` must be tables such as [{kind}.name], not a {}",
+                value.get_ref().type_str()
+            );
+            report.add(at, "wrong-type", message, None);
+            continue;
+        };
+        for (key, value) in resources {
+            let frame = Frame { index, kind, document: &document, env, report };
+            drafts.extend(frame.resource(key, value));
+        }
+    }
+    drafts.sort_by_key(|draft| draft.at);
+    if errors.is_empty() && drafts.is_empty() && tree.is_empty() {
+        report.add(start, "missing-field", "the schema declares nothing", None);
+    }
+    (document, at, drafts)
+}
+
+struct Frame<'a> {
+    index: usize,
+    kind: Kind,
+    document: &'a Document,
+    env: &'a dyn Fn(&str) -> Option<String>,
+    report: &'a Report<'a>,
+}
+
+impl<'a> Frame<'a> {
+    fn resource<'i>(
+        &self,
+        key: &'a Spanned<std::borrow::Cow<'i, str>>,
+        value: &'a Spanned<DeValue<'i>>,
+    ) -> Option<Draft> {
+        let Frame { index, kind, document, env, report } = *self;
+        let at = At { source: index, offset: key.span().start };
+        let name = key.get_ref().as_ref();
+        let letters = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+        if name.is_empty() || name.len() > 64 || !name.chars().all(letters) {
+            let message = format!("{} is not a name: 1 to 64 letters, digits, `_` and `-`", excerpt(name));
+            report.add(at, "bad-name", message, None);
+            return None;
+        }
+        let DeValue::Table(table) = value.get_ref() else {
+            let message = format!("`{kind}.{name}` must be a table, not a {}", value.get_ref().type_str());
+            let help = Some(format!("write [{kind}.name] and its fields below"));
+            report.add(at, "wrong-type", message, help);
+            return None;
+        };
+        let fields =
+            Fields { report, env, table, path: format!("{kind}.{name}"), at, known: RefCell::default() };
+        let mut reading = Reading {
+            fields,
+            kind,
+            name: name.to_owned(),
+            document,
+            document_index: index,
+            references: Vec::new(),
+        };
+        let body = kinds::read(&mut reading);
+        reading.finish(body)
+    }
+}
+
+/// `[schema]`; a file without it is named after itself.
+fn head(
+    index: usize,
+    source: &Source<'_>,
+    tree: &DeTable<'_>,
+    env: &dyn Fn(&str) -> Option<String>,
+    report: &Report<'_>,
+) -> (Document, At) {
+    let mut at = At { source: index, offset: 0 };
+    let stem = source.name.rsplit(['/', '\\']).next().unwrap_or(source.name);
+    let mut document = Document {
+        name: stem.strip_suffix(".toml").unwrap_or(stem).to_owned(),
+        owner: None,
+        description: None,
+        prefix: String::new(),
+        eviction: None,
+        source: source.name.to_owned(),
+    };
+    let Some(value) = tree.get("schema") else { return (document, at) };
+    at.offset = value.span().start;
+    let DeValue::Table(table) = value.get_ref() else {
+        report.add(
+            at,
+            "wrong-type",
+            format!("`schema` must be a table, not a {}", value.get_ref().type_str()),
+            None,
+        );
+        return (document, at);
+    };
+    let fields = Fields { report, env, table, path: "schema".to_owned(), at, known: RefCell::default() };
+    if let Got::Value(name, at) = fields.text("name") {
+        if name.is_empty() {
+            report.add(at, "bad-value", "`name` is empty", None);
+        }
+        document.name = name;
+    }
+    document.owner = fields.text("owner").option();
+    document.description = fields.text("description").option();
+    if let Got::Value(prefix, at) = fields.text("prefix") {
+        document.prefix = check_prefix(prefix, at, report);
+    }
+    if let Got::Value(policy, at) = fields.text("eviction") {
+        if POLICIES.contains(&policy.as_str()) {
+            document.eviction = Some(policy);
+        } else {
+            let help = nearest(&policy, POLICIES).map(|near| format!("did you mean `{near}`?"));
+            report.add(at, "bad-value", format!("{} is not an eviction policy", excerpt(&policy)), help);
+        }
+    }
+    fields.finish();
+    (document, at)
+}
+
+fn check_prefix(prefix: String, at: At, report: &Report<'_>) -> String {
+    if prefix.is_empty() {
+        return prefix;
+    }
+    match Template::parse(&prefix) {
+        Ok(template) if template.names().next().is_some() || template.bucket().is_some() => {
+            report.add(at, "bad-pattern", "`prefix` has no placeholders", None);
+            String::new()
+        }
+        Err(fault) => {
+            report.add(at, fault.code, format!("`prefix`: {}", fault.message), None);
+            String::new()
+        }
+        Ok(_) => {
+            if prefix.ends_with(|c: char| c.is_alphanumeric()) {
+                let message =
+                    format!("the prefix {} runs into the first word of every key", excerpt(&prefix));
+                report.add(at, "prefix-separator", message, Some(format!("write `{prefix}:`")));
+            }
+            prefix
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! A resource between reading and loading.
+
+use std::collections::BTreeMap;
+
+use super::report::At;
+use crate::keys::RowDraft;
+use crate::kind::{Kind, Outage};
+use crate::pattern::{Class, Placeholder, Template};
+use crate::schema::Field;
+use crate::spec::Spec;
+
+/// A name of another resource.
+#[derive(Debug, Clone)]
+pub(crate) struct Reference {
+    pub(crate) kind: Kind,
+    pub(crate) name: String,
+    pub(crate) at: At,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct ChannelDraft {
+    pub(crate) role: &'static str,
+    pub(crate) template: Template,
+    pub(crate) purpose: String,
+    pub(crate) fields: Vec<Field>,
+}
+
+/// A resource that has been read; its patterns wait for what the other resources leave free.
+#[derive(Debug, Clone)]
+pub(crate) struct Draft {
+    pub(crate) kind: Kind,
+    pub(crate) name: String,
+    pub(crate) document: usize,
+    /// Its table.
+    pub(crate) at: At,
+    /// Its key, or its table when the key is a default.
+    pub(crate) key_at: At,
+    pub(crate) owner: Option<String>,
+    pub(crate) description: Option<String>,
+    pub(crate) on_outage: Outage,
+    pub(crate) colocate: Option<(Template, At)>,
+    pub(crate) sensitive: bool,
+    pub(crate) spec: Spec,
+    pub(crate) rows: Vec<RowDraft>,
+    pub(crate) channels: Vec<ChannelDraft>,
+    /// The hash tag its keys share on a cluster.
+    pub(crate) tag: Template,
+    pub(crate) references: Vec<Reference>,
+    /// The placeholder that may contain `:`.
+    pub(crate) wide: Option<String>,
+    /// The schema names it itself, so the loader may not take it back.
+    pub(crate) wide_pinned: bool,
+    /// Values that would spell another resource's key.
+    pub(crate) forbidden: BTreeMap<String, Vec<String>>,
+}
+
+impl Draft {
+    /// `limit.psp`
+    pub(crate) fn label(&self) -> String {
+        format!("{}.{}", self.kind, self.name)
+    }
+
+    /// What a placeholder of a row may hold.
+    pub(crate) fn placeholder(&self, row: &RowDraft, name: &str) -> Placeholder {
+        let known = row.classes.iter().find(|(known, _)| *known == name).map(|(_, class)| *class);
+        let class = match known {
+            // A kind's own wide placeholder is still the loader's to narrow, unless braces keep it apart.
+            Some(Class::Wide) if !row.side && self.wide.as_deref() != Some(name) => Class::Narrow,
+            Some(class) => class,
+            None if self.wide.as_deref() == Some(name) => Class::Wide,
+            None => Class::Narrow,
+        };
+        let forbidden = self.forbidden.get(name).cloned().unwrap_or_default();
+        Placeholder { name: name.to_owned(), class, forbidden }
+    }
+
+    /// What a placeholder of a channel may hold.
+    pub(crate) fn channel_placeholder(&self, name: &str) -> Placeholder {
+        let class = if self.wide.as_deref() == Some(name) { Class::Wide } else { Class::Narrow };
+        let forbidden = self.forbidden.get(name).cloned().unwrap_or_default();
+        Placeholder { name: name.to_owned(), class, forbidden }
+    }
+
+    /// How a cluster spells a row.
+    pub(crate) fn cluster(&self, row: &RowDraft) -> Template {
+        let template = &row.template;
+        // A row written by a step of its own lies wherever its own name puts it.
+        let tag =
+            if row.apart && self.colocate.is_none() { template.without_bucket() } else { self.tag.clone() };
+        if *template == tag || row.apart && row.side && self.colocate.is_none() {
+            return template.clone();
+        }
+        if row.side {
+            let mut own = tag.braced();
+            own.push_text(":");
+            if template.text().starts_with(&own.text()) {
+                return template.clone();
+            }
+        } else if let Some(tagged) = template.tagged_in_place(&tag) {
+            return tagged;
+        }
+        let mut spelled = tag.braced();
+        spelled.push_text(":");
+        spelled.push(template);
+        spelled
+    }
+
+    /// The `{tag}:` of side keys on one node and on a cluster.
+    pub(crate) fn side(&self, row: &RowDraft) -> [Template; 2] {
+        let own = row.template.without_bucket();
+        let mut single = own.braced();
+        single.push_text(":");
+        if own == self.tag {
+            return [single.clone(), single];
+        }
+        let mut cluster = self.tag.braced();
+        cluster.push_text(":");
+        cluster.push(&single);
+        [single, cluster]
+    }
+}

@@ -1,0 +1,188 @@
+//! Reading the kinds that guard single operations.
+
+use std::time::Duration;
+
+use super::common::{Body, LONGEST, MILLISECOND, Reading};
+use super::draft::ChannelDraft;
+use super::{batch, limit, queue, run, upload};
+use crate::keys::{cache_row, dedupe_row, idempotency_row, key_row, lock_rows, stats_rows};
+use crate::kind::{CacheType, Kind, RedisType};
+use crate::pattern::Template;
+use crate::spec::{
+    CacheSpec, DedupeSpec, EventSpec, GuardSpec, IdempotencySpec, KeySpec, LockSpec, Spec, StatsSpec,
+};
+
+pub(super) fn read(reading: &mut Reading<'_, '_>) -> Option<Body> {
+    match reading.kind {
+        Kind::Limit => limit::read(reading),
+        Kind::Idempotency => idempotency(reading),
+        Kind::Lock => lock(reading),
+        Kind::Cache => cache(reading),
+        Kind::Dedupe => dedupe(reading),
+        Kind::Guard => guard(reading),
+        Kind::Queue => queue::read(reading),
+        Kind::Batch => batch::read(reading),
+        Kind::Event => event(reading),
+        Kind::Run => run::read(reading),
+        Kind::Stats => stats(reading),
+        Kind::Upload => upload::read(reading),
+        Kind::Key => key(reading),
+    }
+}
+
+fn idempotency(reading: &mut Reading<'_, '_>) -> Option<Body> {
+    let key = reading.key();
+    let ttl = reading.lifetime(None);
+    let claim = reading.fields.duration("in_progress_ttl", MILLISECOND, LONGEST);
+    let claim_at = claim.at();
+    let in_progress_ttl = claim.or(Duration::from_secs(60));
+    let max_response = reading.fields.size("max_response", 0, 16 << 20).or(64 << 10);
+    let ((key, key_at), (ttl, ttl_at)) = (key?, ttl?);
+    if ttl < in_progress_ttl {
+        let message = "the record would expire before the claim that is still in progress";
+        reading.add(
+            claim_at.unwrap_or(ttl_at),
+            "ttl-shorter-than-window",
+            message,
+            Some("make `ttl` at least `in_progress_ttl` (60s unless given)"),
+        );
+    }
+    let spec = IdempotencySpec { ttl, in_progress_ttl, max_response };
+    let row = idempotency_row(key, &spec);
+    Some(Body::new(Spec::Idempotency(spec), vec![row], key_at))
+}
+
+fn lock(reading: &mut Reading<'_, '_>) -> Option<Body> {
+    let key = reading.key();
+    let ttl = reading.lifetime(None);
+    let ((key, key_at), (ttl, _)) = (key?, ttl?);
+    let spec = LockSpec { ttl };
+    let rows = lock_rows(key, &spec);
+    Some(Body::new(Spec::Lock(spec), rows, key_at))
+}
+
+fn cache(reading: &mut Reading<'_, '_>) -> Option<Body> {
+    let key = reading.key();
+    let ttl = reading.ttl();
+    let holds = reading.fields.word("type", CacheType::ALL).or(CacheType::String);
+    let (fields, format) = (reading.documented_fields(), reading.fields.text("value").option());
+    let ((key, key_at), ttl) = (key?, ttl?);
+    let spec = CacheSpec { ttl, holds };
+    let row = cache_row(key, &spec, fields, format);
+    Some(Body::new(Spec::Cache(spec), vec![row], key_at))
+}
+
+fn dedupe(reading: &mut Reading<'_, '_>) -> Option<Body> {
+    let key = reading.key();
+    let ttl = reading.lifetime(None);
+    let format = reading.fields.text("value").option();
+    let ((key, key_at), (ttl, _)) = (key?, ttl?);
+    let spec = DedupeSpec { ttl };
+    let row = dedupe_row(key, &spec, format);
+    Some(Body::new(Spec::Dedupe(spec), vec![row], key_at))
+}
+
+fn key(reading: &mut Reading<'_, '_>) -> Option<Body> {
+    let key = reading.key();
+    let holds = reading.fields.word("type", RedisType::ALL).required(&reading.fields, "type");
+    let ttl = reading.ttl();
+    let (fields, format) = (reading.documented_fields(), reading.fields.text("value").option());
+    let ((key, key_at), (holds, _), ttl) = (key?, holds?, ttl?);
+    let spec = KeySpec { holds, ttl };
+    let row = key_row(key, &spec, fields, format);
+    Some(Body::new(Spec::Key(spec), vec![row], key_at))
+}
+
+fn guard(reading: &mut Reading<'_, '_>) -> Option<Body> {
+    let limits = reading.fields.texts("limits").or(Vec::new());
+    let idempotency = reading.fields.text("idempotency");
+    let lock = reading.fields.text("lock");
+    for (index, (name, at)) in limits.iter().enumerate() {
+        if limits[..index].iter().any(|(before, _)| before == name) {
+            let message = format!("the limit {} is entered twice", crate::diagnostic::excerpt(name));
+            reading.add(*at, "contradiction", message, None);
+        }
+        reading.refer(Kind::Limit, name, *at);
+    }
+    for (kind, part) in [(Kind::Idempotency, &idempotency), (Kind::Lock, &lock)] {
+        if let super::fields::Got::Value(name, at) = part {
+            reading.refer(kind, name, *at);
+        }
+    }
+    let spec = GuardSpec {
+        limits: limits.into_iter().map(|(name, _)| name).collect(),
+        idempotency: idempotency.option(),
+        lock: lock.option(),
+    };
+    if reading.references.is_empty() {
+        let message = format!("[{}] guards nothing", reading.fields.path);
+        reading.add(
+            reading.fields.at,
+            "missing-field",
+            message,
+            Some("name `limits`, an `idempotency` or a `lock`"),
+        );
+    }
+    Some(Body::new(Spec::Guard(spec), Vec::new(), reading.fields.at))
+}
+
+fn event(reading: &mut Reading<'_, '_>) -> Option<Body> {
+    let name = reading.name.clone();
+    let channel = reading.key_or("channel", &name);
+    let fields = reading.documented_fields();
+    let (channel, key_at) = channel?;
+    if channel.bucket().is_some() {
+        reading.add(key_at, "bad-pattern", "a channel has no time bucket", None);
+        return None;
+    }
+    let mut body = Body::new(Spec::Event(EventSpec { channel: channel.text() }), Vec::new(), key_at);
+    body.wide = channel.names().last().map(str::to_owned);
+    body.channels.push(ChannelDraft {
+        role: "messages",
+        template: channel,
+        purpose: "Messages to whoever listens".to_owned(),
+        fields,
+    });
+    Some(body)
+}
+
+fn stats(reading: &mut Reading<'_, '_>) -> Option<Body> {
+    let fields = &reading.fields;
+    let base = fields.text("key");
+    let key_at = base.at().unwrap_or(fields.at);
+    let base = format!("{}{}", reading.document.prefix, base.or(String::new()));
+    let spec = StatsSpec {
+        max_endpoints: fields.count("max_endpoints", 1, 100_000).or(500),
+        samples: fields.count("samples", 1, 100_000).or(1000),
+        flush: fields
+            .duration("flush", Duration::from_millis(10), Duration::from_secs(60))
+            .or(Duration::from_secs(1)),
+        ignore_remote: match fields.texts("ignore_remote") {
+            super::fields::Got::Value(list, _) => list.into_iter().map(|(remote, _)| remote).collect(),
+            _ => vec!["127.0.0.1".to_owned(), "::1".to_owned()],
+        },
+    };
+    // The base is text in front of many keys, so it must be text that a key may have.
+    match Template::parse(&format!("{base}stats")) {
+        Ok(tag) if tag.names().next().is_none() && tag.bucket().is_none() => {
+            let rows = stats_rows(&base, &tag, &spec);
+            let mut body = Body::new(Spec::Stats(spec), rows, key_at);
+            body.tag = tag;
+            body.wide = Some("endpoint".to_owned());
+            Some(body)
+        }
+        Ok(_) => {
+            reading.add(
+                key_at,
+                "bad-pattern",
+                "the `key` of stats is the text in front of its keys, without placeholders",
+                None,
+            );
+            None
+        }
+        Err(fault) => {
+            reading.add(key_at, fault.code, fault.message, None);
+            None
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! Reading a run.
+
+use super::common::{Body, LONGEST, MILLISECOND, Reading};
+use super::fields::Got;
+use crate::keys::run_rows;
+use crate::kind::{BucketUnit, Kind};
+use crate::pattern::Template;
+use crate::spec::{RunSpec, Spec};
+
+pub(super) fn read(reading: &mut Reading<'_, '_>) -> Option<Body> {
+    let fields = &reading.fields;
+    let key = reading.key();
+    let state_ttl = fields.duration("state_ttl", MILLISECOND, LONGEST).required(fields, "state_ttl");
+    let hour_ttl = fields.duration("hour_ttl", MILLISECOND, LONGEST).required(fields, "hour_ttl");
+    let limit = fields.text("limit");
+    let id = key.as_ref().map(|(key, _)| key.names().map(str::to_owned).collect::<Vec<_>>());
+    let default_task = match id.as_deref() {
+        Some([id]) => format!("task_start:{{{id}}}:{{task_id}}"),
+        _ => "task_start:{run_id}:{task_id}".to_owned(),
+    };
+    let task = reading.key_or("task_key", &default_task);
+    let failed = reading.key_or("failed_key", "failed:{hour}");
+    if let Got::Value(name, at) = &limit {
+        reading.refer(Kind::Limit, name, *at);
+    }
+    let ((key, key_at), (state_ttl, _), (hour_ttl, hour_at)) = (key?, state_ttl?, hour_ttl?);
+    let ((task, task_at), (failed, failed_at)) = (task?, failed?);
+    if hour_ttl < std::time::Duration::from_secs(3600) {
+        let message = "the hour's list would expire before the hour ends";
+        reading.add(hour_at, "ttl-shorter-than-window", message, Some("make `hour_ttl` at least 1h"));
+    }
+    let id = match id?.as_slice() {
+        [id] if key.bucket().is_none() => id.clone(),
+        _ => {
+            reading.add(
+                key_at,
+                "bad-pattern",
+                "the key of a run has one placeholder, its id, and no bucket",
+                None,
+            );
+            return None;
+        }
+    };
+    if !names_are(&task, &[&id, "task_id"]) || task.bucket().is_some() {
+        let message = format!("`task_key` has `{{{id}}}` and `{{task_id}}` and no bucket");
+        reading.add(task_at, "bad-pattern", message, None);
+        return None;
+    }
+    if !names_are(&failed, &[]) || failed.bucket() != Some(BucketUnit::Hour) {
+        reading.add(failed_at, "bad-pattern", "`failed_key` has `{hour}` and no placeholder", None);
+        return None;
+    }
+    let spec = RunSpec { id: id.clone(), state_ttl, hour_ttl, limit: limit.option() };
+    let mut tag = Template::default();
+    tag.push_name(&id);
+    let mut body = Body::new(Spec::Run(spec.clone()), run_rows(key, task, failed, &spec), key_at);
+    // The keys of a run are tagged by its id, wherever it stands in them.
+    body.tag = tag;
+    Some(body)
+}
+
+fn names_are(template: &Template, wanted: &[&str]) -> bool {
+    let mut names: Vec<&str> = template.names().collect();
+    let mut wanted = wanted.to_vec();
+    names.sort_unstable();
+    wanted.sort_unstable();
+    names == wanted
+}

@@ -1,0 +1,243 @@
+//! What each kind of resource declares, checked and with its defaults filled in.
+
+use std::time::Duration;
+
+use crate::kind::{Algorithm, CacheType, Kind, Order, Overflow, RedisType};
+use crate::schema::Ttl;
+
+/// What a resource declares beyond what every kind has.
+#[derive(Debug, Clone, PartialEq)]
+#[expect(missing_docs, reason = "each variant is the specification its type documents")]
+pub enum Spec {
+    Limit(LimitSpec),
+    Idempotency(IdempotencySpec),
+    Lock(LockSpec),
+    Cache(CacheSpec),
+    Dedupe(DedupeSpec),
+    Guard(GuardSpec),
+    Queue(QueueSpec),
+    Batch(BatchSpec),
+    Event(EventSpec),
+    Run(RunSpec),
+    Stats(StatsSpec),
+    Upload(UploadSpec),
+    Key(KeySpec),
+}
+
+/// So many per window.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LimitSpec {
+    /// How it counts.
+    pub algorithm: Algorithm,
+    /// How many, before the safety buffer; 0 refuses everything.
+    pub limit: u64,
+    /// The window.
+    pub window: Duration,
+    /// Kept free below the limit.
+    pub safety_buffer: u64,
+    /// How long the key lives without a take.
+    pub ttl: Duration,
+}
+
+impl LimitSpec {
+    /// What callers may use: the limit less the safety buffer.
+    pub fn effective(&self) -> u64 {
+        self.limit.saturating_sub(self.safety_buffer)
+    }
+}
+
+/// An operation that runs once per key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IdempotencySpec {
+    /// How long a finished answer is replayed.
+    pub ttl: Duration,
+    /// How long a claim that never finished blocks others.
+    pub in_progress_ttl: Duration,
+    /// The largest response kept, in bytes.
+    pub max_response: u64,
+}
+
+/// A lease on a name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LockSpec {
+    /// The lease when the caller asks for none, and the longest it may ask for.
+    pub ttl: Duration,
+}
+
+/// A value that may be forgotten.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CacheSpec {
+    /// How long an entry lives.
+    pub ttl: Ttl,
+    /// Bytes or fields.
+    pub holds: CacheType,
+}
+
+/// Whether something was seen before.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DedupeSpec {
+    /// How long it is remembered.
+    pub ttl: Duration,
+}
+
+/// Resources entered together, all or none; names of this schema's resources.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GuardSpec {
+    /// Limits, all of which are taken.
+    pub limits: Vec<String>,
+    /// The idempotency begun.
+    pub idempotency: Option<String>,
+    /// The lock acquired.
+    pub lock: Option<String>,
+}
+
+/// How a failed job comes back: `base × 2^(n-1)` up to `max`, plus up to `jitter` of it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RetrySpec {
+    /// Attempts before the job is dead.
+    pub max_attempts: u32,
+    /// The first delay.
+    pub base: Duration,
+    /// The longest delay before jitter.
+    pub max: Duration,
+    /// The greatest share added at random.
+    pub jitter: f64,
+}
+
+impl Default for RetrySpec {
+    fn default() -> Self {
+        Self { max_attempts: 3, base: Duration::from_secs(1), max: Duration::from_secs(30), jitter: 0.25 }
+    }
+}
+
+/// Jobs sent to a URL instead of being fetched.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PushSpec {
+    /// Where to.
+    pub url: String,
+    /// Calls at once.
+    pub concurrency: u32,
+    /// How long one call may take.
+    pub timeout: Duration,
+    /// Where a 2xx body goes: a queue, batch or event.
+    pub result_to: Option<(Kind, String)>,
+    /// Signs the calls; comes from the environment only.
+    pub secret: Option<String>,
+}
+
+/// Jobs handed to workers.
+#[derive(Debug, Clone, PartialEq)]
+pub struct QueueSpec {
+    /// Which job comes first.
+    pub order: Order,
+    /// How many may wait; `None` is unbounded.
+    pub max_size: Option<u64>,
+    /// What a full queue does.
+    pub overflow: Overflow,
+    /// The fill ratio from which the queue says it is under pressure.
+    pub pressure_at: f64,
+    /// How long a claimed job stays away without an ack.
+    pub lease: Duration,
+    /// How failures come back.
+    pub retry: RetrySpec,
+    /// Payloads over so many bytes are stored compressed.
+    pub compress_over: Option<u64>,
+    /// Where jobs are sent, if they are.
+    pub push: Option<PushSpec>,
+}
+
+/// Items collected until a window ends, then queued.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BatchSpec {
+    /// The placeholder items are grouped by.
+    pub by: String,
+    /// A batch closes this long after its first item …
+    pub window: Duration,
+    /// … or this long after its last.
+    pub idle: Duration,
+    /// … or with so many items.
+    pub max_items: Option<u64>,
+    /// The queue closed batches go to.
+    pub to: String,
+    /// How long the keys live if nobody closes the batch.
+    pub ttl: Duration,
+    /// The last segment of the key that lists the items.
+    pub items: String,
+    /// The field of the queued job that lists the items.
+    pub items_as: String,
+}
+
+/// Messages to whoever listens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EventSpec {
+    /// The channel, prefix included.
+    pub channel: String,
+}
+
+/// The state of a pipeline's run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunSpec {
+    /// The placeholder that is the run's id.
+    pub id: String,
+    /// How long state, tasks and failures are kept after the last change.
+    pub state_ttl: Duration,
+    /// How long the hour's list of failures is kept.
+    pub hour_ttl: Duration,
+    /// The limit whose calls the run counts.
+    pub limit: Option<String>,
+}
+
+/// Request metrics of several instances.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StatsSpec {
+    /// Endpoints told apart; the rest are counted together.
+    pub max_endpoints: u64,
+    /// Response times kept per endpoint.
+    pub samples: u64,
+    /// How often an instance reports.
+    pub flush: Duration,
+    /// Callers that are not counted.
+    pub ignore_remote: Vec<String>,
+}
+
+/// Chunked uploads into object storage.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UploadSpec {
+    /// How long the state of an upload is kept.
+    pub state_ttl: Duration,
+    /// How long a chunk's bytes are kept.
+    pub chunk_ttl: Duration,
+    /// Parts sent at once.
+    pub workers: u32,
+    /// Bytes received and not yet durable, over all uploads.
+    pub max_bytes_in_flight: u64,
+    /// The smallest chunk but the last.
+    pub chunk_min: u64,
+    /// The largest chunk.
+    pub chunk_max: u64,
+    /// How long the state is kept after the end.
+    pub keep_after_done: Duration,
+    /// Where objects go: `s3://bucket/prefix`, `file:…`.
+    pub objects: String,
+    /// The SQL database: `sqlite:…`, `postgres://…`.
+    pub database: String,
+    /// Where completions are announced: `kafka://…`, `outbox:`.
+    pub events: String,
+    /// The store of chunk bytes; `None` is the main one.
+    pub chunks: Option<String>,
+    /// The object's key, with `{connector_id}` and `{node_id}`.
+    pub object_key: String,
+    /// The connector when the caller names none.
+    pub connector: String,
+    /// The topic of completions.
+    pub topic: String,
+}
+
+/// A key some other program owns.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeySpec {
+    /// What it holds.
+    pub holds: RedisType,
+    /// How long it lives.
+    pub ttl: Ttl,
+}
