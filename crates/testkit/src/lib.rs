@@ -1,1 +1,4 @@
-//! Placeholder while the workspace is laid out.
+//! Real servers, faults on the wire, and the suites that every store must pass. Not published.
+
+pub mod proxy;
+pub mod servers;

@@ -1,0 +1,268 @@
+//! What the server or the network said, as our code: whether the call may have run, and what helps.
+
+use std::io;
+
+use redis::{ErrorKind, RedisError, ServerError};
+
+use crate::redis::options::Address;
+use crate::redis::url;
+use crate::{Code, Error};
+
+/// Whether the script may have run although no good answer came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ran {
+    /// Certainly not: any call may be sent again.
+    No,
+    /// It may have: only a call that is safe to repeat may be sent again.
+    Maybe,
+}
+
+/// What can help.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Then {
+    /// Nothing we do: tell the caller.
+    Report,
+    /// The node will get over it: wait and send again on the same connection.
+    Wait,
+    /// This connection leads nowhere any more: make a new one (asking the sentinels again, if any).
+    Redial,
+    /// The node does not know the script.
+    LoadScript,
+    /// The slot lives elsewhere for good.
+    Moved(Address),
+    /// This key already lives elsewhere: ask there, this once.
+    Ask(Address),
+    /// The cluster is being rearranged: look at its slots again.
+    Reroute,
+}
+
+/// One failed attempt.
+#[derive(Debug, Clone)]
+pub(super) struct Fault {
+    pub(super) code: Code,
+    pub(super) ran: Ran,
+    pub(super) then: Then,
+    pub(super) detail: String,
+}
+
+impl Fault {
+    pub(super) fn new(code: Code, ran: Ran, then: Then, detail: impl Into<String>) -> Self {
+        Self { code, ran, then, detail: detail.into() }
+    }
+
+    /// The same, seen while connecting: nothing of the call was sent.
+    pub(super) fn before_sending(mut self) -> Self {
+        self.ran = Ran::No;
+        // "May have run" would be untrue of a call that was never written.
+        if matches!(self.code, Code::StoreTimedOut | Code::StoreLost) {
+            self.code = Code::StoreRefused;
+        }
+        self
+    }
+
+    pub(super) fn into_error(self, op: &'static str) -> Error {
+        Error::new(op, self.code, self.detail)
+    }
+
+    /// No reply within the time-out.
+    pub(super) fn timed_out(what: &str) -> Self {
+        Self::new(Code::StoreTimedOut, Ran::Maybe, Then::Redial, format!("no reply from {what} in time"))
+    }
+
+    /// A failure below the protocol.
+    pub(super) fn io(error: &io::Error, what: &str) -> Self {
+        let code = match error.kind() {
+            io::ErrorKind::TimedOut => Code::StoreTimedOut,
+            // A socket's name that is not there, a host name nobody knows, a port nobody listens on.
+            io::ErrorKind::ConnectionRefused
+            | io::ErrorKind::NotFound
+            | io::ErrorKind::PermissionDenied
+            | io::ErrorKind::HostUnreachable
+            | io::ErrorKind::NetworkUnreachable
+            | io::ErrorKind::AddrNotAvailable => Code::StoreRefused,
+            io::ErrorKind::InvalidData if is_tls(error) => Code::StoreTls,
+            _ if is_tls(error) => Code::StoreTls,
+            _ => Code::StoreLost,
+        };
+        Self::new(code, Ran::Maybe, Then::Redial, format!("{what}: {error}"))
+    }
+
+    /// What the redis crate reports.
+    pub(super) fn client(error: &RedisError, what: &str) -> Self {
+        if let Ok(server) = ServerError::try_from(error.clone()) {
+            return Self::server(&server);
+        }
+        if let Some(io) =
+            std::error::Error::source(error).and_then(|source| source.downcast_ref::<io::Error>())
+        {
+            return Self::io(io, what);
+        }
+        match error.kind() {
+            ErrorKind::AuthenticationFailed => {
+                Self::new(Code::StoreAuth, Ran::No, Then::Report, error.to_string())
+            }
+            ErrorKind::Io => Self::new(Code::StoreLost, Ran::Maybe, Then::Redial, format!("{what}: {error}")),
+            // The stream is out of step after a parse error: nothing on it can be trusted.
+            _ => Self::new(Code::StoreProtocol, Ran::Maybe, Then::Redial, format!("{what}: {error}")),
+        }
+    }
+
+    /// What the server answered.
+    pub(super) fn server(error: &ServerError) -> Self {
+        let (code, text) = (error.code(), error.details().unwrap_or_default());
+        Self::said(code, text)
+    }
+
+    fn said(word: &str, text: &str) -> Self {
+        if word == "ERR"
+            && let Some((inner, text)) = inside_script(text)
+        {
+            return Self::said(inner, text);
+        }
+        let (code, then) = match word {
+            "NOSCRIPT" => (Code::ScriptFailed, Then::LoadScript),
+            "OOM" => (Code::StoreOom, Then::Report),
+            "NOAUTH" | "WRONGPASS" => (Code::StoreAuth, Then::Report),
+            "NOPERM" => (Code::StorePermission, Then::Report),
+            "READONLY" => (Code::StoreReadOnly, Then::Redial),
+            // A failover took the node away from under a blocked call.
+            "UNBLOCKED" => (Code::StoreReadOnly, Then::Redial),
+            "LOADING" | "MASTERDOWN" => (Code::StoreLoading, Then::Redial),
+            "BUSY" => (Code::StoreBusy, Then::Wait),
+            "MISCONF" | "NOREPLICAS" => (Code::StoreMisconf, Then::Report),
+            "CLUSTERDOWN" => (Code::StoreClusterDown, Then::Reroute),
+            "TRYAGAIN" => (Code::StoreClusterDown, Then::Wait),
+            "CROSSSLOT" => (Code::StoreCrossSlot, Then::Report),
+            "WRONGTYPE" => (Code::KeyWrongType, Then::Report),
+            "MOVED" => (Code::StoreClusterDown, redirect(text).map_or(Then::Reroute, Then::Moved)),
+            "ASK" => (Code::StoreClusterDown, redirect(text).map_or(Then::Reroute, Then::Ask)),
+            // Protected mode.
+            "DENIED" => (Code::StoreRefused, Then::Report),
+            "ERR" if text.starts_with("max number of clients") => (Code::StoreRefused, Then::Redial),
+            "ERR" if is_acl(text) => (Code::StorePermission, Then::Report),
+            _ => (Code::ScriptFailed, Then::Report),
+        };
+        Self::new(code, Ran::No, then, format!("{word} {text}"))
+    }
+}
+
+/// Redis 6.2 wraps what a command inside a script answered: `Error running script (call to f_…):
+/// @user_script:1: @user_script: 1: -OOM command not …`. Newer servers pass it on as it is.
+fn inside_script(text: &str) -> Option<(&str, &str)> {
+    if !text.starts_with("Error running script") {
+        return None;
+    }
+    let after = &text[text.rfind("@user_script:")? + "@user_script:".len()..];
+    let (_, said) = after.trim_start().split_once(": ")?;
+    let said = said.strip_prefix('-').unwrap_or(said);
+    let (word, rest) = said.split_once(' ')?;
+    let is_code = word.len() > 2 && word.bytes().all(|byte| byte.is_ascii_uppercase());
+    is_code.then_some((word, rest))
+}
+
+/// ACL refusals inside a script carry no code of their own.
+fn is_acl(text: &str) -> bool {
+    text.contains("The user executing the script can't") || text.contains("ACL failure in script")
+}
+
+/// `3999 127.0.0.1:6381`; a node that does not know its own name leaves the host empty.
+fn redirect(text: &str) -> Option<Address> {
+    let place = text.split(' ').nth(1)?;
+    if let Some(port) = place.strip_prefix(':') {
+        return port.parse().ok().map(|port| Address { host: String::new(), port });
+    }
+    url::address(place, 6379).ok()
+}
+
+fn is_tls(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|inner| inner.is::<rustls::Error>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(word: &str, text: &str) -> (Code, Ran, Then) {
+        let fault = Fault::said(word, text);
+        assert!(fault.detail.contains(text.rsplit("script:").next_back().unwrap_or(text)), "{fault:?}");
+        (fault.code, fault.ran, fault.then)
+    }
+
+    fn at(host: &str, port: u16) -> Address {
+        Address { host: host.into(), port }
+    }
+
+    #[test]
+    fn what_the_server_says_has_one_code_each() {
+        let no = Ran::No;
+        assert_eq!(of("OOM", "command not allowed"), (Code::StoreOom, no, Then::Report));
+        assert_eq!(of("NOAUTH", "Authentication required."), (Code::StoreAuth, no, Then::Report));
+        assert_eq!(of("WRONGPASS", "invalid"), (Code::StoreAuth, no, Then::Report));
+        assert_eq!(of("NOPERM", "no"), (Code::StorePermission, no, Then::Report));
+        assert_eq!(of("READONLY", "replica"), (Code::StoreReadOnly, no, Then::Redial));
+        assert_eq!(of("UNBLOCKED", "force"), (Code::StoreReadOnly, no, Then::Redial));
+        assert_eq!(of("LOADING", "dataset"), (Code::StoreLoading, no, Then::Redial));
+        assert_eq!(of("MASTERDOWN", "link"), (Code::StoreLoading, no, Then::Redial));
+        assert_eq!(of("BUSY", "script"), (Code::StoreBusy, no, Then::Wait));
+        assert_eq!(of("MISCONF", "disk"), (Code::StoreMisconf, no, Then::Report));
+        assert_eq!(of("NOREPLICAS", "few"), (Code::StoreMisconf, no, Then::Report));
+        assert_eq!(of("CLUSTERDOWN", "slot"), (Code::StoreClusterDown, no, Then::Reroute));
+        assert_eq!(of("TRYAGAIN", "multi"), (Code::StoreClusterDown, no, Then::Wait));
+        assert_eq!(of("CROSSSLOT", "keys"), (Code::StoreCrossSlot, no, Then::Report));
+        assert_eq!(of("WRONGTYPE", "kind"), (Code::KeyWrongType, no, Then::Report));
+        assert_eq!(of("NOSCRIPT", "none"), (Code::ScriptFailed, no, Then::LoadScript));
+        assert_eq!(of("DENIED", "protected"), (Code::StoreRefused, no, Then::Report));
+        assert_eq!(of("ERR", "max number of clients reached"), (Code::StoreRefused, no, Then::Redial));
+        assert_eq!(of("ERR", "user_script:1: boom"), (Code::ScriptFailed, no, Then::Report));
+        assert_eq!(of("MYERR", "own"), (Code::ScriptFailed, no, Then::Report));
+    }
+
+    #[test]
+    fn redirects_carry_their_address() {
+        let moved = |text| of("MOVED", text).2;
+        assert_eq!(moved("3999 127.0.0.1:6381"), Then::Moved(at("127.0.0.1", 6381)));
+        assert_eq!(moved("3999 2001:db8::7:6381"), Then::Moved(at("2001:db8::7", 6381)));
+        assert_eq!(moved("3999 :6381"), Then::Moved(at("", 6381)));
+        assert_eq!(moved("3999"), Then::Reroute);
+        assert_eq!(of("ASK", "1 h:2").2, Then::Ask(at("h", 2)));
+    }
+
+    #[test]
+    fn errors_inside_a_script_keep_their_meaning_on_every_version() {
+        let wrapped = |said: &str| {
+            Fault::said(
+                "ERR",
+                &format!("Error running script (call to f_{}): @user_script:1: {said}", "a".repeat(40)),
+            )
+            .code
+        };
+        assert_eq!(wrapped("@user_script: 1: -OOM command not allowed"), Code::StoreOom);
+        assert_eq!(wrapped("@user_script: 1: -READONLY You can't write"), Code::StoreReadOnly);
+        assert_eq!(wrapped("WRONGTYPE Operation against a key"), Code::KeyWrongType);
+        assert_eq!(wrapped("user_script:1: boom"), Code::ScriptFailed);
+        assert_eq!(
+            wrapped("@user_script: 1: The user executing the script can't run this command"),
+            Code::StorePermission
+        );
+        assert_eq!(
+            Fault::said("ERR", "ACL failure in script: No permissions to access a key").code,
+            Code::StorePermission
+        );
+    }
+
+    #[test]
+    fn the_network_s_words_have_codes_too() {
+        let io = |kind: io::ErrorKind| Fault::io(&kind.into(), "x").code;
+        assert_eq!(io(io::ErrorKind::ConnectionRefused), Code::StoreRefused);
+        assert_eq!(io(io::ErrorKind::HostUnreachable), Code::StoreRefused);
+        assert_eq!(io(io::ErrorKind::TimedOut), Code::StoreTimedOut);
+        assert_eq!(io(io::ErrorKind::ConnectionReset), Code::StoreLost);
+        assert_eq!(io(io::ErrorKind::UnexpectedEof), Code::StoreLost);
+        let tls = io::Error::new(io::ErrorKind::InvalidData, rustls::Error::DecryptError);
+        assert_eq!(Fault::io(&tls, "x").code, Code::StoreTls);
+        let lost = Fault::io(&io::ErrorKind::ConnectionReset.into(), "x");
+        assert_eq!((lost.ran, lost.then.clone()), (Ran::Maybe, Then::Redial));
+        let early = lost.before_sending();
+        assert_eq!((early.ran, early.code), (Ran::No, Code::StoreRefused));
+    }
+}

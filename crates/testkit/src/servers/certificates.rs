@@ -1,0 +1,81 @@
+//! A certificate authority of our own, for servers and clients on loopback.
+
+use std::path::{Path, PathBuf};
+
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair,
+    KeyUsagePurpose,
+};
+use tempfile::TempDir;
+
+/// A certificate and its key, PEM files.
+#[derive(Debug, Clone)]
+pub struct Identity {
+    /// The certificate.
+    pub cert: PathBuf,
+    /// Its key.
+    pub key: PathBuf,
+}
+
+/// An authority with a server's and a client's certificate; two of them do not trust each other.
+#[derive(Debug)]
+pub struct Certificates {
+    /// What the other side must trust.
+    pub ca: PathBuf,
+    /// For 127.0.0.1 and localhost.
+    pub server: Identity,
+    /// For a client.
+    pub client: Identity,
+    _folder: TempDir,
+}
+
+impl Certificates {
+    /// Makes all of them.
+    pub fn new() -> Self {
+        let folder =
+            tempfile::Builder::new().prefix("quaymaster-tls-").tempdir().expect("a temporary folder");
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        let key = KeyPair::generate().expect("a key");
+        let authority = CertifiedIssuer::self_signed(params, key).expect("an authority");
+        let ca = folder.path().join("ca.pem");
+        std::fs::write(&ca, authority.pem()).expect("the authority can be written");
+        let issue = |name: &str, names: &[&str], purpose| {
+            let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+            let mut params = CertificateParams::new(names).expect("valid names");
+            params.extended_key_usages = vec![purpose];
+            let key = KeyPair::generate().expect("a key");
+            let cert = params.signed_by(&key, &authority).expect("a certificate");
+            write(folder.path(), name, &cert.pem(), &key.serialize_pem())
+        };
+        let server = issue("server", &["127.0.0.1", "localhost"], ExtendedKeyUsagePurpose::ServerAuth);
+        let client = issue("client", &["client"], ExtendedKeyUsagePurpose::ClientAuth);
+        Self { ca, server, client, _folder: folder }
+    }
+
+    /// Lines for a Redis 7 server that speaks TLS on `port`, with or without asking clients for theirs.
+    pub fn redis_lines(&self, port: u16, ask_clients: bool) -> Vec<String> {
+        vec![
+            format!("tls-port {port}"),
+            format!("tls-ca-cert-file {}", self.ca.display()),
+            format!("tls-cert-file {}", self.server.cert.display()),
+            format!("tls-key-file {}", self.server.key.display()),
+            format!("tls-auth-clients {}", if ask_clients { "yes" } else { "no" }),
+        ]
+    }
+}
+
+impl Default for Certificates {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+fn write(folder: &Path, name: &str, cert: &str, key: &str) -> Identity {
+    let identity =
+        Identity { cert: folder.join(format!("{name}.pem")), key: folder.join(format!("{name}.key.pem")) };
+    std::fs::write(&identity.cert, cert).expect("the certificate can be written");
+    std::fs::write(&identity.key, key).expect("the key can be written");
+    identity
+}

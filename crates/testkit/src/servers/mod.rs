@@ -1,0 +1,20 @@
+//! Real servers on loopback, one temporary folder each, gone when dropped.
+//!
+//! Every fixture starts in well under a second, is ready when `start` returns, and prints the end of its
+//! log when the test that holds it panics. A program that is not installed fails the test; nothing is skipped.
+
+mod certificates;
+mod cluster;
+mod faketime;
+mod process;
+mod redis;
+mod sentinel;
+mod tools;
+
+pub use certificates::{Certificates, Identity};
+pub use cluster::{Cluster, ClusterConfig};
+pub use faketime::FakeTime;
+pub use process::Process;
+pub use redis::{RedisConfig, RedisServer};
+pub use sentinel::{Sentinel, SentinelConfig};
+pub use tools::{Binary, free_port};

@@ -1,0 +1,124 @@
+//! A primary, its replicas and three sentinels that fail over within a second or two.
+
+use std::path::Path;
+
+use crate::servers::process::Process;
+use crate::servers::redis::{RedisConfig, RedisServer, wait_until};
+use crate::servers::tools::{Binary, free_port};
+
+/// The name the sentinels watch the primary under.
+const SERVICE: &str = "quay";
+const SENTINELS: usize = 3;
+
+/// How the group is set up.
+#[derive(Debug, Clone)]
+pub struct SentinelConfig {
+    /// Which program, for servers and sentinels.
+    pub binary: Binary,
+    /// How many replicas.
+    pub replicas: usize,
+    /// Lines for every server's configuration file.
+    pub lines: Vec<String>,
+}
+
+impl Default for SentinelConfig {
+    fn default() -> Self {
+        Self { binary: Binary::Redis7, replicas: 1, lines: Vec::new() }
+    }
+}
+
+/// A running group.
+#[derive(Debug)]
+pub struct Sentinel {
+    /// The servers; the first was the primary at the start.
+    pub servers: Vec<RedisServer>,
+    sentinels: Vec<(Process, u16)>,
+    _folder: tempfile::TempDir,
+}
+
+impl Sentinel {
+    /// Starts everything and waits until every sentinel knows all the others and every replica.
+    pub fn start(config: SentinelConfig) -> Self {
+        let server = |lines: Vec<String>| {
+            let lines = config.lines.iter().cloned().chain(lines).collect();
+            RedisServer::start(RedisConfig { binary: config.binary, lines, faketime: false })
+        };
+        let primary = server(vec!["repl-diskless-sync-delay 0".into()]);
+        let follow = format!("replicaof 127.0.0.1 {}", primary.port());
+        let mut servers = vec![primary];
+        servers.extend((0..config.replicas).map(|_| server(vec![follow.clone()])));
+        for replica in &servers[1..] {
+            wait_until("the replica follows", || {
+                replica.info("replication", "master_link_status").is_some_and(|status| status == "up")
+            });
+        }
+        let folder =
+            tempfile::Builder::new().prefix("quaymaster-sentinel-").tempdir().expect("a temporary folder");
+        let sentinels = (0..SENTINELS)
+            .map(|index| start_sentinel(config.binary, folder.path(), index, servers[0].port()))
+            .collect();
+        let group = Self { servers, sentinels, _folder: folder };
+        for (_, port) in &group.sentinels {
+            let expected = (SENTINELS - 1, config.replicas);
+            wait_until("the sentinels know the group", || group_seen_by(*port) == Some(expected));
+        }
+        group
+    }
+
+    /// `redis+sentinel://…/quay`.
+    pub fn url(&self) -> String {
+        let all: Vec<String> = self.sentinels.iter().map(|(_, port)| format!("127.0.0.1:{port}")).collect();
+        format!("redis+sentinel://{}/{SERVICE}", all.join(","))
+    }
+
+    /// The port of the primary as the first sentinel sees it.
+    pub fn primary_port(&self) -> u16 {
+        let (_, port): (String, u16) =
+            ask(self.sentinels[0].1, &["SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE])
+                .expect("a sentinel answers");
+        port
+    }
+}
+
+fn start_sentinel(binary: Binary, folder: &Path, index: usize, primary: u16) -> (Process, u16) {
+    loop {
+        let port = free_port();
+        let home = folder.join(format!("{index}-{port}"));
+        std::fs::create_dir(&home).expect("a folder for the sentinel");
+        let lines = [
+            format!("port {port}"),
+            "bind 127.0.0.1".into(),
+            format!("dir {}", home.display()),
+            format!("sentinel monitor {SERVICE} 127.0.0.1 {primary} 2"),
+            format!("sentinel down-after-milliseconds {SERVICE} 500"),
+            format!("sentinel failover-timeout {SERVICE} 3000"),
+        ];
+        let file = home.join("sentinel.conf");
+        std::fs::write(&file, lines.join("\n") + "\n").expect("the configuration can be written");
+        let args = [file.display().to_string(), "--sentinel".to_owned()];
+        let mut process = Process::spawn(&binary.path(), &args, &[], &home.join("sentinel.log"));
+        let mut taken = false;
+        wait_until("the sentinel answers", || {
+            taken = process.ended().is_some();
+            taken || ask::<String>(port, &["PING"]).is_ok()
+        });
+        if !taken {
+            return (process, port);
+        }
+    }
+}
+
+/// How many other sentinels, and how many replicas, this one knows.
+fn group_seen_by(port: u16) -> Option<(usize, usize)> {
+    let facts: std::collections::HashMap<String, String> =
+        ask(port, &["SENTINEL", "MASTER", SERVICE]).ok()?;
+    let number = |name: &str| facts.get(name)?.parse().ok();
+    Some((number("num-other-sentinels")?, number("num-slaves")?))
+}
+
+fn ask<T: redis::FromRedisValue>(port: u16, words: &[&str]) -> redis::RedisResult<T> {
+    let mut connection = redis::Client::open(format!("redis://127.0.0.1:{port}"))?.get_connection()?;
+    let mut command = redis::Cmd::new();
+    command.arg(words);
+    command.query(&mut connection)
+}
