@@ -100,7 +100,7 @@ impl Cluster {
 
 fn start_node(config: &ClusterConfig) -> RedisServer {
     let lines = config.lines.clone();
-    let node = RedisConfig { binary: config.binary, lines, faketime: false };
+    let node = RedisConfig { binary: config.binary, lines, ..RedisConfig::default() };
     RedisServer::start_with(node, |_, _| {
         vec![
             "cluster-enabled yes".into(),

@@ -41,7 +41,7 @@ impl Sentinel {
     pub fn start(config: SentinelConfig) -> Self {
         let server = |lines: Vec<String>| {
             let lines = config.lines.iter().cloned().chain(lines).collect();
-            RedisServer::start(RedisConfig { binary: config.binary, lines, faketime: false })
+            RedisServer::start(RedisConfig { binary: config.binary, lines, ..RedisConfig::default() })
         };
         let primary = server(vec!["repl-diskless-sync-delay 0".into()]);
         let follow = format!("replicaof 127.0.0.1 {}", primary.port());
