@@ -2,11 +2,24 @@
 
 mod change;
 mod clock;
+mod commit;
 mod core;
+mod folder;
+mod journal;
+mod keeper;
+mod link;
 mod model;
+mod options;
+mod owner;
 mod pubsub;
+mod server;
+mod store;
+mod subscription;
 mod vm;
 mod waiters;
+mod wire;
 
 pub use clock::Clock;
+pub use options::{Durability, EmbeddedOptions};
+pub use store::EmbeddedStore;
 pub use vm::VmLimits;

@@ -1,0 +1,121 @@
+//! The journal: what the data model holds, on disk, in an embedded database (fjall).
+//!
+//! ```text
+//! DIR/acknowledged   the last commit somebody was told about (mark.rs)
+//! DIR/data/          the database: keyspaces `keys`, `elements`, `meta`
+//! ```
+//! One group of scripts is one atomic batch and writes what it changed, no more. The elements of a removed
+//! collection stay behind under a generation nobody uses any more and are deleted in pieces later.
+//!
+//! Invariants: the numbers of the commits have no gap; `acknowledged` is never ahead of what is durable;
+//! `DIR/data` is whole or not there at all (it is made under another name and renamed).
+
+mod load;
+mod mark;
+mod open;
+mod place;
+mod scan;
+
+use std::path::PathBuf;
+
+use fjall::{Database, Keyspace, PersistMode};
+
+pub(crate) use open::Loss;
+
+use super::change::{Change, Generation};
+use super::commit::{Cause, Sink, Sync};
+use mark::Mark;
+use place::{Space, Writes};
+use scan::Span;
+
+/// The layout of keyspaces and values; a folder of a higher one is refused.
+const FORMAT: u32 = 1;
+const FORMAT_KEY: &[u8] = b"format";
+const COMMIT_KEY: &[u8] = b"commit";
+
+/// An open journal. Its folder is locked by the caller.
+pub(crate) struct Journal {
+    dir: PathBuf,
+    db: Database,
+    keys: Keyspace,
+    elements: Keyspace,
+    meta: Keyspace,
+    mark: Mark,
+    /// The last commit found when it was opened.
+    recovered: u64,
+}
+
+impl std::fmt::Debug for Journal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Journal")
+            .field("dir", &self.dir)
+            .field("recovered", &self.recovered)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Journal {
+    /// The last commit that was there when the journal was opened.
+    pub(crate) fn recovered(&self) -> u64 {
+        self.recovered
+    }
+
+    /// Deletes up to `max` elements of a collection that is gone; returns how many it deleted.
+    pub(crate) fn reap(&self, generation: Generation, max: usize) -> Result<usize, Cause> {
+        let mut batch = self.db.batch().durability(Some(PersistMode::Buffer));
+        for guard in self.elements.prefix(place::generation_prefix(generation)).take(max) {
+            batch.remove(&self.elements, guard.key()?);
+        }
+        let count = batch.len();
+        batch.commit()?;
+        Ok(count)
+    }
+
+    fn write(&self, span: Span, changes: Vec<Change>, sync: Sync) -> Result<Vec<Generation>, Cause> {
+        let mut writes = Writes::fold(changes);
+        let dead = std::mem::take(&mut writes.dead);
+        let mode = match sync {
+            Sync::Disk => PersistMode::SyncData,
+            Sync::System => PersistMode::Buffer,
+        };
+        let mut batch = self.db.batch().durability(Some(mode));
+        for (space, place, value) in writes.into_places() {
+            let keyspace = match space {
+                Space::Keys => &self.keys,
+                Space::Elements => &self.elements,
+            };
+            match value {
+                Some(value) => batch.insert(keyspace, place, value),
+                None => batch.remove(keyspace, place),
+            }
+        }
+        batch.insert(&self.meta, COMMIT_KEY, span.encode().as_slice());
+        batch.commit()?;
+        Ok(dead)
+    }
+}
+
+impl Sink for Journal {
+    fn commit(
+        &self,
+        first: u64,
+        last: u64,
+        changes: Vec<Change>,
+        sync: Sync,
+    ) -> Result<Vec<Generation>, Cause> {
+        let dead = self.write(Span { first, last }, changes, sync)?;
+        if sync == Sync::Disk {
+            self.mark.set(last)?;
+        }
+        Ok(dead)
+    }
+
+    fn sync(&self, last: u64) -> Result<(), Cause> {
+        self.db.persist(PersistMode::SyncData)?;
+        self.mark.set(last)?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

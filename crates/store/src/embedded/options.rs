@@ -1,0 +1,57 @@
+//! How an embedded store behaves.
+
+use std::time::Duration;
+
+use super::clock::Clock;
+use super::vm::VmLimits;
+
+/// When a call's changes must have reached the disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Durability {
+    /// Before its reply: what was acknowledged survives a power cut.
+    #[default]
+    Always,
+    /// Within a second. A killed process loses what it acknowledged in its last few milliseconds, a power
+    /// cut about a second of it; never half of a script.
+    EverySec,
+}
+
+impl Durability {
+    /// The name in configuration and reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Durability::Always => "always",
+            Durability::EverySec => "everysec",
+        }
+    }
+}
+
+/// Settings of an embedded store.
+#[derive(Debug, Clone)]
+pub struct EmbeddedOptions {
+    /// When changes reach the disk.
+    pub durability: Durability,
+    /// Where time comes from.
+    pub clock: Clock,
+    /// No call takes longer.
+    pub deadline: Duration,
+    /// How long opening waits for another process that is starting or ending.
+    pub open_wait: Duration,
+    /// Bounds of one script.
+    pub limits: VmLimits,
+    /// Open a folder from which acknowledged commits are missing, with a warning, instead of refusing it.
+    pub accept_loss: bool,
+}
+
+impl Default for EmbeddedOptions {
+    fn default() -> Self {
+        Self {
+            durability: Durability::Always,
+            clock: Clock::System,
+            deadline: Duration::from_secs(5),
+            open_wait: Duration::from_secs(30),
+            limits: VmLimits::default(),
+            accept_loss: false,
+        }
+    }
+}

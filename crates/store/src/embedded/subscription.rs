@@ -1,0 +1,121 @@
+//! Subscriptions of an attached process: they outlive the owner they were made with.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::StreamExt;
+use futures_util::stream::{self, BoxStream};
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+
+use super::keeper::{Backend, Keeper, Phase, closed};
+use super::link::{Link, Miss};
+use super::wire::{Answer, Request};
+use crate::{Code, Error, Message, Repeat, Result};
+
+/// Messages a subscriber may leave unread before it misses some.
+const UNREAD: usize = 1024;
+
+/// Messages on `channel` from now on, whoever owns the data meanwhile.
+pub(super) async fn listen(keeper: &Arc<Keeper>, channel: Bytes) -> Result<BoxStream<'static, Message>> {
+    let op = "store.subscribe";
+    let limit = keeper.options.deadline;
+    let deadline = Instant::now() + limit;
+    let (messages, unread) = mpsc::channel(UNREAD);
+    let (link, id) = loop {
+        let link = match keeper.backend(op, deadline).await? {
+            // An owner stays owner until it closes.
+            Backend::Owner(owner) => return Ok(owner.subscribe(&channel)),
+            Backend::Link(link) => link,
+        };
+        match subscribe(&link, &channel, &messages, deadline).await {
+            Ok(id) => break (link, id),
+            Err(Refusal::Missed(miss)) => keeper.again(op, miss, Repeat::Safe)?,
+            Err(Refusal::Refused(code, detail)) => return Err(Error::new(op, code, detail)),
+        }
+    };
+    let watching = Arc::downgrade(keeper);
+    let phases = keeper.phases();
+    tokio::spawn(async move {
+        let (mut link, mut id) = (link, id);
+        loop {
+            tokio::select! {
+                () = link.ended() => {}
+                () = messages.closed() => return link.unsubscribe(id),
+            }
+            drop(link);
+            let resumed = tokio::select! {
+                resumed = resume(&watching, phases.clone(), &channel, &messages, limit) => resumed,
+                () = messages.closed() => None,
+            };
+            match resumed {
+                Some(resumed) => (link, id) = resumed,
+                None => return,
+            }
+        }
+    });
+    let next =
+        |mut unread: mpsc::Receiver<Message>| async { unread.recv().await.map(|message| (message, unread)) };
+    Ok(Box::pin(stream::unfold(unread, next)))
+}
+
+enum Refusal {
+    Missed(Miss),
+    Refused(Code, String),
+}
+
+async fn subscribe(
+    link: &Arc<Link>,
+    channel: &Bytes,
+    messages: &mpsc::Sender<Message>,
+    deadline: Instant,
+) -> Result<u64, Refusal> {
+    let request = Request::Subscribe { channel: channel.clone() };
+    match link.subscribe(&request, messages.clone(), deadline).await {
+        Ok((id, Answer::Done)) => Ok(id),
+        Ok((_, Answer::Failed { code, detail })) => Err(Refusal::Refused(code, detail)),
+        Ok(_) => Err(Refusal::Refused(Code::StoreProtocol, "not an answer to a subscription".to_owned())),
+        Err(miss) => Err(Refusal::Missed(miss)),
+    }
+}
+
+/// Subscribes again wherever the data is now; `None` when the subscription ends for good.
+async fn resume(
+    keeper: &Weak<Keeper>,
+    mut phases: watch::Receiver<Phase>,
+    channel: &Bytes,
+    messages: &mpsc::Sender<Message>,
+    limit: Duration,
+) -> Option<(Arc<Link>, u64)> {
+    loop {
+        let phase = phases.borrow_and_update().clone();
+        match phase {
+            Phase::Closed => return None,
+            Phase::Owner => {
+                let mut own = keeper.upgrade()?.owner()?.subscribe(channel);
+                // Nobody knows how many were published while there was no owner.
+                messages.send(Message::Missed(0)).await.ok()?;
+                loop {
+                    tokio::select! {
+                        message = own.next() => messages.send(message?).await.ok()?,
+                        () = closed(&mut phases) => return None,
+                    }
+                }
+            }
+            Phase::Attached(link) if !link.is_ended() => {
+                if let Ok(id) = subscribe(&link, channel, messages, Instant::now() + limit).await {
+                    messages.send(Message::Missed(0)).await.ok()?;
+                    return Some((link, id));
+                }
+                if !link.is_ended() {
+                    // Refused or too slow for now; the phase will not change for that.
+                    tokio::time::sleep(limit / 10).await;
+                    continue;
+                }
+            }
+            Phase::Attached(_) | Phase::Between | Phase::Failed(..) => {}
+        }
+        phases.changed().await.ok()?;
+    }
+}
