@@ -10,24 +10,24 @@ const FORBIDDEN: &[&str] =
     &["cjson", "cmsgpack", "loadstring", "math.random", "os.", "io.", "struct.", "bit.", "redis.pcall", "goto "];
 
 /// Whether a command writes, by its name.
-pub type Commands = BTreeMap<String, bool>;
+pub(crate) type Commands = BTreeMap<String, bool>;
 
 /// One operation: its header's facts and its resolved source.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Script {
-    pub id: String,
-    pub about: String,
-    pub keys: Vec<String>,
-    pub args: Vec<String>,
-    pub replies: Vec<String>,
-    pub cost: String,
-    pub commands: Vec<String>,
-    pub writes: bool,
-    pub source: String,
+pub(crate) struct Script {
+    pub(crate) id: String,
+    pub(crate) about: String,
+    pub(crate) keys: Vec<String>,
+    pub(crate) args: Vec<String>,
+    pub(crate) replies: Vec<String>,
+    pub(crate) cost: String,
+    pub(crate) commands: Vec<String>,
+    pub(crate) writes: bool,
+    pub(crate) source: String,
 }
 
 /// Reads `commands.txt`: a name and `read` or `write` per line.
-pub fn parse_commands(text: &str) -> Commands {
+pub(crate) fn parse_commands(text: &str) -> Commands {
     text.lines()
         .filter(|line| !line.starts_with('#'))
         .filter_map(|line| {
@@ -38,7 +38,7 @@ pub fn parse_commands(text: &str) -> Commands {
 }
 
 /// Checks one file and resolves its includes; all problems at once.
-pub fn build(
+pub(crate) fn build(
     name: &str,
     text: &str,
     includes: &BTreeMap<String, String>,
@@ -255,12 +255,12 @@ fn strip(include: &str) -> String {
 
 impl Script {
     /// `limit.take.fixed_window` is `LIMIT_TAKE_FIXED_WINDOW`.
-    pub fn const_name(&self) -> String {
+    pub(crate) fn const_name(&self) -> String {
         self.id.replace('.', "_").to_uppercase()
     }
 
     /// The static item this script becomes.
-    pub fn to_rust(&self) -> String {
+    pub(crate) fn to_rust(&self) -> String {
         let sha = sha1_smol::Sha1::from(&self.source).digest().to_string();
         let effect = if self.writes { "Writes" } else { "Reads" };
         format!(

@@ -73,13 +73,15 @@ fn a_rate_that_does_not_divide_the_window_is_kept_exactly() {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, max_global_rejects: 50_000, ..ProptestConfig::default() })]
+
     #[test]
     fn sliding_window_says_the_first_millisecond_that_has_room(
         limit in 1u64..200, window in 1u64..5000, previous in 0u64..200, current in 0u64..200,
         at in 0.0f64..1.0, cost in 1u64..200,
     ) {
         let elapsed = ((window as f64) * at) as u64;
-        prop_assume!(elapsed < window && cost <= limit && previous <= limit && current <= limit);
+        let (cost, previous, current) = (1 + cost % limit, previous % (limit + 1), current % (limit + 1));
         let raw = Raw { x: previous, y: current, z: elapsed };
         prop_assume!(weighs_later(raw, 0, window) + cost > limit);
         let answer = verdict(&spec(Algorithm::SlidingWindow, limit, window), Word::Limited, raw, cost);
@@ -95,7 +97,7 @@ proptest! {
     fn token_bucket_says_the_first_millisecond_that_has_tokens(
         limit in 1u64..500, window_ms in 1u64..100_000, taken in 1u64..500, cost in 1u64..500, gone_us in 0u64..1_000_000,
     ) {
-        prop_assume!(cost <= limit && taken <= limit);
+        let (cost, taken) = (1 + cost % limit, 1 + taken % limit);
         let spec = spec(Algorithm::TokenBucket, limit, window_ms);
         let window_us = u128::from(window_ms) * 1000;
         // Units of 1/limit µs, exactly.

@@ -1,0 +1,135 @@
+//! What every store must do, whatever runs on it.
+
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use quaymaster::Code;
+use quaymaster_store::{Effect, Invocation, Message, Reply, ScanCursor, Script, Workload};
+
+use super::{Subject, command, command_int, command_text};
+
+static HALF: Script = Script {
+    id: "testkit.half",
+    source: "redis.call(\"SET\", KEYS[1], \"half\")\nerror(\"on purpose\")",
+    sha: "d4a70abf3ec21691358c55bc4ce85df786572bb9",
+    effect: Effect::Writes,
+};
+
+crate::cases! {
+    async fn replies_come_back_as_redis_gives_them(subject: &Subject) {
+        let engine = &*subject.engine;
+        let key = format!("{}k", subject.prefix);
+        assert_eq!(command_text(engine, &["GET", &key]).await, None);
+        assert_eq!(command_text(engine, &["SET", &key, "v"]).await.as_deref(), Some("OK"));
+        assert_eq!(command_int(engine, &["APPEND", &key, "w"]).await, 2);
+        let binary = [0u8, 255, b'\r', b'\n', 128];
+        command(engine, key.as_bytes(), &[b"SET", key.as_bytes(), &binary]).await.expect("binary");
+        let held = command(engine, key.as_bytes(), &[b"GET", key.as_bytes()]).await.expect("binary");
+        assert_eq!(held, Reply::Bytes(bytes::Bytes::copy_from_slice(&binary)));
+        let list = format!("{}l", subject.prefix);
+        assert_eq!(command_int(engine, &["RPUSH", &list, "a", "b"]).await, 2);
+        let items = command(engine, list.as_bytes(), &[b"LRANGE", list.as_bytes(), b"0", b"-1"]).await.expect("list");
+        assert_eq!(items, Reply::Array(vec![Reply::Bytes("a".into()), Reply::Bytes("b".into())]));
+    }
+
+    async fn the_stores_clock_runs_forward(subject: &Subject) {
+        let mut last = subject.time_us().await;
+        for _ in 0..50 {
+            let now = subject.time_us().await;
+            assert!(now >= last, "{now} after {last}");
+            last = now;
+        }
+        let kept = subject.engine.now_us();
+        assert!((kept - last).abs() < 5_000_000, "kept {kept}, asked {last}");
+    }
+
+    async fn a_failing_script_is_an_error_and_the_store_goes_on(subject: &Subject) {
+        let key = format!("{}half", subject.prefix);
+        let mut call = Invocation::new(&HALF, Workload::Default);
+        call.keys.push(&key);
+        let error = subject.engine.run(call).await.expect_err("fails");
+        assert_eq!(error.code, Code::ScriptFailed, "{error}");
+        assert!(format!("{error}").contains("on purpose"), "{error}");
+        assert_eq!(command_int(&*subject.engine, &["INCR", &format!("{}n", subject.prefix)]).await, 1);
+    }
+
+    async fn messages_reach_every_subscriber(subject: &Subject) {
+        let channel = format!("{}channel", subject.prefix);
+        let mut one = subject.engine.subscribe(channel.as_bytes()).await.expect("subscribe");
+        let mut two = subject.engine.subscribe(channel.as_bytes()).await.expect("subscribe");
+        for text in ["first", "second"] {
+            command_int(&*subject.engine, &["PUBLISH", &channel, text]).await;
+        }
+        for stream in [&mut one, &mut two] {
+            for text in ["first", "second"] {
+                let message = tokio::time::timeout(Duration::from_secs(10), stream.next()).await.expect("in time");
+                assert_eq!(message, Some(Message::Data(bytes::Bytes::copy_from_slice(text.as_bytes()))));
+            }
+        }
+    }
+
+    async fn a_waiting_reader_wakes_for_a_push_and_takes_nothing(subject: &Subject) {
+        let key = format!("{}list", subject.prefix);
+        let engine = subject.engine.clone();
+        assert!(!engine.wait_for_item(key.as_bytes(), Duration::from_millis(20)).await.expect("wait"));
+        let (woken, pushed) = tokio::join!(engine.wait_for_item(key.as_bytes(), Duration::from_secs(20)), async {
+            command_int(&*subject.engine, &["RPUSH", &key, "item"]).await
+        });
+        assert!(woken.expect("wait"));
+        assert_eq!(pushed, 1);
+        assert_eq!(command_int(&*engine, &["LLEN", &key]).await, 1);
+        assert!(engine.wait_for_item(key.as_bytes(), Duration::from_secs(20)).await.expect("already there"));
+    }
+
+    async fn scan_finds_every_key_that_stayed(subject: &Subject) {
+        let mut wanted: Vec<String> = (0..300).map(|n| format!("{}scan:{n}", subject.prefix)).collect();
+        for key in &wanted {
+            command_text(&*subject.engine, &["SET", key, "x"]).await;
+        }
+        let pattern = format!("{}scan:*", subject.prefix);
+        let (mut found, mut cursor): (Vec<String>, Option<ScanCursor>) = (Vec::new(), None);
+        for _ in 0..10_000 {
+            let page = subject.engine.scan(pattern.as_bytes(), 50, cursor.take()).await.expect("scan");
+            found.extend(page.keys.iter().map(|key| String::from_utf8_lossy(key).into_owned()));
+            cursor = page.next;
+            if cursor.is_none() {
+                break;
+            }
+        }
+        assert!(cursor.is_none(), "the scan does not end");
+        found.sort();
+        found.dedup();
+        wanted.sort();
+        assert_eq!(found, wanted);
+    }
+
+    async fn key_facts_tell_type_and_ttl(subject: &Subject) {
+        let key = format!("{}facts", subject.prefix);
+        assert_eq!(subject.engine.key_facts(key.as_bytes()).await.expect("facts"), None);
+        command_int(&*subject.engine, &["HSET", &key, "f", "v"]).await;
+        let facts = subject.engine.key_facts(key.as_bytes()).await.expect("facts").expect("there");
+        assert_eq!((facts.kind.as_str(), facts.ttl_ms), ("hash", None));
+        command_int(&*subject.engine, &["PEXPIRE", &key, "60000"]).await;
+        let facts = subject.engine.key_facts(key.as_bytes()).await.expect("facts").expect("there");
+        assert!(facts.ttl_ms.is_some_and(|ttl| ttl > 0 && ttl <= 60_000), "{facts:?}");
+        assert!(facts.bytes.is_none_or(|bytes| bytes > 0));
+    }
+
+    async fn health_and_deployment_tell_the_truth(subject: &Subject) {
+        command_int(&*subject.engine, &["INCR", &format!("{}n", subject.prefix)]).await;
+        let health = subject.engine.health();
+        assert!(health.connected && !health.breaker_open, "{health:?}");
+        assert!(health.operations > 0);
+        let deployment = subject.engine.deployment().await.expect("deployment");
+        assert!(["redis", "valkey", "embedded"].contains(&deployment.product.as_str()), "{deployment:?}");
+        assert!(!deployment.version.is_empty() && !deployment.mode.is_empty(), "{deployment:?}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_failing_script_has_its_own_digest() {
+        assert_eq!(super::HALF.sha, sha1_smol::Sha1::from(super::HALF.source).digest().to_string());
+    }
+}

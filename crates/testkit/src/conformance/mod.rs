@@ -1,0 +1,54 @@
+//! One suite for every store: what holds on one must hold on all.
+//!
+//! A [`Subject`] is a store under test with a way to let its time pass. [`conformance!`] makes one test
+//! per case; [`run_all`] runs every case on one subject, for stores that are slow to start.
+
+pub mod engine;
+pub mod limit;
+mod subject;
+
+pub use subject::{Subject, command, command_int, command_text};
+
+use futures_util::future::BoxFuture;
+
+/// One case: a name that is a sentence, and what must hold.
+pub struct Case {
+    /// The sentence.
+    pub name: &'static str,
+    /// The check; panics when it does not hold.
+    pub run: fn(&Subject) -> BoxFuture<'_, ()>,
+}
+
+impl std::fmt::Debug for Case {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+/// Declares cases as async functions and lists them in `CASES`.
+#[macro_export]
+macro_rules! cases {
+    ($($(#[$meta:meta])* async fn $name:ident($subject:ident: &Subject) $body:block)*) => {
+        $( $(#[$meta])* pub async fn $name($subject: &$crate::conformance::Subject) $body )*
+        /// Every case of this suite.
+        pub const CASES: &[$crate::conformance::Case] = &[
+            $($crate::conformance::Case {
+                name: stringify!($name),
+                run: |subject| Box::pin($name(subject)),
+            }),*
+        ];
+    };
+}
+
+/// Every case of every suite.
+pub fn all() -> impl Iterator<Item = &'static Case> {
+    engine::CASES.iter().chain(limit::CASES)
+}
+
+/// Runs every case, one after the other, each under keys of its own.
+pub async fn run_all(subject: &Subject) {
+    for case in all() {
+        println!("{} {}", subject.name, case.name);
+        (case.run)(&subject.apart(case.name)).await;
+    }
+}
