@@ -8,6 +8,7 @@ pub mod code;
 mod bundled;
 mod check;
 mod diagnostic;
+mod docs;
 mod explain;
 mod keys;
 mod kind;
@@ -21,6 +22,7 @@ mod spec;
 pub use bundled::BUNDLED;
 pub use check::EvictionLoss;
 pub use diagnostic::{Diagnostic, Severity};
+pub use docs::docs;
 pub use kind::{
     Algorithm, BucketUnit, CacheType, Kind, Order, Outage, Overflow, RedisType, Spelling, UnknownWord,
 };

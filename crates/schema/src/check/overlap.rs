@@ -226,6 +226,15 @@ impl Board<'_> {
     }
 
     fn warn(&self, settled: &[Settlement], report: &Report<'_>) {
+        // A value that is forbidden and a `:` that is, in the same placeholder, are one thing to know.
+        let narrowed = |draft: usize, name: &str| {
+            settled.iter().any(|other| matches!(&other.narrowed, Some((d, n)) if *d == draft && n == name))
+        };
+        let forbids = |draft: usize, name: &str| {
+            settled
+                .iter()
+                .any(|other| matches!(&other.forbidden, Some((d, n, _)) if *d == draft && n == name))
+        };
         let mut told = BTreeSet::new();
         for settlement in settled {
             let (a, b) = (&self.items[settlement.items.0], &self.items[settlement.items.1]);
@@ -235,30 +244,30 @@ impl Board<'_> {
             let ((a_label, a_text), (b_label, b_text)) = (self.describe(a), self.describe(b));
             let both =
                 format!("`{a_text}` of [{a_label}] and `{b_text}` of [{b_label}] could spell the same key");
-            let (draft, code, message, help) = match (&settlement.forbidden, &settlement.narrowed) {
-                (Some((draft, name, word)), _) => (
-                    *draft,
-                    "key-overlap-literal",
-                    format!(
-                        "{both}; so `{word}` is now a forbidden value of `{name}` in [{}]",
-                        self.drafts[*draft].label()
-                    ),
-                    "rename a literal to lift this",
-                ),
-                (None, Some((draft, name))) => (
-                    *draft,
-                    "key-overlap-colon",
-                    format!("{both}; so `{name}` in [{}] may not contain `:`", self.drafts[*draft].label()),
-                    "rename a literal, or say `colon = \"\"` to accept it",
-                ),
-                (None, None) => continue,
+            let (draft, name, word) = match (&settlement.forbidden, &settlement.narrowed) {
+                (Some((draft, name, word)), _) => (*draft, name, Some(word)),
+                (None, Some((draft, name))) if !forbids(*draft, name) => (*draft, name, None),
+                (None, _) => continue,
             };
-            let name = settlement.narrowed.as_ref().map(|(_, name)| name.clone());
-            let word = settlement.forbidden.as_ref().map(|(_, name, word)| (name.clone(), word.clone()));
             // Side keys repeat what the primary keys already said.
-            if told.insert((draft, name, word)) {
-                report.add(self.drafts[draft].key_at, code, message, Some(help.to_owned()));
+            if !told.insert((draft, name.clone(), word.cloned())) {
+                continue;
             }
+            let label = self.drafts[draft].label();
+            let (code, what, help) = match word {
+                Some(word) => {
+                    let colon =
+                        if narrowed(draft, name) { ", and its values may not contain `:`" } else { "" };
+                    let what = format!("so `{word}` is a forbidden value of `{name}` in [{label}]{colon}");
+                    ("key-overlap-literal", what, "rename a literal to lift this")
+                }
+                None => (
+                    "key-overlap-colon",
+                    format!("so `{name}` in [{label}] may not contain `:`"),
+                    "rename a literal to lift this, or say `colon = \"\"` to accept it",
+                ),
+            };
+            report.add(self.drafts[draft].key_at, code, format!("{both}; {what}"), Some(help.to_owned()));
         }
     }
 

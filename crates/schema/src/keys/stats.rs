@@ -45,7 +45,7 @@ pub(crate) fn stats_rows(base: &str, tag: &Template, spec: &StatsSpec) -> Vec<Ro
         .format("a decimal integer; the endpoint is `METHOD /template`"),
         keyed(
             "requests_instance",
-            with("requests:instance:", "instance_id", Class::Narrow),
+            with("requests:instance:", "instance_id", Class::Wide),
             RedisType::String,
             never("instances are capped and leave after a day"),
             "Requests of an instance",

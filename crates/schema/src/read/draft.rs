@@ -64,8 +64,6 @@ impl Draft {
     pub(crate) fn placeholder(&self, row: &RowDraft, name: &str) -> Placeholder {
         let known = row.classes.iter().find(|(known, _)| *known == name).map(|(_, class)| *class);
         let class = match known {
-            // A kind's own wide placeholder is still the loader's to narrow, unless braces keep it apart.
-            Some(Class::Wide) if !row.side && self.wide.as_deref() != Some(name) => Class::Narrow,
             Some(class) => class,
             None if self.wide.as_deref() == Some(name) => Class::Wide,
             None => Class::Narrow,

@@ -168,7 +168,6 @@ fn stats(reading: &mut Reading<'_, '_>) -> Option<Body> {
             let rows = stats_rows(&base, &tag, &spec);
             let mut body = Body::new(Spec::Stats(spec), rows, key_at);
             body.tag = tag;
-            body.wide = Some("endpoint".to_owned());
             Some(body)
         }
         Ok(_) => {

@@ -1,0 +1,354 @@
+//! The schema as Markdown: what a team would otherwise write by hand and let drift.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use crate::kind::{Kind, RedisType, Spelling};
+use crate::pattern::Part;
+use crate::read::duration_text;
+use crate::schema::{Document, Resource, Schema, Ttl};
+use crate::spec::Spec;
+
+/// The whole schema as one Markdown document.
+pub fn docs(schema: &Schema) -> String {
+    let mut out = String::new();
+    for document in schema.documents() {
+        let resources: Vec<&Resource> = schema
+            .resources()
+            .map(AsRef::as_ref)
+            .filter(|resource| resource.document == document.name)
+            .collect();
+        head(&mut out, document);
+        resource_table(&mut out, &resources);
+        key_table(&mut out, &resources);
+        field_tables(&mut out, &resources);
+        channel_table(&mut out, &resources);
+        value_rules(&mut out, &resources);
+    }
+    access(&mut out, schema);
+    out
+}
+
+/// Text for a table cell.
+fn cell(text: &str) -> String {
+    text.replace('|', "\\|").replace('\n', " ")
+}
+
+fn line(out: &mut String, text: impl AsRef<str>) {
+    out.push_str(text.as_ref());
+    out.push('\n');
+}
+
+fn head(out: &mut String, document: &Document) {
+    line(out, format!("# {}\n", document.name));
+    if let Some(description) = &document.description {
+        line(out, format!("{description}\n"));
+    }
+    if let Some(owner) = &document.owner {
+        line(out, format!("- owner: {owner}"));
+    }
+    if !document.prefix.is_empty() {
+        line(out, format!("- prefix: `{}`", document.prefix));
+    }
+    line(out, format!("- source: `{}`\n", document.source));
+}
+
+fn resource_table(out: &mut String, resources: &[&Resource]) {
+    line(out, "## Resources\n");
+    line(out, "| resource | what it is | settings | on outage | owner |");
+    line(out, "|---|---|---|---|---|");
+    for resource in resources {
+        let mut settings = settings(&resource.spec);
+        if resource.sensitive {
+            settings.push_str(", sensitive");
+        }
+        let what = resource.description.as_deref().unwrap_or("");
+        let owner = resource.owner.as_deref().unwrap_or("");
+        line(
+            out,
+            format!(
+                "| `{}.{}` | {} | {} | {} | {} |",
+                resource.kind,
+                resource.name,
+                cell(what),
+                cell(&settings),
+                resource.on_outage,
+                cell(owner)
+            ),
+        );
+    }
+    out.push('\n');
+}
+
+/// What a resource declares, in a few words.
+fn settings(spec: &Spec) -> String {
+    let text = duration_text;
+    match spec {
+        Spec::Limit(limit) => {
+            let mut words = format!("{}, {} per {}", limit.algorithm, limit.limit, text(limit.window));
+            if limit.safety_buffer > 0 {
+                let _ =
+                    write!(words, ", {} usable after a buffer of {}", limit.effective(), limit.safety_buffer);
+            }
+            words
+        }
+        Spec::Idempotency(spec) => format!(
+            "replayed for {}, claims for {}, responses up to {} bytes",
+            text(spec.ttl),
+            text(spec.in_progress_ttl),
+            spec.max_response
+        ),
+        Spec::Lock(spec) => format!("leases up to {}", text(spec.ttl)),
+        Spec::Cache(spec) => format!("{} for {}", spec.holds, spec.ttl),
+        Spec::Dedupe(spec) => format!("remembered for {}", text(spec.ttl)),
+        Spec::Guard(guard) => {
+            let limits = guard.limits.iter().map(|name| format!("limit.{name}"));
+            let idempotency = guard.idempotency.iter().map(|name| format!("idempotency.{name}"));
+            let lock = guard.lock.iter().map(|name| format!("lock.{name}"));
+            let parts: Vec<String> = limits.chain(idempotency).chain(lock).collect();
+            format!("enters {} in one step", parts.join(", "))
+        }
+        Spec::Queue(queue) => {
+            let mut words = match queue.max_size {
+                Some(size) => format!("{}, at most {size}, then {}", queue.order, queue.overflow),
+                None => format!("{}, unbounded", queue.order),
+            };
+            let retry = &queue.retry;
+            let _ = write!(
+                words,
+                ", lease {}, {} attempts from {} to {}, pressure at {}",
+                text(queue.lease),
+                retry.max_attempts,
+                text(retry.base),
+                text(retry.max),
+                queue.pressure_at
+            );
+            if let Some(bytes) = queue.compress_over {
+                let _ = write!(words, ", compressed over {bytes} bytes");
+            }
+            if let Some(push) = &queue.push {
+                let _ = write!(words, ", pushed {} at once", push.concurrency);
+            }
+            words
+        }
+        Spec::Batch(batch) => format!(
+            "by {}, window {}, idle {}, to queue.{}",
+            batch.by,
+            text(batch.window),
+            text(batch.idle),
+            batch.to
+        ),
+        Spec::Event(event) => format!("channel `{}`", event.channel),
+        Spec::Run(run) => {
+            format!("state {}, hour lists {}", text(run.state_ttl), text(run.hour_ttl))
+        }
+        Spec::Stats(stats) => format!(
+            "{} endpoints, {} samples each, flushed every {}",
+            stats.max_endpoints,
+            stats.samples,
+            text(stats.flush)
+        ),
+        Spec::Upload(upload) => format!(
+            "{} workers, chunks {} to {} bytes, {} bytes in flight, kept {} after the end",
+            upload.workers,
+            upload.chunk_min,
+            upload.chunk_max,
+            upload.max_bytes_in_flight,
+            text(upload.keep_after_done)
+        ),
+        Spec::Key(key) => format!("{} owned by another program", key.holds),
+    }
+}
+
+fn key_table(out: &mut String, resources: &[&Resource]) {
+    if resources.iter().all(|resource| resource.keys.is_empty()) {
+        return;
+    }
+    line(out, "## Keys\n");
+    line(out, "| resource | key | on a cluster | type | TTL | purpose |");
+    line(out, "|---|---|---|---|---|---|");
+    for resource in resources {
+        for row in &resource.keys {
+            let single = row.pattern.spelled(Spelling::Single);
+            let cluster = match row.pattern.spelled(Spelling::Cluster) {
+                same if same == single => "the same".to_owned(),
+                other => format!("`{}`", cell(other)),
+            };
+            let ttl = match &row.ttl {
+                Ttl::Never(why) => format!("never: {why}"),
+                Ttl::For(length) => duration_text(*length),
+            };
+            let purpose = match &row.format {
+                Some(format) => format!("{}: {format}", row.purpose),
+                None => row.purpose.clone(),
+            };
+            line(
+                out,
+                format!(
+                    "| `{}.{}` {} | `{}` | {cluster} | {} | {} | {} |",
+                    resource.kind,
+                    resource.name,
+                    row.role,
+                    cell(single),
+                    row.kind,
+                    cell(&ttl),
+                    cell(&purpose)
+                ),
+            );
+        }
+    }
+    line(
+        out,
+        "\n`{hour}` is `YYYY-MM-DD_HH`, `{minute}` is `YYYY-MM-DD-HH-MM`, `{day}` is `YYYY-MM-DD`, all UTC. In a",
+    );
+    line(
+        out,
+        "spelling with braces around more than a placeholder, the outer braces are written: they are the hash tag.\n",
+    );
+}
+
+fn field_tables(out: &mut String, resources: &[&Resource]) {
+    for resource in resources {
+        let rows = resource.keys.iter().map(|row| (row.pattern.text(), row.kind, &row.fields));
+        for (pattern, kind, fields) in rows.filter(|(_, _, fields)| !fields.is_empty()) {
+            let what = if kind == RedisType::Hash { "Fields" } else { "JSON fields" };
+            line(out, format!("### {what} of `{pattern}`\n"));
+            line(out, "| field | meaning |");
+            line(out, "|---|---|");
+            for field in fields {
+                line(out, format!("| `{}` | {} |", cell(&field.name), cell(&field.meaning)));
+            }
+            out.push('\n');
+        }
+    }
+}
+
+fn channel_table(out: &mut String, resources: &[&Resource]) {
+    if resources.iter().all(|resource| resource.channels.is_empty()) {
+        return;
+    }
+    line(out, "## Channels\n");
+    line(out, "| resource | channel | purpose | message fields |");
+    line(out, "|---|---|---|---|");
+    for resource in resources {
+        for channel in &resource.channels {
+            let fields: Vec<String> =
+                channel.fields.iter().map(|field| format!("`{}`: {}", field.name, field.meaning)).collect();
+            let (name, purpose) = (channel.pattern.text(), &channel.purpose);
+            line(
+                out,
+                format!(
+                    "| `{}.{}` | `{name}` | {} | {} |",
+                    resource.kind,
+                    resource.name,
+                    cell(purpose),
+                    cell(&fields.join("; "))
+                ),
+            );
+        }
+    }
+    out.push('\n');
+}
+
+fn value_rules(out: &mut String, resources: &[&Resource]) {
+    line(out, "## Values\n");
+    line(
+        out,
+        "A value is 1 to 512 bytes, without control characters and `{ } * ? [ ]`, and without `:` unless named here.\n",
+    );
+    for resource in resources {
+        let mut rules = Vec::new();
+        if let Some(row) = resource.primary() {
+            if let Some(name) = row.pattern.colon_placeholder() {
+                rules.push(format!("`{name}` may contain `:`"));
+            }
+            rules.extend(row.pattern.forbidden().map(|(name, word)| format!("`{name}` may not be `{word}`")));
+        }
+        if !rules.is_empty() {
+            line(out, format!("- `{}.{}`: {}", resource.kind, resource.name, rules.join("; ")));
+        }
+    }
+    out.push('\n');
+}
+
+/// Commands beside those of the types: what the store, its health and its audit ask for.
+const COMMANDS: &str = "+@connection +eval +evalsha +script|load +script|exists +del +unlink +exists +expire +pexpire \
+                        +pexpireat +persist +ttl +pttl +type +rename +scan +memory|usage +time +wait";
+/// `-@dangerous` takes these away with the others; they only read.
+const SAFE: &str = "+info +role +config|get +cluster|slots +cluster|shards +cluster|nodes +cluster|info";
+
+fn access(out: &mut String, schema: &Schema) {
+    line(out, "# Access\n");
+    line(
+        out,
+        "What an ACL user needs: these commands, keys and channels, and nothing else. Set a password of your own.\n",
+    );
+    line(out, "```");
+    let mut kinds: BTreeSet<RedisType> =
+        schema.resources().flat_map(|r| r.keys.iter().map(|row| row.kind)).collect();
+    let foreign_only =
+        |kind| schema.resources().all(|r| r.kind == Kind::Key || r.keys.iter().all(|row| row.kind != kind));
+    kinds.retain(|kind| !foreign_only(*kind));
+    let types: Vec<&str> = kinds.into_iter().map(category).collect();
+    line(
+        out,
+        format!(
+            "ACL SETUSER quaymaster on resetkeys resetchannels -@all {} +@pubsub {COMMANDS} -@dangerous {SAFE}",
+            types.join(" ")
+        ),
+    );
+    let globs = |spelling| -> BTreeSet<String> {
+        schema
+            .resources()
+            .flat_map(|r| r.keys.iter().map(move |row| glob(row.pattern.parts(spelling))))
+            .collect()
+    };
+    let (single, cluster) = (globs(Spelling::Single), globs(Spelling::Cluster));
+    for glob in &single {
+        line(out, format!("ACL SETUSER quaymaster {}", quoted(&format!("~{glob}"))));
+    }
+    let channels: BTreeSet<String> = schema
+        .resources()
+        .flat_map(|r| r.channels.iter().map(|row| glob(row.pattern.parts(Spelling::Single))))
+        .collect();
+    for glob in channels {
+        line(out, format!("ACL SETUSER quaymaster {}", quoted(&format!("&{glob}"))));
+    }
+    line(out, "```\n");
+    let more: Vec<&String> = cluster.difference(&single).collect();
+    if !more.is_empty() {
+        line(out, "On a cluster also:\n");
+        line(out, "```");
+        for glob in more {
+            line(out, format!("ACL SETUSER quaymaster {}", quoted(&format!("~{glob}"))));
+        }
+        line(out, "```");
+    }
+}
+
+fn category(kind: RedisType) -> &'static str {
+    match kind {
+        RedisType::String => "+@string",
+        RedisType::Hash => "+@hash",
+        RedisType::List => "+@list",
+        RedisType::Set => "+@set",
+        RedisType::Zset => "+@sortedset",
+        RedisType::Stream => "+@stream",
+    }
+}
+
+/// The pattern as Redis matches it; literals have none of the characters a glob reads.
+fn glob(parts: &[Part]) -> String {
+    parts
+        .iter()
+        .map(|part| match part {
+            Part::Text(text) => text.as_str(),
+            Part::Value(_) | Part::Bucket(_) => "*",
+        })
+        .collect()
+}
+
+/// redis-cli splits at spaces.
+fn quoted(word: &str) -> String {
+    if word.contains([' ', '"', '\'']) { format!("{word:?}") } else { word.to_owned() }
+}
