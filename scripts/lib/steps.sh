@@ -53,7 +53,8 @@ as_root() {
     if ((EUID == 0)); then
         "$@"
     elif command -v sudo >/dev/null; then
-        sudo -n "$@" || die "needs root without a password prompt: $*"
+        sudo -n true || die "needs root without a password prompt: $*"
+        sudo -n "$@"
     else
         die "needs root, and there is no sudo: $*"
     fi

@@ -1,0 +1,58 @@
+//! What is measured. A family starts its own servers and stops them.
+
+mod always;
+mod crate_on_redis;
+mod embedded;
+mod http;
+mod keys;
+mod script;
+pub(crate) mod startup;
+
+use anyhow::Result;
+use clap::ValueEnum;
+use tokio::runtime::Runtime;
+
+use crate::{Findings, Settings};
+
+/// A group of rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Family {
+    /// The crate on Redis beside redis-benchmark and rate-limiter-flexible.
+    Redis,
+    /// The server beside webdis, 64 keep-alive connections.
+    Http,
+    /// The embedded store, in memory and `everysec`, beside the crate on Redis.
+    Embedded,
+    /// The embedded store, `always`, beside the bare disk and Redis with `appendfsync always`.
+    Always,
+    /// A thousand callers beside a million, on both stores.
+    Keys,
+    /// Opening the embedded store with a million keys.
+    Startup,
+    /// Processor time of one script of two commands on the embedded store.
+    Script,
+}
+
+impl Family {
+    pub(crate) const ALL: [Family; 7] = [
+        Family::Redis,
+        Family::Http,
+        Family::Embedded,
+        Family::Always,
+        Family::Keys,
+        Family::Startup,
+        Family::Script,
+    ];
+
+    pub(crate) fn run(self, settings: &Settings, runtime: &Runtime, findings: &mut Findings) -> Result<()> {
+        match self {
+            Family::Redis => crate_on_redis::run(settings, runtime, findings),
+            Family::Http => http::run(settings, runtime, findings),
+            Family::Embedded => embedded::run(settings, runtime, findings),
+            Family::Always => always::run(settings, runtime, findings),
+            Family::Keys => keys::run(settings, runtime, findings),
+            Family::Startup => startup::run(settings, runtime, findings),
+            Family::Script => script::run(settings, runtime, findings),
+        }
+    }
+}

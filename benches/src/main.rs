@@ -1,0 +1,129 @@
+//! Quaymaster beside its peers: alternating pairs in one run, one Markdown table with ratios.
+//!
+//! `scripts/bench` builds this, installs the peers and runs it. JSON lines of every single run go to a
+//! file on the side. Everything listens on loopback and is stopped when its measurement ends.
+
+mod contest;
+mod cpu;
+mod drive;
+mod fact;
+mod families;
+mod ours;
+mod peer;
+mod process;
+mod recorder;
+mod report;
+mod sample;
+
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use clap::Parser;
+use tokio::runtime::Builder;
+
+use contest::{Contest, Outcome};
+use fact::Fact;
+use families::Family;
+use sample::Sample;
+
+/// How the measurements are made.
+#[derive(Debug, Parser)]
+#[command(name = "scripts/bench", about = "Quaymaster beside its peers")]
+pub(crate) struct Settings {
+    /// Families to run; all without one.
+    #[arg(value_enum)]
+    families: Vec<Family>,
+    /// Pairs of runs per row.
+    #[arg(long, default_value_t = 3)]
+    pairs: usize,
+    /// Seconds per run.
+    #[arg(long, default_value_t = 3.0)]
+    seconds: f64,
+    /// Callers (distinct keys) where a row does not say otherwise.
+    #[arg(long, default_value_t = 10_000)]
+    keys: u64,
+    /// Keys of the large stores in the `keys` and `startup` families.
+    #[arg(long, default_value_t = 1_000_000)]
+    many: u64,
+    /// Worker threads of our side. redis-benchmark and Node have one; with two cores the other is Redis's.
+    #[arg(long, default_value_t = 1)]
+    threads: usize,
+    /// Where data folders are made; must be a disk for figures about disks.
+    #[arg(long, default_value = "target/bench-data")]
+    data: PathBuf,
+    /// The folder with the peers' node_modules.
+    #[arg(long, default_value = "target/bench-tools/node")]
+    node: PathBuf,
+    /// The server under test.
+    #[arg(long, default_value = "target/release/quaymaster")]
+    server: PathBuf,
+    /// JSON lines of every run are appended here.
+    #[arg(long, default_value = "target/bench-data/runs.jsonl")]
+    json: Option<PathBuf>,
+    /// Opens the embedded store in this folder, prints what that cost, and ends. The `startup` family
+    /// calls itself so, to measure in a process that did nothing else.
+    #[arg(long, hide = true)]
+    open: Option<PathBuf>,
+}
+
+/// What the families found.
+#[derive(Debug, Default)]
+pub(crate) struct Findings {
+    outcomes: Vec<Outcome>,
+    facts: Vec<Fact>,
+}
+
+impl Settings {
+    pub(crate) fn lasting(&self) -> Duration {
+        Duration::from_secs_f64(self.seconds)
+    }
+
+    /// A fresh folder on the disk under test, gone when the value is.
+    pub(crate) fn folder(&self) -> Result<tempfile::TempDir> {
+        std::fs::create_dir_all(&self.data)?;
+        tempfile::tempdir_in(&self.data).context("cannot make a data folder")
+    }
+
+    fn record(&self, contest: &Contest, peer: &str, sample: &Sample) -> Result<()> {
+        let Some(path) = &self.json else { return Ok(()) };
+        if let Some(parent) = path.parent() {
+            std::fs::create_dir_all(parent)?;
+        }
+        let mut file = OpenOptions::new().create(true).append(true).open(path)?;
+        writeln!(file, "{}", contest.line(peer, sample))?;
+        Ok(())
+    }
+
+    #[cfg(test)]
+    pub(crate) fn quiet(pairs: usize) -> Self {
+        let mut settings = Self::parse_from(["bench"]);
+        settings.pairs = pairs;
+        settings.json = None;
+        settings
+    }
+}
+
+fn main() -> Result<()> {
+    let settings = Settings::parse();
+    let runtime = Builder::new_multi_thread().worker_threads(settings.threads).enable_all().build()?;
+    if let Some(folder) = &settings.open {
+        return families::startup::open(&runtime, folder);
+    }
+    let families: &[Family] = if settings.families.is_empty() { &Family::ALL } else { &settings.families };
+    let mut findings = Findings::default();
+    let mut failed = Vec::new();
+    for family in families {
+        // One peer that cannot be measured does not take the other figures with it.
+        if let Err(error) = family.run(&settings, &runtime, &mut findings) {
+            eprintln!("{family:?} failed: {error:#}");
+            failed.push(*family);
+        }
+    }
+    println!("{}", report::conditions(&settings));
+    println!("{}", report::markdown(&findings));
+    anyhow::ensure!(failed.is_empty(), "families without a complete result: {failed:?}");
+    Ok(())
+}
