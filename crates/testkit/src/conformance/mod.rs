@@ -29,7 +29,8 @@ impl std::fmt::Debug for Case {
 #[macro_export]
 macro_rules! cases {
     ($($(#[$meta:meta])* async fn $name:ident($subject:ident: &Subject) $body:block)*) => {
-        $( $(#[$meta])* pub async fn $name($subject: &$crate::conformance::Subject) $body )*
+        $( #[doc = "A case; its name says what must hold."]
+        $(#[$meta])* pub async fn $name($subject: &$crate::conformance::Subject) $body )*
         /// Every case of this suite.
         pub const CASES: &[$crate::conformance::Case] = &[
             $($crate::conformance::Case {
