@@ -1,1 +1,49 @@
-fn main() {}
+//! The `quaymaster` command.
+//!
+//! Exit codes: 0 done, 1 the answer is no or a check failed, 2 usage, 3 the store cannot be reached.
+
+mod args;
+mod command;
+mod failure;
+mod output;
+mod setup;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use crate::args::{Args, Command};
+use crate::failure::exit_code;
+
+fn main() -> ExitCode {
+    // Two providers could come in through dependencies; naming one keeps `rediss://` from panicking later.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let args = Args::parse();
+    setup::logging(&args);
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            output::error(&format!("the runtime does not start: {error}"));
+            return ExitCode::from(1);
+        }
+    };
+    match runtime.block_on(run(args)) {
+        Ok(code) => code,
+        Err(error) => {
+            output::error(&failure::describe(&error));
+            exit_code(&error)
+        }
+    }
+}
+
+async fn run(args: Args) -> anyhow::Result<ExitCode> {
+    match args.command {
+        Command::Serve(serve) => command::serve::run(serve, &args.global).await,
+        Command::Check(check) => command::check::run(&check),
+        Command::Docs(docs) => command::docs::run(&docs),
+        Command::Explain(explain) => command::explain::run(explain, &args.global).await,
+        Command::Health(health) => command::health::run(health, &args.global).await,
+        Command::Limit { verb } => command::limit::run(verb, &args.global).await,
+        Command::Openapi => output::print(&quaymaster_server::openapi()),
+    }
+}

@@ -1,1 +1,28 @@
-//! Placeholder while the workspace is laid out.
+//! Quaymaster over HTTP: wiring only, no policy.
+//!
+//! | file | what it knows |
+//! |---|---|
+//! | `config` | settings: file, flags, environment |
+//! | `doctor` | whether a deployment is safe for a schema |
+//! | `serve`, `late` | from settings to a running server, also while the store is away |
+//! | `app` | from a request to its handler and back: routing, bounds, panics, counts |
+//! | `call` | the calls under `/v1/<kind>/<name>/<verb>`: one table |
+//! | `page` | what is served at fixed paths: probes, metrics, documents, dashboard |
+//! | `http` | connections, bodies, queries, tokens, problems |
+
+mod app;
+mod call;
+pub mod config;
+pub mod doctor;
+mod http;
+mod late;
+mod metrics;
+mod page;
+mod probe;
+mod serve;
+
+pub use call::limit::LimitAnswer;
+pub use http::auth::{Role, Token};
+pub use page::explain::{KeyActual, KeyExplained};
+pub use page::openapi::document as openapi;
+pub use serve::{Server, open_store};

@@ -1,0 +1,233 @@
+//! The command line. Every flag has an environment variable `QUAYMASTER_<FLAG>`; the flag wins.
+
+use std::path::PathBuf;
+
+use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use quaymaster::store::embedded::Durability;
+
+/// Your Redis schema, compiled: check it, serve it, ask it.
+#[derive(Debug, Parser)]
+#[command(name = "quaymaster", version, arg_required_else_help = true, max_term_width = 100)]
+#[command(
+    after_help = "Exit codes: 0 done, 1 the answer is no or a check failed, 2 usage, 3 the store cannot be reached."
+)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Global {
+    /// Settings; `quaymaster.toml` of the current folder when it is there.
+    #[arg(long, global = true, env = "QUAYMASTER_CONFIG", value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// What is logged to stderr: a level, or a filter such as `quaymaster=debug`.
+    #[arg(long, global = true, env = "QUAYMASTER_LOG", value_name = "FILTER")]
+    pub(crate) log: Option<String>,
+    /// How it is logged.
+    #[arg(long, global = true, env = "QUAYMASTER_LOG_FORMAT", value_name = "FORMAT", default_value = "text")]
+    pub(crate) log_format: LogFormat,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// Lines for people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Serve the schema over HTTP.
+    Serve(Serve),
+    /// Check schema files: every problem with its line, code and help.
+    Check(Check),
+    /// Print the schema as Markdown: resources, keys, types, TTLs, both spellings.
+    Docs(Docs),
+    /// Say which resource a key belongs to, and what is there.
+    Explain(Explain),
+    /// Say how the store is.
+    Health(Health),
+    /// Count calls against a limit.
+    Limit {
+        #[command(subcommand)]
+        verb: LimitVerb,
+    },
+    /// Print the HTTP API as an OpenAPI document.
+    Openapi,
+}
+
+/// Which schema on which store.
+#[derive(Debug, Clone, ClapArgs)]
+pub(crate) struct Place {
+    /// A schema file; several by repeating it, or with commas. None: those of the settings, else the five bundled
+    /// systems.
+    #[arg(long, env = "QUAYMASTER_SCHEMA", value_name = "FILE", value_delimiter = ',')]
+    pub(crate) schema: Vec<PathBuf>,
+    /// `embedded`, `memory`, or a `redis://`, `rediss://`, `redis+sentinel://` or `redis+cluster://` URL.
+    #[arg(long, env = "QUAYMASTER_STORE", value_name = "STORE", hide_env_values = true)]
+    pub(crate) store: Option<String>,
+    /// The folder of the embedded store [default: ./quaymaster-data].
+    #[arg(long, env = "QUAYMASTER_DATA_DIR", value_name = "DIR")]
+    pub(crate) data_dir: Option<PathBuf>,
+    /// When the embedded store acknowledges a change: after its commit, or within a second of it.
+    #[arg(long, env = "QUAYMASTER_DURABILITY", value_name = "WHEN")]
+    pub(crate) durability: Option<DurabilityArg>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DurabilityArg {
+    /// After the commit reached the disk.
+    Always,
+    /// At once; the disk follows within a second.
+    Everysec,
+}
+
+impl From<DurabilityArg> for Durability {
+    fn from(arg: DurabilityArg) -> Self {
+        match arg {
+            DurabilityArg::Always => Durability::Always,
+            DurabilityArg::Everysec => Durability::EverySec,
+        }
+    }
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Serve {
+    #[command(flatten)]
+    pub(crate) place: Place,
+    /// Where to listen [default: 127.0.0.1:7420]; port 0 takes a free one.
+    #[arg(long, env = "QUAYMASTER_LISTEN", value_name = "ADDRESS")]
+    pub(crate) listen: Option<String>,
+    /// Start although the store may evict what the schema holds.
+    #[arg(long, env = "QUAYMASTER_ACCEPT_EVICTION")]
+    pub(crate) accept_eviction: bool,
+    /// Listen on an address others reach although no token is configured.
+    #[arg(long, env = "QUAYMASTER_INSECURE_LISTEN")]
+    pub(crate) insecure_listen: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Check {
+    /// Schema files; they are checked together, as they would be loaded.
+    #[arg(required = true, value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+    /// Print one JSON document.
+    #[arg(long, env = "QUAYMASTER_JSON")]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Docs {
+    /// Schema files.
+    #[arg(required = true, value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Explain {
+    /// The key, as the store spells it.
+    #[arg(value_name = "KEY")]
+    pub(crate) key: String,
+    #[command(flatten)]
+    pub(crate) place: Place,
+    /// Print JSON.
+    #[arg(long, env = "QUAYMASTER_JSON")]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Health {
+    #[command(flatten)]
+    pub(crate) place: Place,
+    /// Print JSON.
+    #[arg(long, env = "QUAYMASTER_JSON")]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum LimitVerb {
+    /// Count a call if it may go ahead; exit 1 when it may not.
+    Take(Charge),
+    /// Say what a call of cost 1 would be told; exit 1 when it would be refused.
+    Peek(Subject),
+    /// Give units back.
+    Refund(Charge),
+    /// Forget what is counted.
+    Reset(Reset),
+}
+
+/// One resource under one key.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Subject {
+    /// The limit's name in the schema.
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
+    /// A placeholder's value; once for each placeholder.
+    #[arg(long = "key", env = "QUAYMASTER_KEY", value_name = "PLACEHOLDER=VALUE", value_parser = pair)]
+    pub(crate) key: Vec<(String, String)>,
+    #[command(flatten)]
+    pub(crate) place: Place,
+    /// Print JSON, as the HTTP API answers.
+    #[arg(long, env = "QUAYMASTER_JSON")]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Charge {
+    #[command(flatten)]
+    pub(crate) subject: Subject,
+    /// Units.
+    #[arg(long, env = "QUAYMASTER_COST", value_name = "N", default_value_t = 1,
+        value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) cost: u64,
+    /// The same id again within ten minutes gets the same answer and changes nothing.
+    #[arg(long, env = "QUAYMASTER_REQUEST_ID", value_name = "ID")]
+    pub(crate) request_id: Option<String>,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Reset {
+    #[command(flatten)]
+    pub(crate) subject: Subject,
+    /// The same id again within ten minutes gets the same answer and changes nothing.
+    #[arg(long, env = "QUAYMASTER_REQUEST_ID", value_name = "ID")]
+    pub(crate) request_id: Option<String>,
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err("must be PLACEHOLDER=VALUE".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn every_flag_has_its_environment_variable() {
+        fn look(command: &clap::Command) {
+            for arg in command.get_arguments() {
+                let Some(long) = arg.get_long().filter(|long| !matches!(*long, "help" | "version")) else {
+                    continue;
+                };
+                let wanted = format!("QUAYMASTER_{}", long.replace('-', "_").to_uppercase());
+                assert_eq!(arg.get_env(), Some(wanted.as_ref()), "{} --{long}", command.get_name());
+            }
+            command.get_subcommands().for_each(look);
+        }
+        look(&Args::command());
+    }
+}

@@ -1,0 +1,90 @@
+//! `health`: whether the store answers, how fast, and what it is.
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use serde_json::json;
+
+use crate::args::{Global, Health};
+use crate::output::{self, table};
+use crate::{failure, setup};
+
+/// Round trips measured.
+const ROUND_TRIPS: u32 = 10;
+
+pub(crate) async fn run(args: Health, global: &Global) -> anyhow::Result<ExitCode> {
+    let config = setup::config(global, setup::overrides(args.place))?;
+    let place = config.store.to_string();
+    match examine(config.store).await {
+        Ok(found) => {
+            let text =
+                if args.json { serde_json::to_string_pretty(&found)? } else { describe(&place, &found) };
+            output::print(&text)
+        }
+        Err(error) if args.json => {
+            let error = anyhow::Error::from(error);
+            let found =
+                json!({"status": "unreachable", "connected": false, "reason": failure::describe(&error)});
+            output::print(&serde_json::to_string_pretty(&found)?)?;
+            Ok(failure::exit_code(&error))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+async fn examine(store: quaymaster::store::StoreOptions) -> quaymaster::Result<serde_json::Value> {
+    let engine = quaymaster::store::open(store).await?;
+    let facts = engine.deployment().await?;
+    let mut latencies_us = Vec::new();
+    for _ in 0..ROUND_TRIPS {
+        let asked = Instant::now();
+        engine.time_us().await?;
+        latencies_us.push(asked.elapsed().as_micros() as u64);
+    }
+    latencies_us.sort_unstable();
+    let health = engine.health();
+    let found = json!({
+        "status": if health.consecutive_failures == 0 { "healthy" } else { "degraded" },
+        "connected": true,
+        "product": facts.product,
+        "version": facts.version,
+        "mode": facts.mode,
+        "persistence": facts.persistence,
+        "eviction_policy": facts.eviction_policy,
+        "used_memory_bytes": facts.used_memory_bytes,
+        "max_memory_bytes": facts.max_memory_bytes,
+        "connected_clients": facts.connected_clients,
+        "success_rate": health.success_rate(),
+        "consecutive_failures": health.consecutive_failures,
+        "latency_us": {"median": latencies_us[latencies_us.len() / 2], "max": latencies_us.last()},
+        "clock_offset_us": health.clock_offset_us,
+    });
+    let _ = engine.close().await;
+    Ok(found)
+}
+
+fn describe(place: &str, found: &serde_json::Value) -> String {
+    let text = |name: &str| match &found[name] {
+        serde_json::Value::String(text) => text.clone(),
+        serde_json::Value::Null => "unknown".into(),
+        other => other.to_string(),
+    };
+    let latency = &found["latency_us"];
+    table(&[
+        ("status", text("status")),
+        ("store", place.to_owned()),
+        ("connected", "yes".into()),
+        ("version", format!("{} {} ({})", text("product"), text("version"), text("mode"))),
+        ("persistence", text("persistence")),
+        ("success rate", format!("{:.1} %", found["success_rate"].as_f64().unwrap_or(0.0) * 100.0)),
+        ("consecutive failures", text("consecutive_failures")),
+        (
+            "latency",
+            format!(
+                "{} µs median, {} µs at most, of {ROUND_TRIPS} round trips",
+                latency["median"], latency["max"]
+            ),
+        ),
+        ("clock offset", format!("{} µs", text("clock_offset_us"))),
+    ])
+}

@@ -1,0 +1,64 @@
+//! `serve`: the schema over HTTP until told to stop.
+
+use std::process::ExitCode;
+
+use quaymaster::Quaymaster;
+use quaymaster::schema::Severity;
+use quaymaster_server::config::Overrides;
+use quaymaster_server::doctor::Eviction;
+use quaymaster_server::{Server, open_store};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::args::{Global, Serve};
+use crate::{output, setup};
+
+pub(crate) async fn run(args: Serve, global: &Global) -> anyhow::Result<ExitCode> {
+    let overrides = Overrides {
+        listen: args.listen,
+        accept_eviction: args.accept_eviction,
+        insecure_listen: args.insecure_listen,
+        ..setup::overrides(args.place)
+    };
+    let config = setup::config(global, overrides)?;
+    let loaded = setup::load(&config.schemas)?;
+    for problem in loaded.diagnostics.iter().filter(|problem| problem.severity == Severity::Warning) {
+        tracing::debug!("{problem}");
+    }
+    let schema = setup::usable(loaded)?;
+    let names: Vec<&str> = schema.documents().iter().map(|document| document.name.as_str()).collect();
+    let names = names.join(", ");
+    // Before anything is opened: a stop that comes while starting must not be lost.
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let store = config.store.to_string();
+    let eviction = if config.accept_eviction { Eviction::Accepted } else { Eviction::Refused };
+    let engine = open_store(config.store, schema.clone(), eviction).await?;
+    let server =
+        Server::bind(Quaymaster::new(schema, engine.clone()), config.server, config.thresholds).await;
+    let server = match server {
+        Ok(server) => server,
+        Err(error) => {
+            let _ = engine.close().await;
+            return Err(error.into());
+        }
+    };
+    let address = server.address();
+    output::print(&format!("quaymaster listening on http://{address} (store: {store}, schemas: {names})"))?;
+    let stop = async move {
+        let name = tokio::select! {
+            _ = terminate.recv() => "SIGTERM",
+            _ = interrupt.recv() => "SIGINT",
+        };
+        tracing::info!(signal = name, "stopping: requests in flight finish; a second signal ends at once");
+        tokio::spawn(async move {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+            std::process::exit(130);
+        });
+    };
+    server.run(stop).await?;
+    tracing::info!("stopped");
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,105 @@
+//! From arguments to settings, schema, store and logs.
+
+use std::io::IsTerminal as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use quaymaster::schema::{self, BUNDLED, Diagnostic, Loaded, Schema, Severity, Source};
+use quaymaster::{Engine, Quaymaster, store};
+use quaymaster_server::config::{self, Config, Overrides, RawConfig};
+use tracing_subscriber::EnvFilter;
+
+use crate::args::{Args, Command, Global, LogFormat, Place};
+use crate::failure::{BadSchema, Unreadable};
+use crate::output;
+
+/// Logs go to stderr; a server says a little by default, a command only what is wrong.
+pub(crate) fn logging(args: &Args) {
+    let default = if matches!(args.command, Command::Serve(_)) { "info" } else { "warn" };
+    let wanted = args.global.log.as_deref().filter(|filter| !filter.is_empty()).unwrap_or(default);
+    let filter = EnvFilter::try_new(wanted).unwrap_or_else(|error| {
+        output::error(&format!("--log {wanted:?} is no filter ({error}); logging {default}"));
+        EnvFilter::new(default)
+    });
+    let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    match args.global.log_format {
+        LogFormat::Text => logs.with_ansi(std::io::stderr().is_terminal()).init(),
+        LogFormat::Json => logs.json().flatten_event(true).init(),
+    }
+}
+
+/// Settings from the file, if there is one, and the flags.
+pub(crate) fn config(global: &Global, overrides: Overrides) -> anyhow::Result<Config> {
+    let path = match &global.config {
+        Some(path) => Some(path.clone()),
+        None => Some(PathBuf::from(config::FILE)).filter(|path| path.exists()),
+    };
+    let raw = match path {
+        Some(path) => {
+            let text = read(&path)?;
+            let folder = path.parent().unwrap_or(Path::new(""));
+            RawConfig::parse(&path.display().to_string(), &text, folder, &variable)?
+        }
+        None => RawConfig::default(),
+    };
+    Ok(Config::resolve(raw, overrides)?)
+}
+
+/// What `place` says, as overrides.
+pub(crate) fn overrides(place: Place) -> Overrides {
+    Overrides {
+        schemas: place.schema,
+        store: place.store,
+        data_dir: place.data_dir,
+        durability: place.durability.map(Into::into),
+        ..Overrides::default()
+    }
+}
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+fn read(path: &Path) -> Result<String, Unreadable> {
+    let wrong = |why: &dyn std::fmt::Display| Unreadable(format!("cannot read {}: {why}", path.display()));
+    let bytes = std::fs::read(path).map_err(|error| wrong(&error))?;
+    String::from_utf8(bytes)
+        .map_err(|error| wrong(&format!("not UTF-8 at byte {}", error.utf8_error().valid_up_to())))
+}
+
+/// Reads the files, or the bundled systems when there are none.
+pub(crate) fn load(files: &[PathBuf]) -> anyhow::Result<Loaded> {
+    if files.is_empty() {
+        let sources = BUNDLED.map(|(name, text)| Source { name, text });
+        return Ok(schema::load(&sources, &variable));
+    }
+    let mut texts = Vec::new();
+    for file in files {
+        texts.push((file.display().to_string(), read(file)?));
+    }
+    let sources: Vec<Source<'_>> = texts.iter().map(|(name, text)| Source { name, text }).collect();
+    Ok(schema::load(&sources, &variable))
+}
+
+/// The schema, or its errors on stderr.
+pub(crate) fn usable(loaded: Loaded) -> Result<Arc<Schema>, BadSchema> {
+    let errors: Vec<&Diagnostic> =
+        loaded.diagnostics.iter().filter(|problem| problem.severity == Severity::Error).collect();
+    match loaded.schema {
+        Some(schema) => Ok(Arc::new(schema)),
+        None => {
+            for problem in &errors {
+                eprintln!("{problem}");
+            }
+            Err(BadSchema { errors: errors.len() })
+        }
+    }
+}
+
+/// Schema and store for a command that runs once.
+pub(crate) async fn open(global: &Global, place: Place) -> anyhow::Result<Quaymaster> {
+    let config = config(global, overrides(place))?;
+    let schema = usable(load(&config.schemas)?)?;
+    let engine: Arc<dyn Engine> = store::open(config.store).await?;
+    Ok(Quaymaster::new(schema, engine))
+}

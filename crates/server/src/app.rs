@@ -1,0 +1,207 @@
+//! What every request can reach, and the way from a request to its answer.
+
+use std::borrow::Cow;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use axum::body::Body;
+use axum::http::header::CONTENT_TYPE;
+use axum::http::request::Parts;
+use axum::http::{HeaderValue, Method, Request, Response};
+use futures_util::FutureExt as _;
+use hyper::body::Incoming;
+use quaymaster::schema::Kind;
+use quaymaster::{Code, Quaymaster};
+
+use crate::call::{self, Call, Effect, Input};
+use crate::config::Thresholds;
+use crate::http::auth::{self, Role, Token};
+use crate::http::body;
+use crate::http::problem::{Problem, excerpt, unknown};
+use crate::http::query::{self, Plus, decode};
+use crate::metrics::Metrics;
+use crate::page::{self, Page};
+use crate::probe::Probe;
+
+/// Bounds on what one request may ask for.
+#[derive(Debug, Clone)]
+pub(crate) struct Bounds {
+    pub(crate) max_body_bytes: usize,
+    pub(crate) max_json_depth: usize,
+    pub(crate) max_requests: usize,
+    pub(crate) request_timeout: Duration,
+}
+
+/// The server's state.
+#[derive(Debug)]
+pub(crate) struct App {
+    pub(crate) quaymaster: Quaymaster,
+    pub(crate) bounds: Bounds,
+    pub(crate) tokens: Vec<Token>,
+    pub(crate) thresholds: Thresholds,
+    pub(crate) metrics: Metrics,
+    pub(crate) probe: Probe,
+    /// Requests being answered now.
+    pub(crate) in_flight: AtomicUsize,
+    /// Set once a stop was asked for: not ready any more, still answering.
+    pub(crate) draining: AtomicBool,
+}
+
+/// What a request turned out to be for.
+enum Target<'a> {
+    Page(&'static Page),
+    Call(usize, &'static Call, Cow<'a, str>),
+}
+
+/// Gives the place of a request back however its future ends.
+struct Place<'a>(&'a AtomicUsize);
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
+}
+
+impl App {
+    /// Answers one request; never fails and never panics.
+    pub(crate) async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Response<Body> {
+        let started = Instant::now();
+        let place = Place(&self.in_flight);
+        let busy = self.in_flight.fetch_add(1, Relaxed) >= self.bounds.max_requests;
+        let (parts, incoming) = request.into_parts();
+        let target = target(&parts.method, parts.uri.path());
+        let route = match &target {
+            Ok(Target::Page(page)) => page::index(page),
+            Ok(Target::Call(index, ..)) => page::PAGES.len() + index,
+            Err(_) => self.metrics.unmatched(),
+        };
+        let answered = match target {
+            _ if busy => Err(Problem::new(Code::ServerBusy, "every place for a request is taken")),
+            Err(problem) => Err(problem),
+            Ok(target) => match AssertUnwindSafe(self.run(target, &parts, incoming)).catch_unwind().await {
+                Ok(answered) => answered,
+                Err(panic) => {
+                    self.metrics.panicked();
+                    let why = panic_text(&*panic);
+                    tracing::error!(route = self.metrics.template(route), panic = why, "a handler panicked");
+                    Err(Problem::new(
+                        Code::Internal,
+                        "the handler stopped unexpectedly; the log has the cause",
+                    ))
+                }
+            },
+        };
+        drop(place);
+        let response = answered.unwrap_or_else(|problem| {
+            // A store that is away is told once by the probe, not once per request.
+            if problem.code.http_status() == 500 {
+                tracing::error!(route = self.metrics.template(route), code = %problem.code, "defect");
+            }
+            tracing::debug!(code = %problem.code, detail = %problem.detail, "refused");
+            problem.into_response()
+        });
+        let took = started.elapsed();
+        self.metrics.observe(route, response.status().as_u16(), took);
+        tracing::debug!(
+            method = %parts.method,
+            path = parts.uri.path(),
+            status = response.status().as_u16(),
+            took_us = took.as_micros() as u64,
+            "request"
+        );
+        response
+    }
+
+    async fn run(
+        &self,
+        target: Target<'_>,
+        parts: &Parts,
+        incoming: Incoming,
+    ) -> Result<Response<Body>, Problem> {
+        match target {
+            Target::Page(page) => {
+                if page.access == page::Access::Token {
+                    auth::check(&self.tokens, &parts.headers, Role::Read)?;
+                }
+                (page.run)(self, parts.uri.query().unwrap_or_default()).await
+            }
+            Target::Call(_, call, name) => {
+                let bytes;
+                let mut input =
+                    Input { name: &name, query: parts.uri.query().unwrap_or_default(), body: &[] };
+                match call.effect {
+                    Effect::Reads => auth::check(&self.tokens, &parts.headers, Role::Read)?,
+                    Effect::Writes => {
+                        auth::check(&self.tokens, &parts.headers, Role::Write)?;
+                        query::none(input.query)?;
+                        body::check_type(&parts.headers)?;
+                        let Bounds { max_body_bytes, request_timeout, .. } = self.bounds;
+                        bytes = body::read(incoming, &parts.headers, max_body_bytes, request_timeout).await?;
+                        input.query = "";
+                        input.body = &bytes;
+                    }
+                }
+                let mut response = Response::new(Body::from((call.run)(self, input).await?));
+                response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+                Ok(response)
+            }
+        }
+    }
+}
+
+/// Where a request goes, from its method and path alone.
+fn target<'a>(method: &Method, path: &'a str) -> Result<Target<'a>, Problem> {
+    if let Some(page) = page::PAGES.iter().find(|page| page.path == path) {
+        return match *method {
+            Method::GET | Method::HEAD => Ok(Target::Page(page)),
+            _ => Err(Problem::method("GET, HEAD", method.as_str())),
+        };
+    }
+    let Some(rest) = path.strip_prefix("/v1/") else {
+        return Err(no_route(path));
+    };
+    let mut segments = rest.split('/');
+    let (Some(kind_word), Some(name), Some(verb), None) =
+        (segments.next(), segments.next(), segments.next(), segments.next())
+    else {
+        return Err(Problem::new(
+            Code::RouteUnknown,
+            format!("{}: calls are /v1/<kind>/<name>/<verb>", excerpt(path)),
+        ));
+    };
+    let kinds: Vec<&str>;
+    let Ok(kind) = kind_word.parse::<Kind>() else {
+        kinds = Kind::ALL.iter().map(|kind| kind.name()).collect();
+        return Err(Problem::new(Code::RouteUnknown, unknown("kind", kind_word, &kinds)));
+    };
+    let Some((index, call)) = call::find(kind, verb) else {
+        let verbs = call::verbs(kind);
+        let detail = if verbs.is_empty() {
+            format!("kind \"{kind}\" has no calls in this version")
+        } else {
+            unknown(&format!("verb of kind \"{kind}\""), verb, &verbs)
+        };
+        return Err(Problem::new(Code::RouteUnknown, detail));
+    };
+    match (call.effect, method) {
+        (Effect::Reads, &Method::GET | &Method::HEAD) | (Effect::Writes, &Method::POST) => {}
+        (Effect::Reads, _) => return Err(Problem::method("GET, HEAD", method.as_str())),
+        (Effect::Writes, _) => return Err(Problem::method("POST", method.as_str())),
+    }
+    let name = decode(name, Plus::Itself).map_err(|why| {
+        Problem::new(Code::RequestInvalid, format!("the resource's name {why}")).field("name")
+    })?;
+    Ok(Target::Call(index, call, name))
+}
+
+fn no_route(path: &str) -> Problem {
+    let known: Vec<&str> = page::PAGES.iter().map(|page| page.path).filter(|path| path.len() > 1).collect();
+    Problem::new(Code::RouteUnknown, unknown("path", path, &known))
+}
+
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
+}

@@ -1,0 +1,68 @@
+//! The calls under `/v1/<kind>/<name>/<verb>`: one table, one function each.
+
+pub(crate) mod limit;
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use quaymaster::schema::Kind;
+
+use crate::app::App;
+use crate::http::problem::Problem;
+
+/// Whether a call only looks. Decides its method, where its input is, and the role it needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Effect {
+    /// `GET`, input in the query.
+    Reads,
+    /// `POST`, input in a JSON body.
+    Writes,
+}
+
+/// What a call was given.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Input<'a> {
+    /// The resource's name.
+    pub(crate) name: &'a str,
+    /// The query, still encoded; empty for calls that write.
+    pub(crate) query: &'a str,
+    /// The body; empty for calls that read.
+    pub(crate) body: &'a [u8],
+}
+
+/// A call's answer: JSON.
+pub(crate) type Answer = Result<Bytes, Problem>;
+
+type Run = for<'a> fn(&'a App, Input<'a>) -> BoxFuture<'a, Answer>;
+
+/// One call.
+#[derive(Debug)]
+pub(crate) struct Call {
+    pub(crate) kind: Kind,
+    pub(crate) verb: &'static str,
+    pub(crate) effect: Effect,
+    /// The path as OpenAPI and metrics name it.
+    pub(crate) template: &'static str,
+    pub(crate) run: Run,
+}
+
+/// Every call on a resource.
+pub(crate) static CALLS: &[Call] = &[limit::TAKE, limit::PEEK, limit::REFUND, limit::RESET];
+
+/// Finds the call `kind`/`verb` and its place in [`CALLS`].
+pub(crate) fn find(kind: Kind, verb: &str) -> Option<(usize, &'static Call)> {
+    CALLS.iter().enumerate().find(|(_, call)| call.kind == kind && call.verb == verb)
+}
+
+/// The verbs of a kind.
+pub(crate) fn verbs(kind: Kind) -> Vec<&'static str> {
+    CALLS.iter().filter(|call| call.kind == kind).map(|call| call.verb).collect()
+}
+
+/// Borrows owned pairs the way primitives take them.
+pub(crate) fn pairs<'a>(
+    values: &'a [(Cow<'_, str>, Cow<'_, str>)],
+) -> smallvec::SmallVec<[(&'a str, &'a str); 4]> {
+    values.iter().map(|(name, value)| (name.as_ref(), value.as_ref())).collect()
+}

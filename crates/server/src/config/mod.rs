@@ -1,0 +1,212 @@
+//! Settings that are not schema: `quaymaster.toml`, flags, environment.
+//!
+//! A flag wins over its environment variable, that over the file, that over the default.
+
+mod read;
+mod walk;
+
+use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use quaymaster::schema::Diagnostic;
+use quaymaster::store::StoreOptions;
+use quaymaster::store::embedded::Durability;
+use quaymaster::store::redis::Secret;
+
+pub use read::RawConfig;
+pub use walk::Env;
+
+use crate::http::auth::Token;
+
+/// The file that is read when there is one and no other was named.
+pub const FILE: &str = "quaymaster.toml";
+
+/// Everything decided.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Schema files; none means the bundled systems.
+    pub schemas: Vec<PathBuf>,
+    /// The HTTP side.
+    pub server: ServerConfig,
+    /// The store.
+    pub store: StoreOptions,
+    /// Go on although the store may evict what the schema holds.
+    pub accept_eviction: bool,
+    /// When to warn.
+    pub thresholds: Thresholds,
+}
+
+/// The HTTP side.
+#[derive(Debug, Clone)]
+pub struct ServerConfig {
+    /// Where to listen.
+    pub listen: SocketAddr,
+    /// The largest body.
+    pub max_body_bytes: usize,
+    /// The deepest JSON.
+    pub max_json_depth: usize,
+    /// Requests answered at once.
+    pub max_requests: usize,
+    /// Connections open at once.
+    pub max_connections: usize,
+    /// How long a request's body may take to arrive; the store's deadline bounds the rest.
+    pub request_timeout: Duration,
+    /// A connection without requests for this long is closed.
+    pub idle_timeout: Duration,
+    /// How long requests in flight may take to finish after a stop.
+    pub shutdown_grace: Duration,
+    /// Who may call; nobody else, unless empty.
+    pub tokens: Vec<Token>,
+}
+
+/// When to warn.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Thresholds {
+    /// Share of the store's memory in use.
+    pub memory: f64,
+    /// Share of cache reads that hit.
+    pub hit_rate: f64,
+    /// 95th percentile of the store's latency.
+    pub p95: Duration,
+    /// Clients of the store.
+    pub connections: u64,
+}
+
+impl Default for Thresholds {
+    fn default() -> Self {
+        Self { memory: 0.8, hit_rate: 0.95, p95: Duration::from_millis(2), connections: 150 }
+    }
+}
+
+/// What flags and their environment variables say.
+#[derive(Debug, Clone, Default)]
+pub struct Overrides {
+    /// `--schema`
+    pub schemas: Vec<PathBuf>,
+    /// `--store`
+    pub store: Option<String>,
+    /// `--data-dir`
+    pub data_dir: Option<PathBuf>,
+    /// `--durability`
+    pub durability: Option<Durability>,
+    /// `--listen`
+    pub listen: Option<String>,
+    /// `--accept-eviction`
+    pub accept_eviction: bool,
+    /// `--insecure-listen`
+    pub insecure_listen: bool,
+}
+
+/// Why there is no configuration.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file is wrong; every problem of it.
+    #[error("{}", list(.0))]
+    File(Vec<Diagnostic>),
+    /// A flag, or flag and file together, are wrong.
+    #[error("{}", .0.join("\n"))]
+    Settings(Vec<String>),
+}
+
+fn list(problems: &[Diagnostic]) -> String {
+    problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+}
+
+impl Config {
+    /// Joins file and flags; all problems at once.
+    pub fn resolve(raw: RawConfig, overrides: Overrides) -> Result<Self, ConfigError> {
+        let mut problems = Vec::new();
+        let store = store(&raw, &overrides, &mut problems);
+        let listen = overrides.listen.or(raw.server.listen).unwrap_or_else(|| "127.0.0.1:7420".into());
+        let listen = address(&listen).map_err(|why| problems.push(why)).ok();
+        let tokens = raw.server.tokens;
+        if let Some(listen) = listen
+            && tokens.is_empty()
+            && !listen.ip().is_loopback()
+            && !(overrides.insecure_listen || raw.server.insecure_listen.unwrap_or(false))
+        {
+            problems.push(format!(
+                "listen: {listen} is reachable by others and no token is configured; set tokens in [server], listen \
+                 on 127.0.0.1, or pass --insecure-listen"
+            ));
+        }
+        let (Some(listen), Some(store), []) = (listen, store, &problems[..]) else {
+            return Err(ConfigError::Settings(problems));
+        };
+        let server = ServerConfig {
+            listen,
+            max_body_bytes: raw.server.max_body_bytes.unwrap_or(1 << 20) as usize,
+            max_json_depth: raw.server.max_json_depth.unwrap_or(32) as usize,
+            max_requests: raw.server.max_requests.unwrap_or(4096) as usize,
+            max_connections: raw.server.max_connections.unwrap_or(8192) as usize,
+            request_timeout: raw.server.request_timeout.unwrap_or(Duration::from_secs(10)),
+            idle_timeout: raw.server.idle_timeout.unwrap_or(Duration::from_secs(75)),
+            shutdown_grace: raw.server.shutdown_grace.unwrap_or(Duration::from_secs(10)),
+            tokens,
+        };
+        let schemas =
+            if overrides.schemas.is_empty() { raw.schemas.unwrap_or_default() } else { overrides.schemas };
+        let accept_eviction = overrides.accept_eviction || raw.store.accept_eviction.unwrap_or(false);
+        Ok(Self { schemas, server, store, accept_eviction, thresholds: raw.thresholds })
+    }
+}
+
+fn store(raw: &RawConfig, overrides: &Overrides, problems: &mut Vec<String>) -> Option<StoreOptions> {
+    let url = overrides.store.as_deref().or(raw.store.url.as_deref()).unwrap_or("embedded");
+    let data_dir = overrides.data_dir.as_deref().or(raw.store.data_dir.as_deref());
+    let data_dir = data_dir.unwrap_or(Path::new("./quaymaster-data"));
+    let mut options = match StoreOptions::from_url(url, data_dir) {
+        Ok(options) => options,
+        Err(error) => {
+            problems.push(format!("store: {}", error.detail));
+            return None;
+        }
+    };
+    let durability = overrides.durability.or(raw.store.durability);
+    match &mut options {
+        StoreOptions::Memory(embedded) | StoreOptions::Embedded(_, embedded) => {
+            embedded.durability = durability.unwrap_or_default();
+            embedded.accept_loss = raw.store.accept_loss.unwrap_or(false);
+            embedded.deadline = raw.store.deadline.unwrap_or(embedded.deadline);
+        }
+        StoreOptions::Redis(redis) => {
+            if durability.is_some() {
+                problems.push(
+                    "durability: a setting of the embedded store; Redis has its own `appendfsync`".into(),
+                );
+            }
+            redis.deadline = raw.store.deadline.unwrap_or(redis.deadline);
+            if let Some(user) = &raw.store.user {
+                redis.credentials.user = Some(user.clone());
+            }
+            if let Some(password) = &raw.store.password {
+                redis.credentials.password = Some(Secret(password.clone()));
+            }
+            raw.store.pools.apply(&mut redis.pools);
+            let files = &mut redis.tls_files;
+            for (into, from) in [
+                (&mut files.ca_file, &raw.store.tls.ca_file),
+                (&mut files.client_cert_file, &raw.store.tls.client_cert_file),
+                (&mut files.client_key_file, &raw.store.tls.client_key_file),
+            ] {
+                if from.is_some() {
+                    into.clone_from(from);
+                }
+            }
+        }
+    }
+    Some(options)
+}
+
+/// An address to listen on; a name is looked up, a bare port means this machine only.
+fn address(text: &str) -> Result<SocketAddr, String> {
+    let wrong = || format!("listen: {text:?} is not an address such as 127.0.0.1:7420");
+    if let Ok(address) = text.parse() {
+        return Ok(address);
+    }
+    if let Ok(port) = text.trim_start_matches(':').parse::<u16>() {
+        return Ok(SocketAddr::from(([127, 0, 0, 1], port)));
+    }
+    text.to_socket_addrs().map_err(|_| wrong())?.next().ok_or_else(wrong)
+}

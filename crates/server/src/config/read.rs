@@ -1,0 +1,228 @@
+//! The file as it is written: everything optional, nothing unknown.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use quaymaster::store::embedded::Durability;
+use quaymaster::store::redis::{PoolOptions, Pools};
+
+use super::walk::{Env, Origin, Scalar, Table, Walk};
+use super::{ConfigError, Thresholds};
+use crate::http::auth::{Role, Token};
+
+/// `quaymaster.toml`.
+#[derive(Debug, Clone, Default)]
+pub struct RawConfig {
+    pub(super) schemas: Option<Vec<PathBuf>>,
+    pub(super) server: RawServer,
+    pub(super) store: RawStore,
+    pub(super) thresholds: Thresholds,
+}
+
+#[derive(Debug, Clone, Default)]
+pub(super) struct RawServer {
+    pub(super) listen: Option<String>,
+    pub(super) max_body_bytes: Option<u64>,
+    pub(super) max_json_depth: Option<u64>,
+    pub(super) max_requests: Option<u64>,
+    pub(super) max_connections: Option<u64>,
+    pub(super) request_timeout: Option<Duration>,
+    pub(super) idle_timeout: Option<Duration>,
+    pub(super) shutdown_grace: Option<Duration>,
+    pub(super) insecure_listen: Option<bool>,
+    pub(super) tokens: Vec<Token>,
+}
+
+#[derive(Debug, Clone, Default)]
+pub(super) struct RawStore {
+    pub(super) url: Option<String>,
+    pub(super) data_dir: Option<PathBuf>,
+    pub(super) durability: Option<Durability>,
+    pub(super) deadline: Option<Duration>,
+    pub(super) accept_eviction: Option<bool>,
+    pub(super) accept_loss: Option<bool>,
+    pub(super) user: Option<String>,
+    pub(super) password: Option<String>,
+    pub(super) tls: RawTls,
+    pub(super) pools: RawPools,
+}
+
+#[derive(Debug, Clone, Default)]
+pub(super) struct RawTls {
+    pub(super) ca_file: Option<PathBuf>,
+    pub(super) client_cert_file: Option<PathBuf>,
+    pub(super) client_key_file: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct RawPool {
+    size: Option<u64>,
+    timeout: Option<Duration>,
+    connect_timeout: Option<Duration>,
+}
+
+/// In the order of [`RawPools::NAMES`].
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct RawPools([RawPool; 5]);
+
+impl RawPools {
+    const NAMES: [&'static str; 5] = ["cache", "queue", "pubsub", "ratelimit", "default"];
+
+    pub(super) fn apply(&self, pools: &mut Pools) {
+        let Pools { cache, queue, pubsub, ratelimit, default } = pools;
+        for (raw, pool) in self.0.iter().zip([cache, queue, pubsub, ratelimit, default]) {
+            let PoolOptions { size, response_timeout, connect_timeout } = pool;
+            *size = raw.size.map_or(*size, |size| size as usize);
+            *response_timeout = raw.timeout.unwrap_or(*response_timeout);
+            *connect_timeout = raw.connect_timeout.unwrap_or(*connect_timeout);
+        }
+    }
+}
+
+impl RawConfig {
+    /// Reads a file's text. Relative paths in it are meant from `folder`, the file's own.
+    pub fn parse(source: &str, text: &str, folder: &Path, env: Env<'_>) -> Result<Self, ConfigError> {
+        let walk = Walk::new(source, text, env);
+        let parsed = walk.parse();
+        let root = walk.root(parsed.get_ref(), &["schemas", "server", "store", "thresholds"]);
+        let raw = Self {
+            schemas: root.texts("schemas").map(|names| names.iter().map(|name| folder.join(name)).collect()),
+            server: server(&root),
+            store: store(&root, folder),
+            thresholds: thresholds(&root),
+        };
+        match walk.finish() {
+            problems if problems.is_empty() => Ok(raw),
+            problems => Err(ConfigError::File(problems)),
+        }
+    }
+}
+
+fn server(root: &Table<'_, '_>) -> RawServer {
+    let known = [
+        "listen",
+        "max_body_bytes",
+        "max_json_depth",
+        "max_requests",
+        "max_connections",
+        "request_timeout",
+        "idle_timeout",
+        "shutdown_grace",
+        "insecure_listen",
+        "tokens",
+    ];
+    let Some(table) = root.table("server", &known) else { return RawServer::default() };
+    RawServer {
+        listen: table.get("listen", Scalar::text),
+        max_body_bytes: table.get("max_body_bytes", Scalar::bytes),
+        max_json_depth: table.get("max_json_depth", |scalar| {
+            // Deeper than this the reader of JSON itself gives up.
+            scalar
+                .integer(1)
+                .and_then(|depth| if depth <= 120 { Ok(depth) } else { Err("must be at most 120".into()) })
+        }),
+        max_requests: table.get("max_requests", |scalar| scalar.integer(1)),
+        max_connections: table.get("max_connections", |scalar| scalar.integer(1)),
+        request_timeout: table.get("request_timeout", Scalar::duration),
+        idle_timeout: table.get("idle_timeout", Scalar::duration),
+        shutdown_grace: table.get("shutdown_grace", Scalar::duration),
+        insecure_listen: table.get("insecure_listen", Scalar::bool),
+        tokens: tokens(&table),
+    }
+}
+
+fn tokens(server: &Table<'_, '_>) -> Vec<Token> {
+    let mut tokens = Vec::new();
+    for table in server.tables("tokens", &["env", "role"]) {
+        let role = table.get("role", |scalar| match scalar.text()?.as_str() {
+            "read" => Ok(Role::Read),
+            "write" => Ok(Role::Write),
+            _ => Err("must be \"read\" or \"write\"".into()),
+        });
+        if let Some(secret) = table.variable("env") {
+            if secret.len() < 16 {
+                table.report("env", "the token in this variable is shorter than 16 bytes", None);
+            }
+            tokens.push(Token::new(secret, role.unwrap_or(Role::Write)));
+        }
+    }
+    tokens
+}
+
+fn store(root: &Table<'_, '_>, folder: &Path) -> RawStore {
+    let known = [
+        "url",
+        "data_dir",
+        "durability",
+        "deadline",
+        "accept_eviction",
+        "accept_loss",
+        "user",
+        "password",
+        "tls",
+        "pools",
+    ];
+    let Some(table) = root.table("store", &known) else { return RawStore::default() };
+    let path = |scalar: &Scalar| scalar.text().map(|text| folder.join(text));
+    let tls = table.table("tls", &["ca_file", "client_cert_file", "client_key_file"]);
+    let tls = tls.map(|tls| RawTls {
+        ca_file: tls.get("ca_file", path),
+        client_cert_file: tls.get("client_cert_file", path),
+        client_key_file: tls.get("client_key_file", path),
+    });
+    RawStore {
+        url: table.get("url", url),
+        data_dir: table.get("data_dir", path),
+        durability: table.get("durability", |scalar| match scalar.text()?.as_str() {
+            "always" => Ok(Durability::Always),
+            "everysec" => Ok(Durability::EverySec),
+            _ => Err("must be \"always\" or \"everysec\"".into()),
+        }),
+        deadline: table.get("deadline", Scalar::duration),
+        accept_eviction: table.get("accept_eviction", Scalar::bool),
+        accept_loss: table.get("accept_loss", Scalar::bool),
+        user: table.get("user", Scalar::text),
+        password: table.secret("password"),
+        tls: tls.unwrap_or_default(),
+        pools: pools(&table),
+    }
+}
+
+/// A URL may stand in the file only if there is no password in it.
+fn url(scalar: &Scalar) -> Result<String, String> {
+    let text = scalar.text()?;
+    let login = text.split_once("://").and_then(|(_, rest)| rest.split('/').next()?.rsplit_once('@'));
+    let secret = login.is_some_and(|(login, _)| login.contains(':')) || text.contains("password=");
+    if secret && scalar.origin() == Origin::File {
+        return Err("has a password in it: write the URL as { env = \"NAME\" }, or the password as \
+                    password = { env = \"NAME\" }"
+            .into());
+    }
+    Ok(text)
+}
+
+fn pools(store: &Table<'_, '_>) -> RawPools {
+    let mut pools = RawPools::default();
+    let Some(table) = store.table("pools", &RawPools::NAMES) else { return pools };
+    for (pool, name) in pools.0.iter_mut().zip(RawPools::NAMES) {
+        if let Some(table) = table.table(name, &["size", "timeout", "connect_timeout"]) {
+            pool.size = table.get("size", |scalar| scalar.integer(1));
+            pool.timeout = table.get("timeout", Scalar::duration);
+            pool.connect_timeout = table.get("connect_timeout", Scalar::duration);
+        }
+    }
+    pools
+}
+
+fn thresholds(root: &Table<'_, '_>) -> Thresholds {
+    let default = Thresholds::default();
+    let Some(table) = root.table("thresholds", &["memory", "hit_rate", "p95", "connections"]) else {
+        return default;
+    };
+    Thresholds {
+        memory: table.get("memory", Scalar::share).unwrap_or(default.memory),
+        hit_rate: table.get("hit_rate", Scalar::share).unwrap_or(default.hit_rate),
+        p95: table.get("p95", Scalar::duration).unwrap_or(default.p95),
+        connections: table.get("connections", |scalar| scalar.integer(1)).unwrap_or(default.connections),
+    }
+}

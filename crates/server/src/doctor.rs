@@ -1,0 +1,181 @@
+//! Whether a deployment is safe for what the schema holds: looked at before the first call.
+
+use std::fmt;
+
+use quaymaster::schema::{Outage, Schema};
+use quaymaster::store::Topology;
+use quaymaster::{Code, Engine, Error, Result};
+
+/// A clock this far off is worth a word: buckets in key names follow it until the store corrects them.
+const CLOCK_WARN_US: u64 = 1_000_000;
+
+/// What a finding means for starting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// Goes on.
+    Warn,
+    /// Does not start.
+    Refuse,
+}
+
+/// One thing that is not as it should be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// What it means for starting.
+    pub level: Level,
+    /// `eviction`, `persistence`, `version`, `cluster-slots`, `clock`, `outage`.
+    pub check: &'static str,
+    /// What is wrong and what it can cost.
+    pub message: String,
+    /// What to do.
+    pub fix: String,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}; {}", self.check, self.message, self.fix)
+    }
+}
+
+/// Whether eviction was accepted by whoever started us.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Eviction {
+    /// Data the schema holds must not be evicted.
+    Refused,
+    /// `--accept-eviction`
+    Accepted,
+}
+
+/// Looks at the deployment; the worst finding first. Fails when the store cannot be asked.
+pub async fn examine(schema: &Schema, engine: &dyn Engine, eviction: Eviction) -> Result<Vec<Finding>> {
+    let facts = engine.deployment().await?;
+    let redis = matches!(facts.product.as_str(), "redis" | "valkey");
+    let mut findings = Vec::new();
+    if redis {
+        findings.extend(version(&facts.product, &facts.version));
+        findings.extend(persistence(facts.persistence.as_deref()));
+        if let Some(policy) = &facts.eviction_policy {
+            findings.extend(evicts(schema, policy, eviction));
+        }
+    }
+    if engine.topology() == Topology::Cluster {
+        findings.extend(schema.cluster_problems().into_iter().map(|problem| Finding {
+            level: Level::Refuse,
+            check: "cluster-slots",
+            message: problem.to_string(),
+            fix: "declare `colocate` for the resources it names".into(),
+        }));
+    }
+    findings.extend(clock(engine.health().clock_offset_us));
+    findings.extend(outage(schema));
+    findings.sort_by_key(|finding| std::cmp::Reverse(finding.level));
+    Ok(findings)
+}
+
+/// The error that refused findings amount to.
+pub fn refusal(findings: &[Finding]) -> Option<Error> {
+    let refused: Vec<String> =
+        findings.iter().filter(|finding| finding.level == Level::Refuse).map(ToString::to_string).collect();
+    (!refused.is_empty()).then(|| Error::new("store.examine", Code::StoreUnsafe, refused.join("\n")))
+}
+
+fn version(product: &str, version: &str) -> Option<Finding> {
+    let mut numbers = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
+    let (major, minor) = (numbers.next()?, numbers.next().unwrap_or(0));
+    ((major, minor) < (6, 2)).then(|| Finding {
+        level: Level::Refuse,
+        check: "version",
+        message: format!("{product} {version} lacks commands the scripts need"),
+        fix: "use 6.2 or newer".into(),
+    })
+}
+
+fn persistence(persistence: Option<&str>) -> Option<Finding> {
+    let (message, fix) = match persistence? {
+        "none" => (
+            "the store keeps nothing on disk: a restart forgets every count, lock and job",
+            "set appendonly yes",
+        ),
+        "rdb" => (
+            "the store saves snapshots only: a crash forgets everything since the last one",
+            "set appendonly yes",
+        ),
+        _ => return None,
+    };
+    Some(Finding { level: Level::Warn, check: "persistence", message: message.into(), fix: fix.into() })
+}
+
+fn evicts(schema: &Schema, policy: &str, eviction: Eviction) -> Option<Finding> {
+    let losses = schema.eviction_losses(policy);
+    if losses.is_empty() {
+        return None;
+    }
+    // One line per resource, however many keys it has.
+    let mut all: Vec<String> =
+        losses.iter().map(|loss| format!("{}.{} ({})", loss.kind, loss.name, loss.loss)).collect();
+    all.dedup();
+    let mut named: Vec<String> = all.iter().take(5).cloned().collect();
+    if all.len() > named.len() {
+        named.push(format!("and {} more", all.len() - named.len()));
+    }
+    let level = match eviction {
+        Eviction::Refused => Level::Refuse,
+        Eviction::Accepted => Level::Warn,
+    };
+    Some(Finding {
+        level,
+        check: "eviction",
+        message: format!("maxmemory-policy {policy} destroys what the schema holds: {}", named.join("; ")),
+        fix: "set maxmemory-policy noeviction, or pass --accept-eviction".into(),
+    })
+}
+
+fn clock(offset_us: i64) -> Option<Finding> {
+    (offset_us.unsigned_abs() > CLOCK_WARN_US).then(|| Finding {
+        level: Level::Warn,
+        check: "clock",
+        message: format!("the store's clock is {:+.1} s from this node's", offset_us as f64 / 1e6),
+        fix: "synchronise both; until then every call corrects for it".into(),
+    })
+}
+
+/// Policies a schema declares for outages that this version does not carry out: told, not silently ignored.
+fn outage(schema: &Schema) -> Option<Finding> {
+    let declared: Vec<String> = schema
+        .resources()
+        .filter(|resource| matches!(resource.on_outage, Outage::Allow | Outage::Local | Outage::Database))
+        .map(|resource| format!("{}.{} = {}", resource.kind, resource.name, resource.on_outage))
+        .collect();
+    (!declared.is_empty()).then(|| Finding {
+        level: Level::Warn,
+        check: "outage",
+        message: format!("on_outage is carried out as \"deny\" in this version: {}", declared.join(", ")),
+        fix: "calls answer 503 while the store is away".into(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_before_6_2_are_refused() {
+        for (text, refused) in
+            [("6.0.16", true), ("5.0", true), ("6.2.14", false), ("7.0.15", false), ("10.1", false)]
+        {
+            assert_eq!(version("redis", text).is_some(), refused, "{text}");
+        }
+    }
+
+    #[test]
+    fn only_a_store_that_forgets_is_warned_about() {
+        assert!(persistence(Some("none")).is_some() && persistence(Some("rdb")).is_some());
+        assert!(persistence(Some("everysec")).is_none() && persistence(None).is_none());
+    }
+
+    #[test]
+    fn a_clock_far_off_is_told_in_either_direction() {
+        assert!(clock(900_000).is_none());
+        assert!(clock(2_000_000).is_some() && clock(-2_000_000).is_some() && clock(i64::MIN).is_some());
+    }
+}

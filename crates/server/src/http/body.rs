@@ -1,0 +1,87 @@
+//! Reads a request's body: bounded in bytes and in time.
+
+use std::time::Duration;
+
+use axum::http::HeaderMap;
+use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use bytes::{Bytes, BytesMut};
+use http_body_util::BodyExt as _;
+use hyper::body::{Body as _, Incoming};
+use quaymaster::Code;
+
+use super::problem::{Problem, excerpt};
+
+/// The whole body, at most `max` bytes and within `patience`.
+pub(crate) async fn read(
+    body: Incoming,
+    headers: &HeaderMap,
+    max: usize,
+    patience: Duration,
+) -> Result<Bytes, Problem> {
+    if body.is_end_stream() {
+        return Ok(Bytes::new());
+    }
+    // Refused before a byte of it is read.
+    let announced = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+    if announced.is_some_and(|bytes| bytes > max as u64) {
+        return Err(too_large(max));
+    }
+    let mut reading = std::pin::pin!(collect(body, max));
+    // A body that came with its head, as nearly all do, is here at the first look and costs no timer.
+    if let std::task::Poll::Ready(whole) = futures_util::poll!(reading.as_mut()) {
+        return whole;
+    }
+    tokio::time::timeout(patience, reading).await.unwrap_or_else(|_| {
+        let detail = format!("the body did not arrive within {} ms", patience.as_millis());
+        Err(Problem::new(Code::RequestTimeout, detail).field("body"))
+    })
+}
+
+async fn collect(mut body: Incoming, max: usize) -> Result<Bytes, Problem> {
+    let mut first = Bytes::new();
+    let mut rest: Option<BytesMut> = None;
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| {
+            Problem::new(Code::RequestInvalid, format!("the body broke off: {error}")).field("body")
+        })?;
+        let Ok(data) = frame.into_data() else { continue };
+        let so_far = rest.as_ref().map_or(first.len(), BytesMut::len);
+        if so_far + data.len() > max {
+            return Err(too_large(max));
+        }
+        match &mut rest {
+            Some(rest) => rest.extend_from_slice(&data),
+            None if first.is_empty() => first = data,
+            None => {
+                let mut joined = BytesMut::with_capacity(first.len() + data.len());
+                joined.extend_from_slice(&first);
+                joined.extend_from_slice(&data);
+                rest = Some(joined);
+            }
+        }
+        if body.is_end_stream() {
+            break;
+        }
+    }
+    Ok(rest.map_or(first, BytesMut::freeze))
+}
+
+fn too_large(max: usize) -> Problem {
+    Problem::new(Code::RequestTooLarge, format!("the body is larger than {max} bytes")).field("body")
+}
+
+/// Refuses a body that says it is something else than JSON. No content type at all is taken as JSON.
+pub(crate) fn check_type(headers: &HeaderMap) -> Result<(), Problem> {
+    let Some(value) = headers.get(CONTENT_TYPE) else { return Ok(()) };
+    let text = String::from_utf8_lossy(value.as_bytes());
+    let kind = text.split(';').next().unwrap_or_default().trim();
+    let json = kind.eq_ignore_ascii_case("application/json")
+        || (kind.len() > 5
+            && kind.is_char_boundary(kind.len() - 5)
+            && kind[kind.len() - 5..].eq_ignore_ascii_case("+json"));
+    if json {
+        return Ok(());
+    }
+    let detail = format!("content-type is {}; it must be application/json", excerpt(&text));
+    Err(Problem::new(Code::MediaType, detail).field("content-type"))
+}

@@ -1,0 +1,385 @@
+//! Reads a JSON body field by field, so that every refusal names the field it is about.
+//!
+//! Strings are borrowed from the body where they have no escapes. Nothing is built that was not asked for:
+//! an unknown field ends the reading before its value is looked at.
+
+use std::borrow::Cow;
+use std::cell::RefCell;
+use std::fmt;
+
+use quaymaster::Code;
+use serde::de::{DeserializeSeed, MapAccess, SeqAccess, Visitor};
+use smallvec::SmallVec;
+
+use super::problem::{Problem, excerpt, unknown};
+
+/// Placeholders and their values.
+pub(crate) type KeyValues<'a> = SmallVec<[(Cow<'a, str>, Cow<'a, str>); 4]>;
+
+/// No pattern has as many placeholders.
+const KEY_VALUES_MAX: usize = 32;
+
+/// A request body: which fields it has and how each is read.
+pub(crate) trait Fields<'de>: Default {
+    /// Every field there is.
+    const NAMES: &'static [&'static str];
+
+    /// Reads the value of the field `name`, one of [`Self::NAMES`].
+    fn read<A: MapAccess<'de>>(&mut self, name: &'static str, value: Value<'_, A>) -> Result<(), A::Error>;
+}
+
+/// Reads `body` as an object of `T`'s fields.
+pub(crate) fn read<'de, T: Fields<'de>>(body: &'de [u8], max_depth: usize) -> Result<T, Problem> {
+    let text = std::str::from_utf8(body).map_err(|error| {
+        let at = error.valid_up_to();
+        Problem::new(Code::RequestInvalid, format!("the body is not UTF-8 at byte {at}")).field("body")
+    })?;
+    if text.trim_ascii().is_empty() {
+        return Err(
+            Problem::new(Code::RequestInvalid, "the body is empty; it must be a JSON object").field("body")
+        );
+    }
+    if depth_exceeds(body, max_depth) {
+        let detail = format!("the body is nested deeper than {max_depth} levels");
+        return Err(Problem::new(Code::RequestInvalid, detail).field("body"));
+    }
+    let faults = Faults::default();
+    let mut input = serde_json::Deserializer::from_str(text);
+    let seed = Object { faults: &faults, into: T::default() };
+    match seed.deserialize(&mut input).and_then(|value| input.end().map(|()| value)) {
+        Ok(value) => Ok(value),
+        Err(error) => Err(faults.0.into_inner().unwrap_or_else(|| {
+            Problem::new(Code::RequestInvalid, format!("the body is not JSON: {error}")).field("body")
+        })),
+    }
+}
+
+/// Whether brackets nest deeper than `max`; those inside strings do not count.
+fn depth_exceeds(body: &[u8], max: usize) -> bool {
+    let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
+    for byte in body {
+        if in_string {
+            match byte {
+                _ if escaped => escaped = false,
+                b'\\' => escaped = true,
+                b'"' => in_string = false,
+                _ => {}
+            }
+            continue;
+        }
+        match byte {
+            b'"' => in_string = true,
+            b'{' | b'[' => {
+                depth += 1;
+                if depth > max {
+                    return true;
+                }
+            }
+            b'}' | b']' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    false
+}
+
+/// What was found wrong, carried past serde's own errors.
+#[derive(Default)]
+struct Faults(RefCell<Option<Problem>>);
+
+impl Faults {
+    fn raise<E: serde::de::Error>(&self, problem: Problem) -> E {
+        self.0.borrow_mut().get_or_insert(problem);
+        E::custom("refused")
+    }
+
+    fn wrong_type<E: serde::de::Error>(&self, field: &str, wanted: &str, got: &str) -> E {
+        let subject = if field.is_empty() { "the body" } else { field };
+        let problem = Problem::new(Code::RequestInvalid, format!("{subject} must be {wanted}, got {got}"));
+        self.raise(problem.field(if field.is_empty() { "body" } else { field }))
+    }
+}
+
+struct Object<'f, T> {
+    faults: &'f Faults,
+    into: T,
+}
+
+impl<'de, T: Fields<'de>> DeserializeSeed<'de> for Object<'_, T> {
+    type Value = T;
+
+    fn deserialize<D: serde::Deserializer<'de>>(self, input: D) -> Result<T, D::Error> {
+        input.deserialize_any(Typed { faults: self.faults, field: "", wanted: "a JSON object", shape: self })
+    }
+}
+
+impl<'de, T: Fields<'de>> Shape<'de> for Object<'_, T> {
+    type Out = T;
+
+    fn object<A: MapAccess<'de>>(self, mut map: A) -> Result<Option<T>, A::Error> {
+        let mut into = self.into;
+        let mut seen: SmallVec<[&'static str; 8]> = SmallVec::new();
+        while let Some(name) = map.next_key_seed(Name { faults: self.faults, known: T::NAMES })? {
+            if seen.contains(&name) {
+                let detail = format!("{name} is given twice");
+                return Err(self.faults.raise(Problem::new(Code::RequestInvalid, detail).field(name)));
+            }
+            seen.push(name);
+            into.read(name, Value { faults: self.faults, field: name, map: &mut map })?;
+        }
+        Ok(Some(into))
+    }
+}
+
+/// A field's name, found in the table of those there are.
+struct Name<'f> {
+    faults: &'f Faults,
+    known: &'static [&'static str],
+}
+
+impl<'de> DeserializeSeed<'de> for Name<'_> {
+    type Value = &'static str;
+
+    fn deserialize<D: serde::Deserializer<'de>>(self, input: D) -> Result<&'static str, D::Error> {
+        input.deserialize_str(self)
+    }
+}
+
+impl Visitor<'_> for Name<'_> {
+    type Value = &'static str;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a field name")
+    }
+
+    fn visit_str<E: serde::de::Error>(self, word: &str) -> Result<&'static str, E> {
+        match self.known.iter().find(|known| **known == word) {
+            Some(known) => Ok(known),
+            None => {
+                let problem = Problem::new(Code::RequestField, unknown("field", word, self.known));
+                Err(self.faults.raise(problem.field(excerpt(word).trim_matches('"'))))
+            }
+        }
+    }
+}
+
+/// The value of one field, not read yet.
+pub(crate) struct Value<'f, A> {
+    faults: &'f Faults,
+    field: &'static str,
+    map: &'f mut A,
+}
+
+impl<'de, A: MapAccess<'de>> Value<'_, A> {
+    /// Text, or nothing for `null`.
+    pub(crate) fn optional_text(self) -> Result<Option<Cow<'de, str>>, A::Error> {
+        let wanted = "a string";
+        self.map.next_value_seed(Typed {
+            faults: self.faults,
+            field: self.field,
+            wanted,
+            shape: OptionalText,
+        })
+    }
+
+    /// An integer from 1; what is wrong with it is told under `code`.
+    pub(crate) fn positive(self, code: Code) -> Result<u64, A::Error> {
+        let (faults, field) = (self.faults, self.field);
+        let wanted = "an integer of at least 1";
+        let number = self.map.next_value_seed(Typed { faults, field, wanted, shape: Integer });
+        let number = number.inspect_err(|_| {
+            if let Some(problem) = &mut *faults.0.borrow_mut() {
+                problem.code = code;
+            }
+        })?;
+        match u64::try_from(number) {
+            Ok(number) if number >= 1 => Ok(number),
+            _ => {
+                let detail = format!("{field} must be {wanted}, got {number}");
+                Err(faults.raise(Problem::new(code, detail).field(field)))
+            }
+        }
+    }
+
+    /// An object of strings and integers.
+    pub(crate) fn key_values(self) -> Result<KeyValues<'de>, A::Error> {
+        let (faults, field) = (self.faults, self.field);
+        let wanted = "an object of strings and integers";
+        self.map.next_value_seed(Typed { faults, field, wanted, shape: Pairs { faults, field } })
+    }
+}
+
+/// What a value of some JSON type becomes; `None` is "not this type".
+trait Shape<'de>: Sized {
+    type Out;
+
+    fn text(self, _text: Cow<'de, str>) -> Option<Self::Out> {
+        None
+    }
+    fn integer(self, _number: i128) -> Option<Self::Out> {
+        None
+    }
+    fn null(self) -> Option<Self::Out> {
+        None
+    }
+    fn object<A: MapAccess<'de>>(self, _map: A) -> Result<Option<Self::Out>, A::Error> {
+        Ok(None)
+    }
+}
+
+struct Text;
+impl<'de> Shape<'de> for Text {
+    type Out = Cow<'de, str>;
+    fn text(self, text: Cow<'de, str>) -> Option<Self::Out> {
+        Some(text)
+    }
+}
+
+struct OptionalText;
+impl<'de> Shape<'de> for OptionalText {
+    type Out = Option<Cow<'de, str>>;
+    fn text(self, text: Cow<'de, str>) -> Option<Self::Out> {
+        Some(Some(text))
+    }
+    fn null(self) -> Option<Self::Out> {
+        Some(None)
+    }
+}
+
+struct Integer;
+impl Shape<'_> for Integer {
+    type Out = i128;
+    fn integer(self, number: i128) -> Option<i128> {
+        Some(number)
+    }
+}
+
+/// A string, or an integer in decimal.
+struct Word;
+impl<'de> Shape<'de> for Word {
+    type Out = Cow<'de, str>;
+    fn text(self, text: Cow<'de, str>) -> Option<Self::Out> {
+        Some(text)
+    }
+    fn integer(self, number: i128) -> Option<Self::Out> {
+        Some(Cow::Owned(number.to_string()))
+    }
+}
+
+struct Pairs<'f> {
+    faults: &'f Faults,
+    field: &'static str,
+}
+
+impl<'de> Shape<'de> for Pairs<'_> {
+    type Out = KeyValues<'de>;
+
+    fn object<A: MapAccess<'de>>(self, mut map: A) -> Result<Option<KeyValues<'de>>, A::Error> {
+        let Self { faults, field } = self;
+        let mut pairs = KeyValues::new();
+        let name = || Typed { faults, field, wanted: "an object", shape: Text };
+        while let Some(name) = map.next_key_seed(name())? {
+            // Told as `key.psp_id`; built only when it is needed, for a refusal.
+            let path = |name: &str| format!("{field}.{}", excerpt(name).trim_matches('"'));
+            if pairs.iter().any(|(known, _)| *known == name) {
+                let detail = format!("{} is given twice", path(&name));
+                return Err(faults.raise(Problem::new(Code::RequestInvalid, detail).field(path(&name))));
+            }
+            if pairs.len() == KEY_VALUES_MAX {
+                let detail = format!("{field} has more than {KEY_VALUES_MAX} values");
+                return Err(faults.raise(Problem::new(Code::RequestInvalid, detail).field(field)));
+            }
+            let value =
+                map.next_value_seed(Typed { faults, field, wanted: "a string or an integer", shape: Word });
+            let value = value.inspect_err(|_| {
+                if let Some(problem) = &mut *faults.0.borrow_mut() {
+                    let path = path(&name);
+                    problem.detail = problem.detail.replacen(field, &path, 1).into();
+                    problem.field = Some(path);
+                }
+            })?;
+            pairs.push((name, value));
+        }
+        Ok(Some(pairs))
+    }
+}
+
+/// Reads one value as a shape, and names the field when it is of another type.
+struct Typed<'f, S> {
+    faults: &'f Faults,
+    field: &'f str,
+    wanted: &'f str,
+    shape: S,
+}
+
+impl<S> Typed<'_, S> {
+    fn settle<O, E: serde::de::Error>(
+        faults: &Faults,
+        field: &str,
+        wanted: &str,
+        out: Option<O>,
+        got: &str,
+    ) -> Result<O, E> {
+        out.ok_or_else(|| faults.wrong_type(field, wanted, got))
+    }
+}
+
+impl<'de, S: Shape<'de>> DeserializeSeed<'de> for Typed<'_, S> {
+    type Value = S::Out;
+
+    fn deserialize<D: serde::Deserializer<'de>>(self, input: D) -> Result<S::Out, D::Error> {
+        input.deserialize_any(self)
+    }
+}
+
+impl<'de, S: Shape<'de>> Visitor<'de> for Typed<'_, S> {
+    type Value = S::Out;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.wanted)
+    }
+
+    fn visit_bool<E: serde::de::Error>(self, _: bool) -> Result<S::Out, E> {
+        Self::settle(self.faults, self.field, self.wanted, None, "a boolean")
+    }
+
+    fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<S::Out, E> {
+        Self::settle(self.faults, self.field, self.wanted, self.shape.integer(number.into()), "an integer")
+    }
+
+    fn visit_u64<E: serde::de::Error>(self, number: u64) -> Result<S::Out, E> {
+        Self::settle(self.faults, self.field, self.wanted, self.shape.integer(number.into()), "an integer")
+    }
+
+    fn visit_f64<E: serde::de::Error>(self, _: f64) -> Result<S::Out, E> {
+        let got = "a number that is no 64-bit integer";
+        Self::settle(self.faults, self.field, self.wanted, None, got)
+    }
+
+    fn visit_borrowed_str<E: serde::de::Error>(self, text: &'de str) -> Result<S::Out, E> {
+        Self::settle(self.faults, self.field, self.wanted, self.shape.text(Cow::Borrowed(text)), "a string")
+    }
+
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<S::Out, E> {
+        Self::settle(
+            self.faults,
+            self.field,
+            self.wanted,
+            self.shape.text(Cow::Owned(text.into())),
+            "a string",
+        )
+    }
+
+    fn visit_unit<E: serde::de::Error>(self) -> Result<S::Out, E> {
+        Self::settle(self.faults, self.field, self.wanted, self.shape.null(), "null")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, _: A) -> Result<S::Out, A::Error> {
+        Self::settle(self.faults, self.field, self.wanted, None, "a list")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<S::Out, A::Error> {
+        let (faults, field, wanted) = (self.faults, self.field, self.wanted);
+        let out = self.shape.object(map)?;
+        Self::settle(faults, field, wanted, out, "an object")
+    }
+}

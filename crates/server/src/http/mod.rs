@@ -1,0 +1,8 @@
+//! HTTP without policy: bodies, queries, problems, connections.
+
+pub(crate) mod auth;
+pub(crate) mod body;
+pub(crate) mod connection;
+pub(crate) mod json;
+pub(crate) mod problem;
+pub(crate) mod query;

@@ -1,0 +1,158 @@
+//! Errors as `application/problem+json`, made from the one table of codes.
+
+use std::borrow::Cow;
+
+use axum::body::Body;
+use axum::http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use axum::http::{HeaderValue, Response, StatusCode};
+use quaymaster::{Code, Error, Retry};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+/// How long a caller is asked to wait where waiting helps and nothing better is known.
+const RETRY_AFTER_MS: u64 = 1000;
+
+/// Why a call was not answered.
+#[derive(Debug, Clone)]
+pub(crate) struct Problem {
+    pub(crate) code: Code,
+    pub(crate) detail: Cow<'static, str>,
+    /// The field of the request that is wrong, when it is one.
+    pub(crate) field: Option<String>,
+    /// The methods that would be right, for 405.
+    pub(crate) allow: Option<&'static str>,
+}
+
+/// The body of every answer that is an error (RFC 9457).
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Problem)]
+pub(crate) struct ProblemBody<'a> {
+    /// A URI that names the code.
+    #[schema(example = "urn:quaymaster:error:key.missing")]
+    r#type: String,
+    /// What happened, the same text for every occurrence of the code.
+    #[schema(example = "A placeholder has no value")]
+    title: &'a str,
+    /// The HTTP status again.
+    #[schema(example = 400)]
+    status: u16,
+    /// What was wrong this time.
+    detail: &'a str,
+    /// The stable code.
+    #[schema(example = "key.missing")]
+    code: &'a str,
+    /// What to do about it.
+    advice: &'a str,
+    /// The field of the request that is wrong, when it is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    field: Option<&'a str>,
+    /// How long to wait before trying again; absent where waiting does not help.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry_after_ms: Option<u64>,
+    /// Whether the call may have run: then repeat it only with the `request_id` it carried.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    may_have_run: Option<bool>,
+}
+
+impl Problem {
+    pub(crate) fn new(code: Code, detail: impl Into<Cow<'static, str>>) -> Self {
+        Self { code, detail: detail.into(), field: None, allow: None }
+    }
+
+    /// The same, naming the field.
+    pub(crate) fn field(mut self, field: impl Into<String>) -> Self {
+        self.field = Some(field.into());
+        self
+    }
+
+    pub(crate) fn method(allow: &'static str, method: &str) -> Self {
+        let detail = format!("{} is not a method of this call; it takes {allow}", excerpt(method));
+        Self { allow: Some(allow), ..Self::new(Code::MethodWrong, detail) }
+    }
+
+    pub(crate) fn status(&self) -> StatusCode {
+        StatusCode::from_u16(self.code.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+    }
+
+    pub(crate) fn retry_after_ms(&self) -> Option<u64> {
+        match self.code.retry() {
+            Retry::Useless => None,
+            Retry::Later | Retry::MayHaveRun => Some(RETRY_AFTER_MS),
+        }
+    }
+
+    pub(crate) fn body(&self) -> Vec<u8> {
+        let body = ProblemBody {
+            r#type: format!("urn:quaymaster:error:{}", self.code),
+            title: self.code.title(),
+            status: self.code.http_status(),
+            detail: &self.detail,
+            code: self.code.name(),
+            advice: self.code.advice(),
+            field: self.field.as_deref(),
+            retry_after_ms: self.retry_after_ms(),
+            may_have_run: (self.code.retry() == Retry::MayHaveRun).then_some(true),
+        };
+        serde_json::to_vec(&body).unwrap_or_default()
+    }
+
+    pub(crate) fn into_response(self) -> Response<Body> {
+        let mut response = Response::new(Body::from(self.body()));
+        *response.status_mut() = self.status();
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        if let Some(ms) = self.retry_after_ms() {
+            headers.insert(RETRY_AFTER, HeaderValue::from(ms.div_ceil(1000)));
+        }
+        if let Some(allow) = self.allow {
+            headers.insert(ALLOW, HeaderValue::from_static(allow));
+        }
+        if self.code == Code::AuthRequired {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"quaymaster\""));
+        }
+        response
+    }
+}
+
+impl From<Error> for Problem {
+    fn from(error: Error) -> Self {
+        let field = match error.code {
+            Code::KeyValue | Code::KeyMissing | Code::KeyUnknown => Some("key"),
+            Code::LimitCost => Some("cost"),
+            Code::RequestInvalid if error.detail.starts_with("request_id") => Some("request_id"),
+            _ => None,
+        };
+        Self { field: field.map(Into::into), ..Self::new(error.code, error.detail) }
+    }
+}
+
+/// A piece of a caller's text that is safe to show: short, and without anything that could forge a line.
+pub(crate) fn excerpt(text: &str) -> String {
+    const LONGEST: usize = 40;
+    let shown: String = text.chars().take(LONGEST).flat_map(char::escape_debug).collect();
+    if text.chars().nth(LONGEST).is_some() { format!("\"{shown}…\"") } else { format!("\"{shown}\"") }
+}
+
+/// The word that was probably meant.
+pub(crate) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    // Comparing is quadratic, and a name this long is no slip of the finger.
+    if word.len() > 64 {
+        return None;
+    }
+    known
+        .into_iter()
+        .map(|candidate| (strsim::jaro_winkler(word, candidate), candidate))
+        .filter(|(score, _)| *score >= 0.75)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, candidate)| candidate)
+}
+
+/// "`x` is unknown", with the nearest known word or all of them.
+pub(crate) fn unknown(what: &str, word: &str, known: &[&str]) -> String {
+    match nearest(word, known.iter().copied()) {
+        Some(near) => format!("{what} {} is unknown; did you mean \"{near}\"?", excerpt(word)),
+        None if known.is_empty() => format!("{what} {} is unknown; there are none", excerpt(word)),
+        None => format!("{what} {} is unknown; there are {}", excerpt(word), known.join(", ")),
+    }
+}

@@ -1,0 +1,123 @@
+//! `key explain`: which resource a key belongs to, and what is there.
+
+use std::collections::BTreeMap;
+
+use axum::body::Body;
+use axum::http::Response;
+use futures_util::FutureExt as _;
+use quaymaster::{Code, Engine, Schema};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::{Access, Page, json};
+use crate::app::App;
+use crate::http::problem::Problem;
+use crate::http::query;
+
+pub(super) const PAGE: Page =
+    Page { path: "/v1/key/explain", access: Access::Token, run: |app, query| explain(app, query).boxed() };
+
+/// The longest key that is looked at; Redis takes longer ones, no pattern of ours makes them.
+const KEY_MAX: usize = 64 * 1024;
+
+/// What a key is. Everything but `actual` is null when no pattern of the schema makes this key.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct KeyExplained {
+    /// The pattern that makes it.
+    pub pattern: Option<String>,
+    /// The resource's kind.
+    pub kind: Option<&'static str>,
+    /// The resource's name.
+    pub name: Option<String>,
+    /// Which of the resource's keys it is.
+    pub role: Option<&'static str>,
+    /// The values of the pattern's placeholders.
+    pub values: BTreeMap<String, String>,
+    /// Who owns the resource.
+    pub owner: Option<String>,
+    /// What the resource is for.
+    pub description: Option<String>,
+    /// The type the schema declares.
+    pub r#type: Option<&'static str>,
+    /// How long the schema lets it live: `2h`, or `never`.
+    pub expected_ttl: Option<String>,
+    /// The same in milliseconds; null for `never`.
+    pub expected_ttl_ms: Option<u64>,
+    /// What the store has under it.
+    pub actual: KeyActual,
+}
+
+/// What the store has.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct KeyActual {
+    /// Whether there is anything.
+    pub exists: bool,
+    /// `string`, `hash`, `list`, `set`, `zset`.
+    pub r#type: Option<String>,
+    /// What is left of its life; null when it never ends.
+    pub ttl_ms: Option<u64>,
+    /// Bytes in memory, as the store estimates them.
+    pub bytes: Option<u64>,
+}
+
+impl KeyExplained {
+    /// Asks the schema and the store about `key`.
+    pub async fn look_up(schema: &Schema, engine: &dyn Engine, key: &[u8]) -> quaymaster::Result<Self> {
+        let facts = engine.key_facts(key).await.map_err(|error| error.during("key.explain"))?;
+        let actual = KeyActual {
+            exists: facts.is_some(),
+            ttl_ms: facts.as_ref().and_then(|facts| facts.ttl_ms),
+            bytes: facts.as_ref().and_then(|facts| facts.bytes),
+            r#type: facts.map(|facts| facts.kind),
+        };
+        let Some(found) = schema.explain(key) else {
+            return Ok(Self {
+                pattern: None,
+                kind: None,
+                name: None,
+                role: None,
+                values: BTreeMap::new(),
+                owner: None,
+                description: None,
+                r#type: None,
+                expected_ttl: None,
+                expected_ttl_ms: None,
+                actual,
+            });
+        };
+        Ok(Self {
+            pattern: Some(found.row.pattern.text().to_owned()),
+            kind: Some(found.resource.kind.name()),
+            name: Some(found.resource.name.clone()),
+            role: Some(found.row.role),
+            values: found.values.into_iter().collect(),
+            owner: found.resource.owner.clone(),
+            description: found.resource.description.clone(),
+            r#type: Some(found.row.kind.name()),
+            expected_ttl: Some(found.row.ttl.to_string()),
+            expected_ttl_ms: found.row.ttl.duration().map(|ttl| ttl.as_millis() as u64),
+            actual,
+        })
+    }
+}
+
+/// Which resource a key belongs to, and what is there.
+#[utoipa::path(get, path = "/v1/key/explain", operation_id = "key.explain", tag = "key",
+    params(("key" = String, Query, description = "the key, as the store spells it")),
+    responses((status = 200, body = KeyExplained, description = "also when no pattern makes this key"),
+        super::openapi::Problems))]
+async fn explain(app: &App, query: &str) -> Result<Response<Body>, Problem> {
+    let [key] = query::named(query, ["key"])?;
+    let key = match key {
+        Some(key) if !key.is_empty() => key,
+        _ => return Err(Problem::new(Code::RequestInvalid, "key is missing: give it as ?key=…").field("key")),
+    };
+    if key.len() > KEY_MAX {
+        return Err(
+            Problem::new(Code::RequestInvalid, format!("key is longer than {KEY_MAX} bytes")).field("key")
+        );
+    }
+    let quaymaster = &app.quaymaster;
+    let told = KeyExplained::look_up(quaymaster.schema(), &**quaymaster.engine(), key.as_bytes()).await?;
+    Ok(json(&told))
+}

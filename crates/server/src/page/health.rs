@@ -1,0 +1,61 @@
+//! `/healthz`: the process is up. `/readyz`: the store answers.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use axum::body::Body;
+use axum::http::Response;
+use futures_util::FutureExt as _;
+use quaymaster::Code;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::{Access, Page, json};
+use crate::app::App;
+use crate::http::problem::Problem;
+use crate::probe;
+
+pub(super) const HEALTHZ: Page =
+    Page { path: "/healthz", access: Access::Open, run: |app, _| healthz(app).map(Ok).boxed() };
+pub(super) const READYZ: Page =
+    Page { path: "/readyz", access: Access::Open, run: |app, _| readyz(app).boxed() };
+
+/// A probe's good answer.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Alive {
+    /// `up` or `ready`.
+    status: &'static str,
+    /// The server's version.
+    version: &'static str,
+    /// How long the process has been up.
+    uptime_ms: u64,
+}
+
+fn alive(app: &App, status: &'static str) -> Response<Body> {
+    json(&Alive {
+        status,
+        version: env!("CARGO_PKG_VERSION"),
+        uptime_ms: app.probe.started.elapsed().as_millis() as u64,
+    })
+}
+
+/// The process is up.
+#[utoipa::path(get, path = "/healthz", operation_id = "healthz", tag = "server",
+    responses((status = 200, body = Alive, description = "the process is up")), security(()))]
+async fn healthz(app: &App) -> Response<Body> {
+    alive(app, "up")
+}
+
+/// The store answers.
+#[utoipa::path(get, path = "/readyz", operation_id = "readyz", tag = "server",
+    responses(
+        (status = 200, body = Alive, description = "the store answers"),
+        (status = 503, body = crate::http::problem::ProblemBody<'static>, content_type = "application/problem+json",
+            description = "it does not, or the server is stopping; the reason is in the detail"),
+    ), security(()))]
+async fn readyz(app: &App) -> Result<Response<Body>, Problem> {
+    if app.draining.load(Relaxed) {
+        return Err(Problem::new(Code::ServerBusy, "the server is stopping"));
+    }
+    probe::reachable(&**app.quaymaster.engine()).await?;
+    Ok(alive(app, "ready"))
+}

@@ -1,0 +1,135 @@
+//! `/metrics` in Prometheus' text format: requests, limits, store. Nothing here scans; its size is fixed by the schema.
+
+use std::fmt::Write as _;
+use std::sync::atomic::Ordering::Relaxed;
+
+use axum::body::Body;
+use axum::http::Response;
+use futures_util::FutureExt as _;
+use quaymaster::store::health::LATENCY_BOUNDS_US;
+use quaymaster::store::{Deployment, Health};
+
+use super::{Access, Page, status, text};
+use crate::app::App;
+use crate::metrics::{header, histogram};
+
+pub(super) const PAGE: Page =
+    Page { path: "/metrics", access: Access::Token, run: |app, _| metrics(app).map(Ok).boxed() };
+
+/// Counters and gauges for Prometheus.
+#[utoipa::path(get, path = "/metrics", operation_id = "metrics", tag = "server",
+    responses((status = 200, body = String, content_type = "text/plain", description = "Prometheus text format"),
+        super::openapi::Problems))]
+async fn metrics(app: &App) -> Response<Body> {
+    let engine = app.quaymaster.engine();
+    let told = app.probe.deployment(&**engine).await;
+    let health = engine.health();
+    let mut out = String::with_capacity(8 * 1024);
+    let version = env!("CARGO_PKG_VERSION");
+    header(&mut out, "quaymaster_build_info", "gauge", "The server's version, as a label.");
+    let _ = writeln!(out, "quaymaster_build_info{{version=\"{version}\"}} 1");
+    gauge(
+        &mut out,
+        "quaymaster_uptime_seconds",
+        "Since the process started.",
+        app.probe.started.elapsed().as_secs(),
+    );
+    app.metrics.write(&mut out, app.in_flight.load(Relaxed));
+    limits(&mut out, app);
+    store(&mut out, &health, told.is_ok());
+    if let Ok(facts) = &told {
+        deployment(&mut out, facts);
+    }
+    header(&mut out, "quaymaster_threshold_exceeded", "gauge", "1 while a configured threshold is exceeded.");
+    let exceeded = status::exceeded(&app.thresholds, &health, told.as_ref().ok());
+    for name in ["memory", "p95", "connections"] {
+        let value = u8::from(exceeded.iter().any(|(known, _)| *known == name));
+        let _ = writeln!(out, "quaymaster_threshold_exceeded{{threshold=\"{name}\"}} {value}");
+    }
+    text("text/plain; version=0.0.4; charset=utf-8", out)
+}
+
+fn limits(out: &mut String, app: &App) {
+    let mut limits: Vec<_> = app.quaymaster.limits().collect();
+    limits.sort_by_key(|limit| limit.name());
+    header(out, "quaymaster_limit_takes_total", "counter", "Takes, by limit and answer.");
+    for limit in &limits {
+        let (name, counts) = (label(limit.name()), limit.counts());
+        for (outcome, count) in
+            [("allowed", counts.allowed()), ("limited", counts.limited()), ("error", counts.errors())]
+        {
+            let _ = writeln!(
+                out,
+                "quaymaster_limit_takes_total{{limit=\"{name}\",outcome=\"{outcome}\"}} {count}"
+            );
+        }
+    }
+    let family = "quaymaster_limit_stale_total";
+    header(out, family, "counter", "Keys rendered again because the store's time was in another bucket.");
+    for limit in &limits {
+        let _ = writeln!(out, "{family}{{limit=\"{}\"}} {}", label(limit.name()), limit.counts().stale());
+    }
+}
+
+fn store(out: &mut String, health: &Health, up: bool) {
+    gauge(out, "quaymaster_store_up", "Whether the store answered just now.", u8::from(up));
+    gauge(
+        out,
+        "quaymaster_store_breaker_open",
+        "Whether calls are held back.",
+        u8::from(health.breaker_open),
+    );
+    for (name, help, value) in [
+        ("quaymaster_store_connect_attempts_total", "Connections tried.", health.connect_attempts),
+        ("quaymaster_store_connect_failures_total", "Connections that failed.", health.connect_failures),
+        ("quaymaster_store_operations_total", "Calls made to the store.", health.operations),
+        ("quaymaster_store_failures_total", "Calls that failed because of the store.", health.failures),
+        ("quaymaster_store_retries_total", "Calls sent again.", health.retries),
+    ] {
+        header(out, name, "counter", help);
+        let _ = writeln!(out, "{name} {value}");
+    }
+    let help = "Failures since the last success.";
+    gauge(out, "quaymaster_store_consecutive_failures", help, health.consecutive_failures);
+    gauge(
+        out,
+        "quaymaster_store_success_ratio",
+        "Calls that did not fail, of all calls.",
+        health.success_rate(),
+    );
+    let help = "The store's clock minus this node's.";
+    gauge(out, "quaymaster_store_clock_offset_seconds", help, health.clock_offset_us as f64 / 1e6);
+    let help = "How wrong that offset can be.";
+    gauge(out, "quaymaster_store_clock_error_seconds", help, health.clock_error_us as f64 / 1e6);
+    let family = "quaymaster_store_operation_duration_seconds";
+    header(out, family, "histogram", "From a call to its reply.");
+    histogram(out, family, "", &LATENCY_BOUNDS_US, &health.latency_buckets, health.latency_sum_us);
+}
+
+/// What the store tells about itself: under the exporter's established names where it is Redis or Valkey.
+fn deployment(out: &mut String, facts: &Deployment) {
+    let redis = matches!(facts.product.as_str(), "redis" | "valkey");
+    let name = if redis { "redis_memory_used_bytes" } else { "quaymaster_store_memory_used_bytes" };
+    if let Some(used) = facts.used_memory_bytes {
+        gauge(out, name, "Memory used by the store's data.", used);
+    }
+    if !redis {
+        return;
+    }
+    if let Some(max) = facts.max_memory_bytes {
+        gauge(out, "redis_memory_max_bytes", "The store's maxmemory, 0 for none.", max);
+    }
+    if let Some(clients) = facts.connected_clients {
+        gauge(out, "redis_connected_clients", "Clients connected to the store.", clients);
+    }
+}
+
+fn gauge(out: &mut String, name: &str, help: &str, value: impl std::fmt::Display) {
+    header(out, name, "gauge", help);
+    let _ = writeln!(out, "{name} {value}");
+}
+
+/// A label's value, escaped.
+fn label(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}

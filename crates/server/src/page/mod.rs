@@ -1,0 +1,65 @@
+//! What is served at fixed paths: probes, metrics, documents, the dashboard.
+
+mod dashboard;
+pub(crate) mod explain;
+pub(crate) mod health;
+mod metrics;
+pub(crate) mod openapi;
+pub(crate) mod status;
+
+use axum::body::Body;
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use axum::http::{HeaderValue, Response};
+use futures_util::future::BoxFuture;
+use serde::Serialize;
+
+use crate::app::App;
+use crate::http::problem::Problem;
+
+/// Whether a page needs a token where tokens are configured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// Probes and files without data.
+    Open,
+    /// Everything that tells about the schema or the data.
+    Token,
+}
+
+type Run = for<'a> fn(&'a App, &'a str) -> BoxFuture<'a, Result<Response<Body>, Problem>>;
+
+/// A path that takes GET.
+#[derive(Debug)]
+pub(crate) struct Page {
+    pub(crate) path: &'static str,
+    pub(crate) access: Access,
+    pub(crate) run: Run,
+}
+
+/// Every page.
+pub(crate) static PAGES: &[Page] = &[
+    health::HEALTHZ,
+    health::READYZ,
+    metrics::PAGE,
+    openapi::PAGE,
+    status::PAGE,
+    explain::PAGE,
+    dashboard::HTML,
+    dashboard::SCRIPT,
+    dashboard::STYLE,
+];
+
+/// A page's place in [`PAGES`].
+pub(crate) fn index(page: &Page) -> usize {
+    PAGES.iter().position(|known| known.path == page.path).unwrap_or(PAGES.len())
+}
+
+fn json(value: &impl Serialize) -> Response<Body> {
+    text("application/json", serde_json::to_vec(value).unwrap_or_default())
+}
+
+fn text(kind: &'static str, body: impl Into<Body>) -> Response<Body> {
+    let mut response = Response::new(body.into());
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}

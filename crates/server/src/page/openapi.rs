@@ -1,0 +1,85 @@
+//! `/openapi.json`, generated from the handlers and the types they answer with.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use axum::body::Body;
+use axum::http::Response;
+use bytes::Bytes;
+use futures_util::FutureExt as _;
+use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
+use utoipa::openapi::{ContentBuilder, Ref, RefOr, ResponseBuilder};
+use utoipa::{IntoResponses, Modify, OpenApi};
+
+use super::{Access, Page, text};
+use crate::http::problem::ProblemBody;
+
+pub(super) const PAGE: Page =
+    Page { path: "/openapi.json", access: Access::Open, run: |_, _| openapi().map(Ok).boxed() };
+
+#[derive(OpenApi)]
+#[openapi(
+    info(title = "Quaymaster", description = "Your Redis schema over HTTP. Every answer of a call is 200, also when it is no; errors are problem+json."),
+    paths(
+        crate::call::limit::take, crate::call::limit::peek, crate::call::limit::refund, crate::call::limit::reset,
+        super::explain::explain, super::status::status, super::health::healthz, super::health::readyz,
+        super::metrics::metrics, openapi,
+    ),
+    components(schemas(ProblemBody<'static>)),
+    security(("token" = []), ()),
+    modifiers(&Token),
+)]
+struct Document;
+
+struct Token;
+
+impl Modify for Token {
+    fn modify(&self, document: &mut utoipa::openapi::OpenApi) {
+        let components = document.components.get_or_insert_default();
+        components.add_security_scheme("token", SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer)));
+    }
+}
+
+/// The answers every call can give besides its own.
+pub(crate) struct Problems;
+
+impl IntoResponses for Problems {
+    fn responses() -> BTreeMap<String, RefOr<utoipa::openapi::Response>> {
+        [
+            ("400", "the request or a key value is not valid"),
+            ("401", "a token is needed"),
+            ("403", "this token, or this page, may not do this"),
+            ("404", "there is no such resource or call"),
+            ("405", "the call has another method"),
+            ("408", "the request took too long to arrive"),
+            ("409", "the key holds something else"),
+            ("413", "the body is too large"),
+            ("415", "the body is not JSON"),
+            ("500", "a defect"),
+            ("503", "the store cannot be reached, or the server is full"),
+        ]
+        .into_iter()
+        .map(|(status, description)| {
+            let content = ContentBuilder::new().schema(Some(Ref::from_schema_name("Problem"))).build();
+            let response = ResponseBuilder::new()
+                .description(description)
+                .content("application/problem+json", content)
+                .build();
+            (status.to_owned(), RefOr::T(response))
+        })
+        .collect()
+    }
+}
+
+/// This document.
+pub fn document() -> String {
+    Document::openapi().to_pretty_json().unwrap_or_default()
+}
+
+/// This document.
+#[utoipa::path(get, path = "/openapi.json", operation_id = "openapi", tag = "server",
+    responses((status = 200, content_type = "application/json", description = "this document")), security(()))]
+async fn openapi() -> Response<Body> {
+    static JSON: LazyLock<Bytes> = LazyLock::new(|| document().into());
+    text("application/json", JSON.clone())
+}

@@ -1,0 +1,211 @@
+//! `/v1/status`: the store, the schema and the limits' counts in one document; what the dashboard draws.
+
+use axum::body::Body;
+use axum::http::Response;
+use futures_util::FutureExt as _;
+use quaymaster::store::{Deployment, Health};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::{Access, Page, json};
+use crate::app::App;
+use crate::config::Thresholds;
+
+pub(super) const PAGE: Page =
+    Page { path: "/v1/status", access: Access::Token, run: |app, _| status(app).map(Ok).boxed() };
+
+/// The whole document.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Status {
+    /// The server's version.
+    version: &'static str,
+    /// How long the process has been up.
+    uptime_ms: u64,
+    /// The store.
+    store: StoreStatus,
+    /// What is beyond its threshold, a sentence each.
+    warnings: Vec<String>,
+    /// Counts of each limit since this process started.
+    limits: Vec<LimitStatus>,
+    /// Everything the schema declares.
+    resources: Vec<ResourceStatus>,
+}
+
+/// What the store says about itself, and how it answered so far.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct StoreStatus {
+    /// Whether it was last heard of well.
+    pub(crate) connected: bool,
+    /// Why not, when it is not.
+    pub(crate) reason: Option<String>,
+    /// `redis`, `valkey` or `embedded`.
+    product: Option<String>,
+    version: Option<String>,
+    /// `standalone`, `sentinel`, `cluster`, `owner`, `attached` or `memory`.
+    mode: Option<String>,
+    /// `always`, `everysec`, `rdb` or `none`.
+    persistence: Option<String>,
+    eviction_policy: Option<String>,
+    used_memory_bytes: Option<u64>,
+    max_memory_bytes: Option<u64>,
+    connected_clients: Option<u64>,
+    /// Whether calls are held back after repeated failures.
+    breaker_open: bool,
+    operations: u64,
+    failures: u64,
+    consecutive_failures: u64,
+    retries: u64,
+    /// Calls that did not fail, of all calls.
+    success_rate: f64,
+    latency_mean_us: u64,
+    /// The upper bound of the bucket the 95th percentile lies in.
+    latency_p95_us: Option<u64>,
+    /// The store's clock minus this node's.
+    clock_offset_us: i64,
+}
+
+/// One limit.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct LimitStatus {
+    name: String,
+    algorithm: &'static str,
+    /// Units per window, after the safety buffer.
+    limit: u64,
+    window_ms: u64,
+    /// Takes that passed.
+    allowed: u64,
+    /// Takes that were refused.
+    limited: u64,
+    errors: u64,
+    /// Keys rendered again because the store's time was another one.
+    stale: u64,
+}
+
+/// One resource of the schema.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ResourceStatus {
+    kind: &'static str,
+    name: String,
+    document: String,
+    owner: Option<String>,
+    description: Option<String>,
+    keys: Vec<KeyStatus>,
+}
+
+/// One key pattern.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct KeyStatus {
+    role: &'static str,
+    pattern: String,
+    r#type: &'static str,
+    ttl: String,
+}
+
+impl StoreStatus {
+    pub(crate) fn new(health: &Health, told: &Result<Deployment, crate::http::problem::Problem>) -> Self {
+        let facts = told.as_ref().ok();
+        Self {
+            connected: facts.is_some(),
+            reason: told.as_ref().err().map(|problem| format!("{}: {}", problem.code, problem.detail)),
+            product: facts.map(|facts| facts.product.clone()),
+            version: facts.map(|facts| facts.version.clone()),
+            mode: facts.map(|facts| facts.mode.clone()),
+            persistence: facts.and_then(|facts| facts.persistence.clone()),
+            eviction_policy: facts.and_then(|facts| facts.eviction_policy.clone()),
+            used_memory_bytes: facts.and_then(|facts| facts.used_memory_bytes),
+            max_memory_bytes: facts.and_then(|facts| facts.max_memory_bytes),
+            connected_clients: facts.and_then(|facts| facts.connected_clients),
+            breaker_open: health.breaker_open,
+            operations: health.operations,
+            failures: health.failures,
+            consecutive_failures: health.consecutive_failures,
+            retries: health.retries,
+            success_rate: health.success_rate(),
+            latency_mean_us: health.mean_latency_us(),
+            latency_p95_us: health.latency_quantile_us(0.95),
+            clock_offset_us: health.clock_offset_us,
+        }
+    }
+}
+
+/// What is beyond its threshold: name, sentence.
+pub(crate) fn exceeded(
+    limits: &Thresholds,
+    health: &Health,
+    facts: Option<&Deployment>,
+) -> Vec<(&'static str, String)> {
+    let mut out = Vec::new();
+    let used = facts
+        .and_then(|facts| Some((facts.used_memory_bytes?, facts.max_memory_bytes.filter(|max| *max > 0)?)));
+    if let Some((used, max)) = used
+        && used as f64 > limits.memory * max as f64
+    {
+        let percent = used as f64 * 100.0 / max as f64;
+        out.push(("memory", format!("the store uses {percent:.0} % of its {max} bytes of memory")));
+    }
+    if let Some(p95) = health.latency_quantile_us(0.95)
+        && u128::from(p95) > limits.p95.as_micros()
+    {
+        out.push(("p95", format!("95 % of calls take up to {p95} µs, over {} µs", limits.p95.as_micros())));
+    }
+    if let Some(clients) = facts.and_then(|facts| facts.connected_clients)
+        && clients > limits.connections
+    {
+        out.push(("connections", format!("the store has {clients} clients, over {}", limits.connections)));
+    }
+    out
+}
+
+/// The store, the schema and the limits' counts.
+#[utoipa::path(get, path = "/v1/status", operation_id = "status", tag = "server",
+    responses((status = 200, body = Status, description = "also while the store is away"), super::openapi::Problems))]
+async fn status(app: &App) -> Response<Body> {
+    let engine = app.quaymaster.engine();
+    let told = app.probe.deployment(&**engine).await;
+    let health = engine.health();
+    let warnings = exceeded(&app.thresholds, &health, told.as_ref().ok());
+    let mut limits: Vec<LimitStatus> = app
+        .quaymaster
+        .limits()
+        .map(|limit| LimitStatus {
+            name: limit.name().to_owned(),
+            algorithm: limit.spec().algorithm.name(),
+            limit: limit.spec().effective(),
+            window_ms: limit.spec().window.as_millis() as u64,
+            allowed: limit.counts().allowed(),
+            limited: limit.counts().limited(),
+            errors: limit.counts().errors(),
+            stale: limit.counts().stale(),
+        })
+        .collect();
+    limits.sort_by(|a, b| a.name.cmp(&b.name));
+    json(&Status {
+        version: env!("CARGO_PKG_VERSION"),
+        uptime_ms: app.probe.started.elapsed().as_millis() as u64,
+        store: StoreStatus::new(&health, &told),
+        warnings: warnings.into_iter().map(|(_, sentence)| sentence).collect(),
+        limits,
+        resources: resources(app),
+    })
+}
+
+fn resources(app: &App) -> Vec<ResourceStatus> {
+    let key = |row: &quaymaster::schema::KeyRow| KeyStatus {
+        role: row.role,
+        pattern: row.pattern.text().to_owned(),
+        r#type: row.kind.name(),
+        ttl: row.ttl.to_string(),
+    };
+    app.quaymaster
+        .schema()
+        .resources()
+        .map(|resource| ResourceStatus {
+            kind: resource.kind.name(),
+            name: resource.name.clone(),
+            document: resource.document.clone(),
+            owner: resource.owner.clone(),
+            description: resource.description.clone(),
+            keys: resource.keys.iter().map(key).collect(),
+        })
+        .collect()
+}

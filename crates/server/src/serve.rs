@@ -1,0 +1,132 @@
+//! From a configuration to a running server.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+
+use futures_util::FutureExt as _;
+use quaymaster::schema::Schema;
+use quaymaster::store::{self, StoreOptions};
+use quaymaster::{Code, Engine, Error, Quaymaster, Result, Retry};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use crate::app::{App, Bounds};
+use crate::config::{ServerConfig, Thresholds};
+use crate::doctor::{self, Eviction, Level};
+use crate::http::connection::{self, Limits};
+use crate::late::{Connect, LateStore};
+use crate::metrics::Metrics;
+use crate::probe::Probe;
+
+/// A server that has its address and does not answer yet.
+#[derive(Debug)]
+pub struct Server {
+    app: Arc<App>,
+    listener: TcpListener,
+    limits: Limits,
+    address: SocketAddr,
+}
+
+/// Opens the store and examines it. A store that is only away for now is waited for in the background: calls
+/// answer 503 until it is there.
+pub async fn open_store(
+    options: StoreOptions,
+    schema: Arc<Schema>,
+    eviction: Eviction,
+) -> Result<Arc<dyn Engine>> {
+    let topology = options.topology();
+    let may_come = matches!(options, StoreOptions::Redis(_));
+    let connect: Connect = Box::new(move || {
+        let (options, schema) = (options.clone(), schema.clone());
+        async move {
+            let engine = store::open(options).await?;
+            let findings = doctor::examine(&schema, &*engine, eviction).await?;
+            for finding in findings.iter().filter(|finding| finding.level == Level::Warn) {
+                tracing::warn!(check = finding.check, "{}; {}", finding.message, finding.fix);
+            }
+            match doctor::refusal(&findings) {
+                Some(refusal) => {
+                    let _ = engine.close().await;
+                    Err(refusal)
+                }
+                None => Ok(engine),
+            }
+        }
+        .boxed()
+    });
+    match connect().await {
+        Ok(engine) => Ok(engine),
+        Err(error) if may_come && error.code.retry() != Retry::Useless => {
+            tracing::warn!(code = %error.code, detail = error.detail, "not ready: the store cannot be used yet; trying on");
+            Ok(Arc::new(LateStore::new(topology, &error, connect)))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+impl Server {
+    /// Takes the address; nothing is answered before [`Server::run`].
+    pub async fn bind(quaymaster: Quaymaster, config: ServerConfig, thresholds: Thresholds) -> Result<Self> {
+        raise_file_limit();
+        let taken = |error: std::io::Error| {
+            let detail = format!("listen: cannot listen on {}: {error}", config.listen);
+            Error::new("serve", Code::ConfigInvalid, detail).because(error)
+        };
+        let listener = TcpListener::bind(config.listen).await.map_err(taken)?;
+        let address = listener.local_addr().map_err(taken)?;
+        let app = App {
+            quaymaster,
+            bounds: Bounds {
+                max_body_bytes: config.max_body_bytes,
+                max_json_depth: config.max_json_depth,
+                max_requests: config.max_requests,
+                request_timeout: config.request_timeout,
+            },
+            tokens: config.tokens,
+            thresholds,
+            metrics: Metrics::default(),
+            probe: Probe::default(),
+            in_flight: AtomicUsize::new(0),
+            draining: AtomicBool::new(false),
+        };
+        let limits = Limits {
+            max_connections: config.max_connections,
+            idle_timeout: config.idle_timeout,
+            shutdown_grace: config.shutdown_grace,
+        };
+        Ok(Self { app: Arc::new(app), listener, limits, address })
+    }
+
+    /// Where it listens; the real port where 0 was asked for.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Serves until `stop` is done, lets requests in flight finish, closes the store.
+    pub async fn run(self, stop: impl Future<Output = ()> + Send + 'static) -> Result<()> {
+        let token = CancellationToken::new();
+        let (app, stopping) = (self.app.clone(), token.clone());
+        let watch = tokio::spawn(async move {
+            stop.await;
+            app.draining.store(true, Relaxed);
+            stopping.cancel();
+        });
+        let finished = connection::serve(self.app.clone(), self.listener, self.limits, token).await;
+        watch.abort();
+        if !finished {
+            let left = self.app.in_flight.load(Relaxed);
+            tracing::warn!(left, "the grace is over; connections still open are dropped");
+        }
+        self.app.quaymaster.engine().close().await
+    }
+}
+
+/// The soft limit of open files is often 1,024, far below what the machine allows.
+fn raise_file_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let now = getrlimit(Resource::Nofile);
+    if now.current != now.maximum {
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: now.maximum, maximum: now.maximum });
+    }
+}
