@@ -35,18 +35,24 @@ pub fn load(sources: &[Source<'_>], env: &dyn Fn(&str) -> Option<String>) -> Loa
     let mut documents: Vec<Document> = Vec::new();
     let mut heads = Vec::new();
     let mut drafts = Vec::new();
+    let mut declared = Vec::new();
+    let mut broken = false;
     for (index, source) in sources.iter().enumerate() {
-        let (document, at, found) = crate::read::read(index, source, env, &report);
-        documents.push(document);
-        heads.push(at);
-        drafts.extend(found);
+        let file = crate::read::read(index, source, env, &report);
+        documents.push(file.document);
+        heads.push(file.at);
+        drafts.extend(file.drafts);
+        declared.extend(file.declared);
+        broken |= file.broken;
     }
     if sources.is_empty() {
         report.add(At { source: 0, offset: 0 }, "missing-field", "there is no schema to load", None);
     }
     unique_documents(&documents, &heads, &report);
     let mut drafts = unique_names(drafts, &report);
-    references(&drafts, &report);
+    if !broken {
+        references(&drafts, &declared, &report);
+    }
     check::overlap(&mut drafts, &report);
     let cluster_problems = check::slots(&drafts, &report);
 
@@ -88,12 +94,11 @@ fn unique_names(drafts: Vec<Draft>, report: &Report<'_>) -> Vec<Draft> {
     kept
 }
 
-fn references(drafts: &[Draft], report: &Report<'_>) {
+fn references(drafts: &[Draft], declared: &[(Kind, String)], report: &Report<'_>) {
     for draft in drafts {
         for reference in &draft.references {
-            let names = || {
-                drafts.iter().filter(|other| other.kind == reference.kind).map(|other| other.name.as_str())
-            };
+            let names =
+                || declared.iter().filter(|(kind, _)| *kind == reference.kind).map(|(_, name)| name.as_str());
             if !names().any(|name| name == reference.name) {
                 let message = format!(
                     "[{}] refers to {} {}, which is not declared",

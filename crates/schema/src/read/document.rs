@@ -27,13 +27,25 @@ const POLICIES: [&str; 8] = [
     "volatile-ttl",
 ];
 
+/// What one source holds.
+pub(crate) struct File {
+    pub(crate) document: Document,
+    /// Where `[schema]` is.
+    pub(crate) at: At,
+    pub(crate) drafts: Vec<Draft>,
+    /// Every resource it names, also those that could not be read.
+    pub(crate) declared: Vec<(Kind, String)>,
+    /// Its syntax is broken, so nobody knows what it declares.
+    pub(crate) broken: bool,
+}
+
 /// Reads one source; every problem goes to `report`.
 pub(crate) fn read(
     index: usize,
     source: &Source<'_>,
     env: &dyn Fn(&str) -> Option<String>,
     report: &Report<'_>,
-) -> (Document, At, Vec<Draft>) {
+) -> File {
     let start = At { source: index, offset: 0 };
     let (tree, errors) = DeTable::parse_recoverable(source.text);
     for error in &errors {
@@ -47,6 +59,7 @@ pub(crate) fn read(
 
     let (document, at) = head(index, source, tree, env, report);
     let mut drafts = Vec::new();
+    let mut declared = Vec::new();
     for (key, value) in tree {
         let word = key.get_ref().as_ref();
         if word == "schema" {
@@ -72,6 +85,7 @@ pub(crate) fn read(
         };
         for (key, value) in resources {
             let frame = Frame { index, kind, document: &document, env, report };
+            declared.push((kind, key.get_ref().to_string()));
             drafts.extend(frame.resource(key, value));
         }
     }
@@ -79,7 +93,7 @@ pub(crate) fn read(
     if errors.is_empty() && drafts.is_empty() && tree.is_empty() {
         report.add(start, "missing-field", "the schema declares nothing", None);
     }
-    (document, at, drafts)
+    File { document, at, drafts, declared, broken: !errors.is_empty() }
 }
 
 struct Frame<'a> {

@@ -1,0 +1,204 @@
+//! Every lint has a schema that triggers it and one that does not.
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use quaymaster_schema::{Diagnostic, LINTS, Loaded, Severity, Source, load};
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/lints")
+}
+
+fn env(name: &str) -> Option<String> {
+    match name {
+        "HOLDS_A_WORD" => Some("word".to_owned()),
+        "HOLDS_SEVEN" => Some("7".to_owned()),
+        "EMPTY" => Some(String::new()),
+        _ => None,
+    }
+}
+
+/// Loads `<code>.<which>.toml`, and `<code>.with.toml` before it where there is one.
+fn fixture(code: &str, which: &str) -> Loaded {
+    let file = format!("{code}.{which}.toml");
+    let text =
+        std::fs::read_to_string(folder().join(&file)).unwrap_or_else(|error| panic!("{file}: {error}"));
+    let with = std::fs::read_to_string(folder().join(format!("{code}.with.toml"))).ok();
+    let mut sources: Vec<Source<'_>> = with.iter().map(|text| Source { name: "with.toml", text }).collect();
+    sources.push(Source { name: &file, text: &text });
+    load(&sources, &env)
+}
+
+fn one(text: &str) -> Vec<Diagnostic> {
+    load(&[Source { name: "s.toml", text }], &env).diagnostics
+}
+
+#[test]
+fn every_lint_is_triggered_by_its_bad_fixture_and_not_by_its_good_one() {
+    for lint in LINTS {
+        let bad = fixture(lint.code, "bad");
+        let found: Vec<&Diagnostic> = bad.diagnostics.iter().filter(|d| d.code == lint.code).collect();
+        assert!(!found.is_empty(), "{}: {:?}", lint.code, bad.diagnostics);
+        assert!(found.iter().all(|d| d.severity == lint.severity && d.line >= 1 && d.column >= 1));
+        let good = fixture(lint.code, "good");
+        assert!(good.schema.is_some(), "{}: {:?}", lint.code, good.diagnostics);
+        assert!(
+            good.diagnostics.iter().all(|d| d.code != lint.code),
+            "{}: {:?}",
+            lint.code,
+            good.diagnostics
+        );
+    }
+}
+
+#[test]
+fn a_bad_fixture_triggers_nothing_else_of_consequence() {
+    for lint in LINTS {
+        let bad = fixture(lint.code, "bad").diagnostics;
+        let others: Vec<&Diagnostic> =
+            bad.iter().filter(|d| d.code != lint.code && d.severity == Severity::Error).collect();
+        assert!(others.is_empty(), "{}: {others:?}", lint.code);
+    }
+}
+
+#[test]
+fn every_fixture_has_a_lint_and_codes_are_kebab_case() {
+    let codes: BTreeSet<&str> = LINTS.iter().map(|lint| lint.code).collect();
+    assert_eq!(codes.len(), LINTS.len(), "a code is listed twice");
+    for entry in std::fs::read_dir(folder()).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        let code = name.split('.').next().unwrap().to_owned();
+        assert!(codes.contains(code.as_str()), "{name}");
+    }
+    assert!(codes.iter().all(|code| code.chars().all(|c| c.is_ascii_lowercase() || c == '-')));
+}
+
+#[test]
+fn there_is_a_schema_if_and_only_if_there_is_no_error() {
+    for lint in LINTS {
+        for which in ["bad", "good"] {
+            let loaded = fixture(lint.code, which);
+            let failed = loaded.diagnostics.iter().any(|d| d.severity == Severity::Error);
+            assert_eq!(loaded.schema.is_none(), failed, "{} {which}", lint.code);
+        }
+    }
+}
+
+#[test]
+fn all_problems_come_at_once_with_their_places_and_nearest_words() {
+    let found = one(
+        "[schema]\nname = \"x\"\nownr = \"me\"\n\n[limit.a]\nkey = \"a:{id}\"\nalgoritm = \"sliding_log\"\n\
+                     limit = -1\nwindow = \"1 hour\"\n\n[lok.b]\nkey = \"b\"\n",
+    );
+    let lines: Vec<String> = found.iter().map(ToString::to_string).collect();
+    insta::assert_snapshot!(lines.join("\n"), @r#"
+    s.toml:3:1: error[unknown-field]: [schema] has no field `ownr`
+      help: did you mean `owner`?
+    s.toml:5:8: error[missing-field]: [limit.a] has no `algorithm`
+    s.toml:7:1: error[unknown-field]: [limit.a] has no field `algoritm`
+      help: did you mean `algorithm`?
+    s.toml:8:9: error[wrong-type]: `limit` must be a whole number from 0, not `-1`
+    s.toml:9:10: error[bad-unit]: `window` must be a duration such as "250ms", "60s", "1h30m", "7d", not `1 hour`
+    s.toml:11:2: error[unknown-kind]: there is no kind `lok`
+      help: did you mean `[lock]`?
+    "#);
+}
+
+#[test]
+fn a_syntax_error_names_its_place_and_the_other_files_are_still_checked() {
+    let sources = [
+        Source { name: "a.toml", text: "[limit.a]\nkey = \n" },
+        Source {
+            name: "b.toml",
+            text: "[limit.b]\nkey = \"b:{id}\"\nalgorithm = \"nonsense\"\nlimit = 1\nwindow = \"1s\"\n",
+        },
+    ];
+    let found = load(&sources, &|_| None).diagnostics;
+    let codes: Vec<(&str, &str, usize)> = found.iter().map(|d| (d.source.as_str(), d.code, d.line)).collect();
+    assert_eq!(codes, [("a.toml", "toml-syntax", 2), ("b.toml", "bad-value", 3)]);
+}
+
+#[test]
+fn a_resource_with_a_mistake_is_not_reported_as_undeclared() {
+    let found = one(
+        "[limit.a]\nkey = \"a:{id}\"\nalgorithm = \"sliding_log\"\nlimit = 1\n\n[guard.g]\nlimits = [\"a\"]\n",
+    );
+    assert_eq!(found.iter().map(|d| d.code).collect::<Vec<_>>(), ["missing-field"]);
+    let sources = [
+        Source { name: "a.toml", text: "[limit.a\n" },
+        Source { name: "b.toml", text: "[guard.g]\nlimits = [\"a\"]\n" },
+    ];
+    assert!(load(&sources, &env).diagnostics.iter().all(|d| d.code == "toml-syntax"));
+}
+
+#[test]
+fn an_overlap_across_files_is_found() {
+    let limit = |name: &str| {
+        format!(
+            "[limit.{name}]\nkey = \"a:{{id}}\"\nalgorithm = \"sliding_log\"\nlimit = 1\nwindow = \"1s\"\n"
+        )
+    };
+    let (a, b) = (limit("a"), limit("b"));
+    let sources = [Source { name: "a.toml", text: &a }, Source { name: "b.toml", text: &b }];
+    let loaded = load(&sources, &|_| None);
+    assert!(loaded.schema.is_none());
+    let overlap = &loaded.diagnostics[0];
+    assert_eq!((overlap.code, overlap.source.as_str()), ("key-overlap", "b.toml"));
+    assert!(overlap.message.contains("a.toml:2"), "{}", overlap.message);
+}
+
+#[test]
+fn what_the_loader_may_not_take_back_is_an_overlap() {
+    let cache =
+        |name: &str, key: &str, more: &str| format!("[cache.{name}]\nkey = \"{key}\"\nttl = \"1m\"\n{more}");
+    let codes = |text: String| one(&text).into_iter().map(|d| d.code).collect::<Vec<_>>();
+    let profile = cache("p", "a:{user}:profile", "");
+    assert_eq!(codes(cache("c", "a:{id}", "colon = \"id\"\n") + &profile), ["key-overlap"]);
+    assert_eq!(codes(cache("c", "a:{id}", "colon = \"\"\n") + &profile), [""; 0]);
+    assert_eq!(codes(cache("c", "a:{id}", "colon = \"user\"\n")), ["bad-value"]);
+}
+
+#[test]
+fn a_cluster_is_refused_what_a_single_node_may_run() {
+    let schema = fixture("cluster-slots", "bad").schema.unwrap();
+    let problems = schema.cluster_problems();
+    assert_eq!(problems.len(), 1);
+    assert_eq!((problems[0].severity, problems[0].code), (Severity::Error, "cluster-slots"));
+    assert!(fixture("cluster-slots", "good").schema.unwrap().cluster_problems().is_empty());
+}
+
+#[test]
+fn bounds_of_each_algorithm_are_exact() {
+    let codes = |algorithm: &str, limit: u64, window: &str| {
+        let text = format!(
+            "[limit.a]\nkey = \"a:{{id}}\"\nalgorithm = \"{algorithm}\"\nlimit = {limit}\nwindow = \"{window}\"\n"
+        );
+        one(&text).into_iter().map(|d| d.code).collect::<Vec<_>>()
+    };
+    let none = [""; 0];
+    assert_eq!(codes("sliding_window", 9_007_199_254_740, "1s"), none);
+    assert_eq!(codes("sliding_window", 9_007_199_254_741, "1s"), ["limit-bounds"]);
+    assert_eq!(codes("token_bucket", 1_000_000, "1s"), none);
+    assert_eq!(codes("token_bucket", 1_000_001, "1s"), ["limit-bounds"]);
+    assert_eq!(codes("fixed_window", 1_000_000_000_000_000, "366d"), none);
+    assert_eq!(codes("fixed_window", 1_000_000_000_000_001, "1s"), ["bad-value"]);
+    assert_eq!(codes("fixed_window", 1, "367d"), ["bad-value"]);
+    assert_eq!(codes("fixed_window", 0, "1ms"), none);
+}
+
+#[test]
+fn eviction_takes_everything_but_caches() {
+    let text = "[cache.c]\nkey = \"c:{id}\"\nttl = \"1m\"\n[lock.l]\nkey = \"l:{id}\"\nttl = \"1m\"\n[queue.q]\nmax_size = 9\n";
+    let schema = load(&[Source { name: "s", text }], &|_| None).schema.unwrap();
+    let kinds = |policy: &str| {
+        let losses = schema.eviction_losses(policy);
+        losses.into_iter().map(|loss| (loss.kind.name(), loss.role)).collect::<BTreeSet<_>>()
+    };
+    assert!(kinds("noeviction").is_empty());
+    assert!(kinds("allkeys-lru").contains(&("queue", "items")));
+    assert!(!kinds("volatile-ttl").contains(&("queue", "items")), "it has no TTL");
+    assert!(kinds("volatile-ttl").contains(&("lock", "lock")));
+    assert!(kinds("allkeys-lru").iter().all(|(kind, _)| *kind != "cache"));
+    assert_eq!(kinds("something-new"), kinds("allkeys-random"));
+}
