@@ -3,8 +3,9 @@
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 TOOLS=$ROOT/target/test-tools
-# The tools' own folders come first, so that a pinned version wins over whatever the machine has.
-export PATH=$TOOLS/cargo/bin:$TOOLS/venv/bin:$PATH
+# What was built here comes first. Not the Python environment's folder: it holds a Redis 6.2 under the name
+# redis-server, and whoever asks for that name means the system's.
+export PATH=$TOOLS/cargo/bin:$PATH
 export CARGO_TERM_PROGRESS_WHEN=never
 
 STEP_TIMES=()
