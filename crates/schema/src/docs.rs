@@ -257,12 +257,16 @@ fn value_rules(out: &mut String, resources: &[&Resource]) {
         "A value is 1 to 512 bytes, without control characters and `{ } * ? [ ]`, and without `:` unless named here.\n",
     );
     for resource in resources {
-        let mut rules = Vec::new();
-        if let Some(row) = resource.primary() {
-            if let Some(name) = row.pattern.colon_placeholder() {
-                rules.push(format!("`{name}` may contain `:`"));
+        let mut rules: Vec<String> = Vec::new();
+        for row in &resource.keys {
+            let colon = row.pattern.colon_placeholder().map(|name| format!("`{name}` may contain `:`"));
+            let forbidden =
+                row.pattern.forbidden().map(|(name, word)| format!("`{name}` may not be `{word}`"));
+            for rule in colon.into_iter().chain(forbidden) {
+                if !rules.contains(&rule) {
+                    rules.push(rule);
+                }
             }
-            rules.extend(row.pattern.forbidden().map(|(name, word)| format!("`{name}` may not be `{word}`")));
         }
         if !rules.is_empty() {
             line(out, format!("- `{}.{}`: {}", resource.kind, resource.name, rules.join("; ")));

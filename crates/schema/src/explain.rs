@@ -57,8 +57,14 @@ impl Index {
         candidates.chain(&self.headless).find_map(|entry| {
             let resource = resources.get(entry.resource)?;
             let row = resource.keys.get(entry.row)?;
-            let (values, bucket) = row.pattern.parse_as(key, entry.spelling)?;
-            Some(Explained { resource, row, spelling: entry.spelling, values, bucket })
+            let parsed = row.pattern.parse_as(key, entry.spelling)?;
+            Some(Explained {
+                resource,
+                row,
+                spelling: entry.spelling,
+                values: parsed.values,
+                bucket: parsed.bucket,
+            })
         })
     }
 }

@@ -28,7 +28,7 @@ pub use kind::{
 };
 pub use lint::{LINTS, Lint, lint_of};
 pub use load::{Loaded, Source, load};
-pub use pattern::{Bucket, KeyError, MAX_VALUE_BYTES, Pattern};
+pub use pattern::{Bucket, KeyError, MAX_VALUE_BYTES, Parsed, Pattern};
 pub use schema::{ChannelRow, Colocate, Document, Explained, Field, KeyRow, Resource, Schema, Ttl};
 pub use spec::{
     BatchSpec, CacheSpec, DedupeSpec, EventSpec, GuardSpec, IdempotencySpec, KeySpec, LimitSpec, LockSpec,

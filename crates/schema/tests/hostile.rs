@@ -1,5 +1,7 @@
 //! Nothing a file or an environment holds makes the loader panic.
 
+mod common;
+
 use proptest::prelude::*;
 use quaymaster_schema::{BUNDLED, Severity, Source, docs, load};
 
@@ -94,7 +96,7 @@ fn mutated() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(common::cases(600))]
 
     #[test]
     fn any_text_is_answered(text in "(?s).{0,200}", value in "\\PC{0,20}") {

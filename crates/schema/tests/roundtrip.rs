@@ -75,7 +75,7 @@ fn value() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(common::cases(400))]
 
     #[test]
     fn every_key_of_the_five_systems_reads_back(
@@ -158,7 +158,7 @@ fn resource(index: usize) -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1500, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(common::cases(1500))]
 
     /// Small alphabets, so that patterns and values collide as often as they can.
     #[test]

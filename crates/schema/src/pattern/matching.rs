@@ -1,18 +1,12 @@
 //! From a key back to its values.
 
 use super::value::{Class, Placeholder, admits};
-use super::{Bucket, Part, bucket};
+use super::{Bucket, Parsed, Part, bucket};
 
 /// Longer keys are nobody's that this schema could have made.
 const LONGEST_KEY: usize = 16 * 1024;
 
-type Values = Vec<(String, String)>;
-
-pub(super) fn parse(
-    parts: &[Part],
-    placeholders: &[Placeholder],
-    key: &[u8],
-) -> Option<(Values, Option<Bucket>)> {
+pub(super) fn parse(parts: &[Part], placeholders: &[Placeholder], key: &[u8]) -> Option<Parsed> {
     if key.len() > LONGEST_KEY {
         return None;
     }
@@ -27,7 +21,7 @@ pub(super) fn parse(
         placeholder.check(value).ok()?;
         values.push((placeholder.name.clone(), value.to_owned()));
     }
-    Some((values, search.bucket))
+    Some(Parsed { values, bucket: search.bucket })
 }
 
 struct Search<'a> {

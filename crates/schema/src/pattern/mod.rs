@@ -41,6 +41,15 @@ pub struct Pattern {
     side: [Vec<Part>; 2],
 }
 
+/// What a key was made from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Parsed {
+    /// The placeholders' values, in the pattern's order.
+    pub values: Vec<(String, String)>,
+    /// The bucket the key names.
+    pub bucket: Option<Bucket>,
+}
+
 /// What the loader has decided about a pattern.
 pub(crate) struct Blueprint<'a> {
     pub(crate) single: &'a Template,
@@ -124,11 +133,7 @@ impl Pattern {
         out: &mut Vec<u8>,
     ) -> Result<Option<Bucket>, KeyError> {
         let picked = self.pick(values)?;
-        let parts = match spelling {
-            Spelling::Single => &self.single,
-            Spelling::Cluster => &self.cluster,
-        };
-        Ok(append(parts, &picked, now_us, out))
+        Ok(append(self.parts(spelling), &picked, now_us, out))
     }
 
     /// Validates every value and appends a side key, `{tag}:suffix`, which shares the pattern's slot.
@@ -183,20 +188,12 @@ impl Pattern {
         [Spelling::Single, Spelling::Cluster]
             .into_iter()
             .find_map(|spelling| self.parse_as(key, spelling))
-            .map(|m| m.0)
+            .map(|parsed| parsed.values)
     }
 
     /// As [`Pattern::parse`] in one spelling, with the bucket the key names.
-    pub fn parse_as(
-        &self,
-        key: &[u8],
-        spelling: Spelling,
-    ) -> Option<(Vec<(String, String)>, Option<Bucket>)> {
-        let parts = match spelling {
-            Spelling::Single => &self.single,
-            Spelling::Cluster => &self.cluster,
-        };
-        matching::parse(parts, &self.placeholders, key)
+    pub fn parse_as(&self, key: &[u8], spelling: Spelling) -> Option<Parsed> {
+        matching::parse(self.parts(spelling), &self.placeholders, key)
     }
 
     pub(crate) fn parts(&self, spelling: Spelling) -> &[Part] {
@@ -218,7 +215,7 @@ fn append(
         match part {
             Part::Text(text) => out.extend_from_slice(text.as_bytes()),
             Part::Value(index) => {
-                out.extend_from_slice(picked.get(*index).map_or(b"", |value| value.as_bytes()))
+                out.extend_from_slice(picked.get(*index).map_or(b"", |value| value.as_bytes()));
             }
             Part::Bucket(unit) => covered = Some(bucket::append(*unit, now_us, out)),
         }

@@ -118,7 +118,7 @@ impl<'a, 'i> Fields<'a, 'i> {
         let known = self.known.borrow();
         for key in self.table.keys() {
             let name = key.get_ref().as_ref();
-            if !known.iter().any(|field| *field == name) {
+            if !known.contains(&name) {
                 let help = match nearest(name, known.iter().copied()) {
                     Some(near) => format!("did you mean `{near}`?"),
                     None => format!("its fields are {}", listed(known.iter().copied())),
@@ -150,14 +150,14 @@ impl<'a, 'i> Fields<'a, 'i> {
             },
             DeValue::Float(float) => plain(Raw::Float(float.as_str().parse().unwrap_or(f64::NAN))),
             DeValue::Boolean(truth) => plain(Raw::Bool(*truth)),
-            DeValue::Table(table) if table.contains_key("env") => self.from_env(name, wanted, table, at),
+            DeValue::Table(table) if table.contains_key("env") => self.variable(name, wanted, table, at),
             DeValue::Table(_) => self.wrong(name, at, wanted, "a table (only `{ env = … }` may stand here)"),
             other => self.wrong(name, at, wanted, &format!("a {}", other.type_str())),
         }
     }
 
     /// `{ env = "NAME", default = …, unit = "h" }`
-    fn from_env(&self, name: &str, wanted: &str, table: &DeTable<'_>, at: At) -> Got<Scalar> {
+    fn variable(&self, name: &str, wanted: &str, table: &DeTable<'_>, at: At) -> Got<Scalar> {
         let inner = Fields {
             report: self.report,
             env: self.env,
@@ -229,7 +229,7 @@ impl<'a, 'i> Fields<'a, 'i> {
                         self.add(at, code, format!("`{name}` must be {wanted}, not {shown}"), None);
                     }
                     (None, _) => {
-                        self.add(at, "wrong-type", format!("`{name}` must be {wanted}, not {shown}"), None)
+                        self.add(at, "wrong-type", format!("`{name}` must be {wanted}, not {shown}"), None);
                     }
                 }
             }
@@ -404,7 +404,7 @@ impl<'a, 'i> Fields<'a, 'i> {
             return self.wrong(name, at, "a list of strings", &format!("a {}", value.get_ref().type_str()));
         };
         let mut texts = Vec::new();
-        for item in array.iter() {
+        for item in array {
             match item.get_ref() {
                 DeValue::String(text) => texts.push((text.to_string(), self.place(item))),
                 other => {

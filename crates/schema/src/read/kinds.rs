@@ -19,7 +19,7 @@ pub(super) fn read(reading: &mut Reading<'_, '_>) -> Option<Body> {
         Kind::Lock => lock(reading),
         Kind::Cache => cache(reading),
         Kind::Dedupe => dedupe(reading),
-        Kind::Guard => guard(reading),
+        Kind::Guard => Some(guard(reading)),
         Kind::Queue => queue::read(reading),
         Kind::Batch => batch::read(reading),
         Kind::Event => event(reading),
@@ -93,7 +93,7 @@ fn key(reading: &mut Reading<'_, '_>) -> Option<Body> {
     Some(Body::new(Spec::Key(spec), vec![row], key_at))
 }
 
-fn guard(reading: &mut Reading<'_, '_>) -> Option<Body> {
+fn guard(reading: &mut Reading<'_, '_>) -> Body {
     let limits = reading.fields.texts("limits").or(Vec::new());
     let idempotency = reading.fields.text("idempotency");
     let lock = reading.fields.text("lock");
@@ -123,7 +123,7 @@ fn guard(reading: &mut Reading<'_, '_>) -> Option<Body> {
             Some("name `limits`, an `idempotency` or a `lock`"),
         );
     }
-    Some(Body::new(Spec::Guard(spec), Vec::new(), reading.fields.at))
+    Body::new(Spec::Guard(spec), Vec::new(), reading.fields.at)
 }
 
 fn event(reading: &mut Reading<'_, '_>) -> Option<Body> {

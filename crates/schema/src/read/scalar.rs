@@ -1,5 +1,6 @@
 //! Durations, sizes and numbers as people write them.
 
+use std::fmt::Write as _;
 use std::time::Duration;
 
 const DURATIONS: [(&str, u64); 5] =
@@ -74,7 +75,7 @@ pub(crate) fn duration_text(duration: Duration) -> String {
     let mut text = String::new();
     for (name, millis) in units {
         if left >= *millis {
-            text.push_str(&format!("{}{name}", left / millis));
+            let _ = write!(text, "{}{name}", left / millis);
             left %= millis;
         }
     }

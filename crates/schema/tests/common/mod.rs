@@ -1,6 +1,8 @@
-//! The bundled schemas, loaded.
+//! What several tests need.
+#![allow(dead_code, clippy::allow_attributes, reason = "each test file uses a part of it")]
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+use proptest::test_runner::Config;
 use quaymaster_schema::{BUNDLED, Loaded, Schema, Source, load};
 
 pub(crate) fn load_bundled(env: &[(&str, &str)]) -> Loaded {
@@ -18,4 +20,11 @@ pub(crate) fn bundled_with(env: &[(&str, &str)]) -> Schema {
 
 pub(crate) fn bundled() -> Schema {
     bundled_with(&[])
+}
+
+/// So many cases, unless `PROPTEST_CASES` asks for another number.
+pub(crate) fn cases(usual: u32) -> Config {
+    let default = Config { failure_persistence: None, ..Config::default() };
+    let cases = if std::env::var_os("PROPTEST_CASES").is_some() { default.cases } else { usual };
+    Config { cases, ..default }
 }
