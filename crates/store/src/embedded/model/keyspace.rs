@@ -169,8 +169,7 @@ impl Keyspace {
     }
 
     fn unname(&mut self, slot: SlotId, hash: u32) {
-        if let Ok(named) =
-            self.shards[Self::shard(hash)].find_entry(spread(hash), |named| named.slot == slot)
+        if let Ok(named) = self.shards[Self::shard(hash)].find_entry(spread(hash), |named| named.slot == slot)
         {
             named.remove();
         }

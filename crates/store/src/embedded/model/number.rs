@@ -39,10 +39,23 @@ pub(crate) fn parse_float(text: &[u8]) -> Option<f64> {
     (!value.is_nan() && !out_of_range).then_some(value)
 }
 
+/// A bound of a score range, which Redis reads less strictly than a score: blanks before it, nothing at all
+/// (zero) and what is too large or too small for a double are accepted.
+pub(crate) fn parse_bound(text: &[u8]) -> Option<f64> {
+    if text.is_empty() {
+        return Some(0.0);
+    }
+    let text = std::str::from_utf8(text).ok()?;
+    let value: f64 = text.trim_start_matches([' ', '\t', '\n', '\x0b', '\x0c', '\r']).parse().ok()?;
+    (!value.is_nan()).then_some(value)
+}
+
 /// Appends a double as C's `%.17g` writes it, which is what Redis 7.0 does with scores and with Lua numbers.
 pub(crate) fn write_float(value: f64, out: &mut Vec<u8>) {
     // 2^53: beyond it not every integer is a double, below it the decimal digits are exact.
-    if value.fract() == 0.0 && value.abs() < 9_007_199_254_740_992.0 && !(value == 0.0 && value.is_sign_negative())
+    if value.fract() == 0.0
+        && value.abs() < 9_007_199_254_740_992.0
+        && !(value == 0.0 && value.is_sign_negative())
     {
         out.extend_from_slice(itoa::Buffer::new().format(value as i64).as_bytes());
         return;
@@ -145,7 +158,7 @@ mod tests {
             (123_456_789_012_345_680.0, "1.2345678901234568e+17"),
             (1e-4, "0.0001"),
             (1e-5, "1.0000000000000001e-05"),
-            (1.5e300, "1.5e+300"),
+            (1.5e300, "1.5000000000000001e+300"),
             (f64::INFINITY, "inf"),
             (f64::NEG_INFINITY, "-inf"),
             (9_007_199_254_740_993.0, "9007199254740992"),
@@ -160,9 +173,17 @@ mod tests {
         for text in ["", " 1", "1 ", "nan", "-nan", "1e400", "-1e400", "1e-400", "abc", "1,5", "--1"] {
             assert_eq!(parse_float(text.as_bytes()), None, "{text:?}");
         }
-        for (text, value) in [("inf", f64::INFINITY), ("-Infinity", f64::NEG_INFINITY), ("+5", 5.0), (".5", 0.5)] {
+        for (text, value) in
+            [("inf", f64::INFINITY), ("-Infinity", f64::NEG_INFINITY), ("+5", 5.0), (".5", 0.5)]
+        {
             assert_eq!(parse_float(text.as_bytes()), Some(value), "{text:?}");
         }
         assert_eq!(parse_float(b"0e-400"), Some(0.0));
+        for (text, value) in [("", 0.0), (" 1", 1.0), ("1e400", f64::INFINITY), ("1e-400", 0.0)] {
+            assert_eq!(parse_bound(text.as_bytes()), Some(value), "{text:?}");
+        }
+        for text in ["nan", " ", "1 ", "x"] {
+            assert_eq!(parse_bound(text.as_bytes()), None, "{text:?}");
+        }
     }
 }

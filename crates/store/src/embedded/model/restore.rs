@@ -87,7 +87,9 @@ impl Model {
                 self.next_generation = self.next_generation.max(generation + 1);
                 let Some(id) = state.slots.get(&generation).copied() else { return };
                 match element {
-                    Element::Field(field) => drop(self.on_hash(id, |hash| hash.put(&field, Some((*value).into())))),
+                    Element::Field(field) => {
+                        drop(self.on_hash(id, |hash| hash.put(&field, Some((*value).into()))))
+                    }
                     Element::Seat(seat) => drop(self.on_list(id, |list| list.put(seat, (*value).into()))),
                     Element::Member(member) => {
                         self.on_set(id, |set| set.insert(&member));

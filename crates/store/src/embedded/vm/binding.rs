@@ -291,8 +291,7 @@ unsafe extern "C-unwind" fn entry(state: *mut lua_State) -> c_int {
 unsafe fn compile(state: *mut lua_State, context: *mut Context, name: *const CStr, source: *const [u8]) {
     // SAFETY: `name` and `source` outlive the call. `luaL_ref` may raise; nothing is owned here then.
     unsafe {
-        let status =
-            ffi::luaL_loadbuffer(state, source.cast::<c_char>(), source.len(), (*name).as_ptr());
+        let status = ffi::luaL_loadbuffer(state, source.cast::<c_char>(), source.len(), (*name).as_ptr());
         if status == ffi::LUA_OK {
             ffi::lua_rawgeti_(state, ffi::LUA_REGISTRYINDEX, (*context).refs.seen);
             ffi::lua_setfenv(state, -2);
@@ -410,6 +409,8 @@ unsafe extern "C-unwind" fn protected_call(state: *mut lua_State) -> c_int {
         let context = context_of(state);
         ffi::luaL_checkany(state, 1);
         let status = ffi::lua_pcall(state, ffi::lua_gettop(state) - 1, ffi::LUA_MULTRET, 0);
+        // The results may have filled the stack to the brim.
+        ffi::luaL_checkstack(state, 2, ptr::null());
         if (*context).stop != Stop::None {
             raise_stop(state);
         }
@@ -490,10 +491,7 @@ unsafe fn execute(state: *mut lua_State, context: *mut Context) -> Verdict {
                 ffi::LUA_TNUMBER => {
                     let start = context.numbers.len();
                     write_float(ffi::lua_tonumber(state, index), &mut context.numbers);
-                    slice::from_raw_parts(
-                        context.numbers.as_ptr().add(start),
-                        context.numbers.len() - start,
-                    )
+                    slice::from_raw_parts(context.numbers.as_ptr().add(start), context.numbers.len() - start)
                 }
                 _ => {
                     context.fault =
@@ -504,7 +502,8 @@ unsafe fn execute(state: *mut lua_State, context: *mut Context) -> Verdict {
             context.words.push(word);
         }
         if count == 0 {
-            context.fault = Fault::text("ERR Please specify at least one argument for this redis.call() call");
+            context.fault =
+                Fault::text("ERR Please specify at least one argument for this redis.call() call");
             return Verdict::Refused;
         }
         let Some(model) = context.model.as_mut() else {

@@ -155,7 +155,8 @@ pub(super) fn lrem(model: &mut Model, args: &[&[u8]], out: &mut Out) -> Outcome 
         out.int(0);
         return Ok(());
     };
-    let most = if limit == 0 { usize::MAX } else { usize::try_from(limit.unsigned_abs()).unwrap_or(usize::MAX) };
+    let most =
+        if limit == 0 { usize::MAX } else { usize::try_from(limit.unsigned_abs()).unwrap_or(usize::MAX) };
     let from_tail = limit < 0;
     #[cfg(feature = "seeded-bugs")]
     let from_tail = from_tail && model.bug != Some(super::super::Bug::LremFromHead);

@@ -143,9 +143,7 @@ fn int(text: &[u8]) -> Outcome<i64> {
 
 /// A count that must not be negative.
 fn count(text: &[u8]) -> Outcome<usize> {
-    super::number::parse_int(text)
-        .and_then(|count| usize::try_from(count).ok())
-        .ok_or(Fault::NOT_POSITIVE)
+    super::number::parse_int(text).and_then(|count| usize::try_from(count).ok()).ok_or(Fault::NOT_POSITIVE)
 }
 
 fn is(word: &[u8], option: &str) -> bool {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use super::super::number::parse_float;
+use super::super::number::parse_bound;
 use super::super::value::{Place, Placed, Spot};
 use super::super::{Fault, Kind, Model, Out, Outcome};
 use super::{index_range, int, is, zsets};
@@ -24,7 +24,7 @@ impl Scores {
                 [b'(', rest @ ..] => (true, rest),
                 all => (false, all),
             };
-            Ok((parse_float(text).ok_or(Fault::NOT_BOUND)?, exclusive))
+            Ok((parse_bound(text).ok_or(Fault::NOT_BOUND)?, exclusive))
         };
         let ((min, above_min), (max, below_max)) = (bound(min)?, bound(max)?);
         Ok(Self { min, above_min, max, below_max })
@@ -40,8 +40,11 @@ impl Scores {
         let low = Spot { score: if self.above_min { self.min.next_up() } else { self.min }, member: b"" };
         let high = Spot { score: if self.below_max { self.max } else { self.max.next_up() }, member: b"" };
         let from: Bound<&dyn Placed> = Bound::Included(&low);
-        let to: Bound<&dyn Placed> =
-            if !self.below_max && self.max == f64::INFINITY { Bound::Unbounded } else { Bound::Excluded(&high) };
+        let to: Bound<&dyn Placed> = if !self.below_max && self.max == f64::INFINITY {
+            Bound::Unbounded
+        } else {
+            Bound::Excluded(&high)
+        };
         (!empty).then(|| order.range::<dyn Placed, _>((from, to))).into_iter().flatten()
     }
 }
@@ -95,9 +98,9 @@ impl RangeOptions {
             {
                 options.limit = Some(Limit { offset: int(offset)?, count: int(count)? });
                 words = rest;
-            } else if whole_grammar && is(word, "BYSCORE") {
+            } else if whole_grammar && !options.by_score && is(word, "BYSCORE") {
                 options.by_score = true;
-            } else if whole_grammar && is(word, "REV") {
+            } else if whole_grammar && !options.reverse && is(word, "REV") {
                 options.reverse = true;
             } else {
                 return Err(Fault::SYNTAX);
@@ -109,11 +112,7 @@ impl RangeOptions {
 
 pub(super) fn zrange(model: &mut Model, args: &[&[u8]], out: &mut Out) -> Outcome {
     let options = RangeOptions::parse(&args[3..], true)?;
-    if options.by_score {
-        by_score(model, args, &options, out)
-    } else {
-        by_index(model, args, &options, out)
-    }
+    if options.by_score { by_score(model, args, &options, out) } else { by_index(model, args, &options, out) }
 }
 
 pub(super) fn zrangebyscore(model: &mut Model, args: &[&[u8]], out: &mut Out) -> Outcome {
@@ -122,12 +121,8 @@ pub(super) fn zrangebyscore(model: &mut Model, args: &[&[u8]], out: &mut Out) ->
 }
 
 pub(super) fn zrevrange(model: &mut Model, args: &[&[u8]], out: &mut Out) -> Outcome {
-    let with_scores = match &args[3..] {
-        [] => false,
-        [word] if is(word, "WITHSCORES") => true,
-        _ => return Err(Fault::SYNTAX),
-    };
-    by_index(model, args, &RangeOptions { reverse: true, with_scores, ..RangeOptions::default() }, out)
+    let options = RangeOptions { reverse: true, ..RangeOptions::parse(&args[3..], false)? };
+    by_index(model, args, &options, out)
 }
 
 fn by_score(model: &Model, args: &[&[u8]], options: &RangeOptions, out: &mut Out) -> Outcome {
@@ -154,7 +149,8 @@ fn by_score(model: &Model, args: &[&[u8]], options: &RangeOptions, out: &mut Out
 
 /// O(offset from the nearer end + answered).
 fn by_index(model: &Model, args: &[&[u8]], options: &RangeOptions, out: &mut Out) -> Outcome {
-    if options.limit.is_some_and(|limit| limit.offset != 0 || limit.count != -1) {
+    // A count of -1 is Redis' "no limit", whatever the offset.
+    if options.limit.is_some_and(|limit| limit.count != -1) {
         return Err(Fault::text(
             "ERR syntax error, LIMIT is only supported in combination with either BYSCORE or BYLEX",
         ));

@@ -19,6 +19,8 @@ fn float(text: &[u8]) -> Outcome<f64> {
 
 /// Writes or removes one member with its change.
 pub(super) fn put(model: &mut Model, id: SlotId, member: &[u8], score: Option<f64>) -> Option<f64> {
+    // A negative zero is kept as zero, as Redis' compact encoding does.
+    let score = score.map(|score| score + 0.0);
     let old = model.put_score(id, member, score);
     if old.is_some() || score.is_some() {
         let value = score.map(|score| Bytes::copy_from_slice(&score.to_bits().to_be_bytes()));
@@ -94,9 +96,7 @@ impl AddOptions {
     fn allows(&self, old: Option<f64>, new: f64) -> bool {
         match old {
             None => !self.only_existing,
-            Some(old) => {
-                !self.only_new && !(self.greater && new <= old) && !(self.less && new >= old)
-            }
+            Some(old) => !self.only_new && !(self.greater && new <= old) && !(self.less && new >= old),
         }
     }
 }
