@@ -35,6 +35,7 @@ struct Ledger {
     ended: bool,
     calls: BTreeMap<(usize, u64), Fate>,
     allowed: u64,
+    limited: u64,
     answered: u64,
     lost: u64,
     codes: BTreeMap<String, u64>,
@@ -59,6 +60,7 @@ impl Ledger {
                     other => panic!("a worker said {other:?}"),
                 };
                 self.allowed += u64::from(fate == Fate::Allowed);
+                self.limited += u64::from(fate == Fate::Limited);
                 self.answered += u64::from(matches!(fate, Fate::Allowed | Fate::Limited));
                 self.lost += u64::from(fate == Fate::Lost);
                 if let Some(code) = words.next() {
@@ -156,6 +158,11 @@ impl Hammer {
             let target = *target.get_or_insert(ledger.answered + more);
             (ledger.answered >= target).then_some(())
         });
+    }
+
+    /// Waits until it has been refused this often.
+    pub fn wait_limited(&self, at_least: u64) {
+        self.wait("refusals", |ledger| (ledger.limited >= at_least).then_some(()));
     }
 
     /// Waits until this many replies were lost.

@@ -1,6 +1,9 @@
 //! Real servers, faults on the wire, and the suites that every store must pass. Not published.
 
+pub mod conformance;
+pub mod differential;
 pub mod hammer;
 pub mod held_clock;
+pub mod liar;
 pub mod proxy;
 pub mod servers;

@@ -1,0 +1,65 @@
+//! The embedded store equals a real server: random histories on both, replies and keyspace compared.
+//!
+//! A few hundred histories by default, ten thousand of each kind under `QUAYMASTER_SOAK=1`.
+#![expect(clippy::expect_used, reason = "a failed expectation is a failed test")]
+
+use quaymaster_testkit::differential::{Fixture, count, grammar, seed};
+use quaymaster_testkit::servers::Binary;
+
+async fn commands_agree(binary: Binary, short: u64, soak: u64) {
+    let fixture = Fixture::start(binary).await;
+    let histories = count(short, soak);
+    let tally = match fixture.compare(seed()..seed() + histories).await {
+        Ok(tally) => tally,
+        Err(mismatch) => panic!("{mismatch}"),
+    };
+    println!("{binary:?}: {} histories, {} steps, {} keys compared", tally.histories, tally.steps, tally.keys);
+    assert_eq!(tally.histories, histories);
+    // A history in which nothing works proves little: every command must have answered, and (those that
+    // can fail at all) failed.
+    for name in grammar::commands() {
+        let (answers, errors) = tally.commands.get(name).copied().unwrap_or_default();
+        println!("  {name:<18}{answers:>8} answers {errors:>7} errors");
+        assert!(answers >= 20, "{name}: only {answers} answers in {histories} histories");
+        assert!(errors >= 1, "{name}: no errors in {histories} histories");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_command_does_what_redis_7_does() {
+    commands_agree(Binary::Redis7, 1000, 10_000).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_command_does_what_redis_6_2_does() {
+    commands_agree(Binary::Redis62, 500, 10_000).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_command_does_what_valkey_9_does() {
+    commands_agree(Binary::Valkey9, 500, 10_000).await;
+}
+
+async fn limits_agree(binary: Binary, short: u64, soak: u64) {
+    let fixture = Fixture::start(binary).await;
+    let histories = count(short, soak);
+    let tally = match fixture.compare_limits(seed()..seed() + histories).await {
+        Ok(tally) => tally,
+        Err(mismatch) => panic!("{mismatch}"),
+    };
+    println!("{binary:?}: {tally:?}");
+    assert_eq!(tally.histories, histories);
+    let share = tally.calls / 20;
+    assert!(tally.allowed > share && tally.limited > share && tally.errors > 0, "{tally:?}");
+    assert!(tally.stale > 0 && tally.keys > 0, "{tally:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_limit_operation_answers_alike_on_redis_7() {
+    limits_agree(Binary::Redis7, 400, 10_000).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_limit_operation_answers_alike_on_redis_6_2() {
+    limits_agree(Binary::Redis62, 200, 10_000).await;
+}
