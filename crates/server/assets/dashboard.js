@@ -1,0 +1,149 @@
+"use strict";
+// Draws /v1/status every two seconds. Text from the server is only ever set as text, never as HTML.
+
+const EVERY_MS = 2000;
+const by = (id) => document.getElementById(id);
+const number = new Intl.NumberFormat("en");
+let token = sessionStorage.getItem("token");
+let before = null;
+let resources = null;
+
+function cell(text, { code = false, numeric = false } = {}) {
+  const td = document.createElement("td");
+  if (numeric) td.className = "number";
+  const inside = code ? td.appendChild(document.createElement("code")) : td;
+  inside.textContent = text ?? "–";
+  return td;
+}
+
+function duration(ms) {
+  const units = [["d", 86400000], ["h", 3600000], ["min", 60000], ["s", 1000]];
+  for (const [name, size] of units) if (ms >= size) return `${number.format(Math.round(ms / size * 10) / 10)} ${name}`;
+  return `${ms} ms`;
+}
+
+function bytes(count) {
+  if (count == null) return null;
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  let at = 0;
+  while (count >= 1024 && at < units.length - 1) { count /= 1024; at += 1; }
+  return `${at ? count.toFixed(1) : count} ${units[at]}`;
+}
+
+function drawStore(store) {
+  const rows = [
+    ["product", store.product && `${store.product} ${store.version}`],
+    ["mode", store.mode],
+    ["persistence", store.persistence],
+    ["eviction", store.eviction_policy],
+    ["memory", store.max_memory_bytes ? `${bytes(store.used_memory_bytes)} of ${bytes(store.max_memory_bytes)}` : bytes(store.used_memory_bytes)],
+    ["clients", store.connected_clients],
+    ["operations", number.format(store.operations)],
+    ["success rate", `${(store.success_rate * 100).toFixed(2)} %`],
+    ["failures in a row", store.consecutive_failures],
+    ["latency, mean", `${number.format(store.latency_mean_us)} µs`],
+    ["latency, 95 % within", store.latency_p95_us == null ? null : `${number.format(store.latency_p95_us)} µs`],
+    ["clock offset", `${number.format(store.clock_offset_us)} µs`],
+  ];
+  by("store").replaceChildren(...rows.filter(([, value]) => value != null).map(([name, value]) => {
+    const row = document.createElement("div");
+    row.appendChild(document.createElement("dt")).textContent = name;
+    row.appendChild(document.createElement("dd")).textContent = value;
+    return row;
+  }));
+}
+
+function drawLimits(limits, seconds) {
+  const last = new Map((before?.limits ?? []).map((limit) => [limit.name, limit]));
+  by("limits").replaceChildren(...limits.map((limit) => {
+    const tr = document.createElement("tr");
+    const was = last.get(limit.name);
+    const takes = limit.allowed + limit.limited;
+    const rate = was && seconds > 0 ? Math.max(0, takes - was.allowed - was.limited) / seconds : 0;
+    tr.append(
+      cell(limit.name, { code: true }), cell(limit.algorithm), cell(number.format(limit.limit), { numeric: true }),
+      cell(duration(limit.window_ms), { numeric: true }), cell(number.format(limit.allowed), { numeric: true }),
+      cell(number.format(limit.limited), { numeric: true }), cell(number.format(limit.errors), { numeric: true }),
+      cell(number.format(Math.round(rate)), { numeric: true }),
+    );
+    const share = document.createElement("td");
+    if (takes > 0) {
+      const meter = share.appendChild(document.createElement("meter"));
+      meter.max = 1;
+      meter.value = limit.limited / takes;
+      meter.title = `${(100 * limit.limited / takes).toFixed(1)} % refused`;
+    }
+    tr.append(share);
+    return tr;
+  }));
+}
+
+function drawSchema() {
+  const wanted = by("filter").value.trim().toLowerCase();
+  const rows = [];
+  for (const resource of resources ?? []) {
+    const keys = resource.keys.length ? resource.keys : [{ role: "", pattern: null, type: null, ttl: null }];
+    for (const key of keys) {
+      const name = `${resource.kind}.${resource.name}`;
+      const text = `${name} ${key.role} ${key.pattern} ${key.type} ${resource.owner}`.toLowerCase();
+      if (wanted && !text.includes(wanted)) continue;
+      const tr = document.createElement("tr");
+      const first = cell(name, { code: true });
+      if (resource.description) first.title = resource.description;
+      tr.append(first, cell(key.pattern, { code: true }), cell(key.type), cell(key.ttl), cell(resource.owner));
+      rows.push(tr);
+    }
+  }
+  by("schema").replaceChildren(...rows);
+}
+
+function state(text, good) {
+  by("state").textContent = text;
+  by("state").className = `state ${good ? "good" : "bad"}`;
+}
+
+async function look() {
+  const headers = token ? { authorization: `Bearer ${token}` } : {};
+  const answer = await fetch("/v1/status", { headers, cache: "no-store", signal: AbortSignal.timeout(5000) });
+  by("login").hidden = answer.status !== 401 && answer.status !== 403;
+  if (!by("login").hidden) {
+    by("denied").textContent = token ? "The last one was not accepted." : "";
+    return state("needs a token", false);
+  }
+  const status = await answer.json();
+  if (!answer.ok) return state(status.detail ?? `answered ${answer.status}`, false);
+  const now = performance.now();
+  state(status.store.connected ? "ready" : `the store is away: ${status.store.reason}`, status.store.connected);
+  by("about").textContent = `version ${status.version}, up ${duration(status.uptime_ms)}`;
+  by("warnings").hidden = status.warnings.length === 0;
+  by("warnings").replaceChildren(...status.warnings.map((warning) => {
+    const item = document.createElement("li");
+    item.textContent = warning;
+    return item;
+  }));
+  drawStore(status.store);
+  drawLimits(status.limits, before ? (now - before.at) / 1000 : 0);
+  if (JSON.stringify(resources) !== JSON.stringify(status.resources)) {
+    resources = status.resources;
+    drawSchema();
+  }
+  before = { limits: status.limits, at: now };
+}
+
+async function poll() {
+  try {
+    await look();
+  } catch (error) {
+    state("the server does not answer", false);
+  }
+  setTimeout(poll, EVERY_MS);
+}
+
+by("filter").addEventListener("input", drawSchema);
+by("login").addEventListener("submit", (event) => {
+  event.preventDefault();
+  token = by("token").value;
+  sessionStorage.setItem("token", token);
+  look().catch(() => state("the server does not answer", false));
+});
+poll();

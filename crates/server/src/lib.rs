@@ -26,3 +26,8 @@ pub use http::auth::{Role, Token};
 pub use page::explain::{KeyActual, KeyExplained};
 pub use page::openapi::document as openapi;
 pub use serve::{Server, open_store};
+
+/// The Rust of the front page compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

@@ -91,7 +91,6 @@ async fn converse(app: Arc<App>, stream: TcpStream, idle_timeout: Duration, stop
     let connection = http1::Builder::new()
         .half_close(true)
         .max_buf_size(64 * 1024)
-        .pipeline_flush(true)
         .serve_connection(TokioIo::new(stream), service);
     let mut connection = std::pin::pin!(connection);
     let mut seen = 0;

@@ -142,7 +142,11 @@ pub(crate) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) 
     }
     known
         .into_iter()
-        .map(|candidate| (strsim::jaro_winkler(word, candidate), candidate))
+        .map(|candidate| {
+            // Two letters swapped in a short word look far apart to Jaro-Winkler, and are not.
+            let slip = strsim::damerau_levenshtein(word, candidate) <= 1 && candidate.len() > 1;
+            (if slip { 1.0 } else { strsim::jaro_winkler(word, candidate) }, candidate)
+        })
         .filter(|(score, _)| *score >= 0.75)
         .max_by(|a, b| a.0.total_cmp(&b.0))
         .map(|(_, candidate)| candidate)

@@ -1,0 +1,145 @@
+//! `check`, `docs`, `explain`, `health`, `limit`, and how they end.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+
+use serde_json::json;
+
+use crate::process::{SCHEMA, command, folder, run, said};
+
+#[test]
+fn check_names_every_problem_with_its_place_and_ends_with_1() {
+    let bad = "[schema]\nname = \"x\"\n\n[limit.a]\nkey = \"a:{id}\"\nalgoritm = \"fixed_window\"\nlimit = 1\nwindow = \"6 parsecs\"\n";
+    let folder = folder(&[("good.toml", SCHEMA), ("bad.toml", bad), ("binary.toml", "")]);
+    let good = run(folder.path(), &["check", "good.toml"]);
+    assert_eq!((good.code, good.out.as_str()), (0, "1 resources, 0 errors, 0 warnings\n"));
+    let told = run(folder.path(), &["check", "good.toml", "bad.toml"]);
+    assert_eq!(told.code, 1);
+    assert!(told.out.contains("bad.toml:6:") && told.out.contains("bad.toml:8:"), "{}", told.out);
+    assert!(told.out.contains("error[") && told.out.contains("algorithm"), "{}", told.out);
+    let told = run(folder.path(), &["check", "bad.toml", "--json"]);
+    assert_eq!((told.code, &told.json()["ok"]), (1, &json!(false)));
+    let problem = &told.json()["problems"][0];
+    assert_eq!((&problem["file"], &problem["severity"]), (&json!("bad.toml"), &json!("error")));
+    assert!(problem["line"].is_u64() && problem["code"].is_string());
+    assert_eq!(run(folder.path(), &["check", "nowhere.toml"]).code, 2);
+    std::fs::write(folder.path().join("binary.toml"), b"a = \"\xff\"").unwrap();
+    let binary = run(folder.path(), &["check", "binary.toml"]);
+    assert_eq!(binary.code, 2);
+    assert!(binary.err.contains("not UTF-8 at byte 5"), "{}", binary.err);
+}
+
+#[test]
+fn docs_print_the_schema_as_markdown() {
+    let folder = folder(&[("shop.toml", SCHEMA)]);
+    let told = run(folder.path(), &["docs", "shop.toml"]);
+    assert_eq!(told.code, 0, "{}", told.err);
+    assert!(told.out.starts_with('#') && told.out.contains("orders:{customer}"), "{}", told.out);
+}
+
+#[test]
+fn explain_finds_the_bundled_patterns_and_says_no_to_others() {
+    let folder = folder(&[]);
+    let told = run(folder.path(), &["explain", "rl:PSP001:2026-11-15-21-30", "--store", "memory"]);
+    assert_eq!(told.code, 0, "{}", told.err);
+    for part in ["rl:{psp_id}:{minute}", "limit.psp", "psp_id=PSP001", "nothing under it"] {
+        assert!(told.out.contains(part), "{part}: {}", told.out);
+    }
+    let told = run(folder.path(), &["explain", "nobody:knows", "--store", "memory", "--json"]);
+    assert_eq!((told.code, &told.json()["pattern"]), (1, &json!(null)));
+}
+
+#[test]
+fn health_tells_what_the_store_is_and_ends_with_3_when_there_is_none() {
+    let folder = folder(&[]);
+    let told = run(folder.path(), &["health", "--store", "memory", "--json"]);
+    assert_eq!(told.code, 0, "{}", told.err);
+    let found = told.json();
+    assert_eq!((&found["status"], &found["connected"]), (&json!("healthy"), &json!(true)));
+    assert_eq!((&found["product"], &found["success_rate"]), (&json!("embedded"), &json!(1.0)));
+    assert_eq!(found["consecutive_failures"], 0);
+    assert!(found["latency_us"]["median"].is_u64() && found["version"].is_string(), "{found}");
+    let plain = run(folder.path(), &["health", "--store", "memory"]);
+    for part in ["status", "connected", "version", "success rate", "consecutive failures", "latency"] {
+        assert!(plain.out.contains(part), "{part}: {}", plain.out);
+    }
+    // Port 1 on the loopback is nobody's.
+    let away = "redis://:hunter2@127.0.0.1:1?deadline_ms=200";
+    for args in [&["health", "--store", away][..], &["health", "--store", away, "--json"]] {
+        let told = run(folder.path(), args);
+        assert_eq!(told.code, 3, "{told:?}");
+        assert!(!told.out.contains("hunter2") && !told.err.contains("hunter2"), "{told:?}");
+    }
+}
+
+#[test]
+fn limit_counts_on_disk_and_ends_with_1_when_the_answer_is_no() {
+    let folder = folder(&[("shop.toml", SCHEMA)]);
+    let limit = |verb: &str, more: &[&str]| {
+        let mut args = vec!["limit", verb, "orders", "--schema", "shop.toml", "--key", "customer=ann"];
+        args.extend_from_slice(more);
+        run(folder.path(), &args)
+    };
+    let first = limit("take", &["--cost", "2", "--request-id", "r1", "--json"]);
+    assert_eq!((first.code, &first.json()["used"]), (0, &json!(2)), "{}", first.err);
+    assert!(folder.path().join("quaymaster-data").is_dir(), "the default store is embedded, here");
+    let again = limit("take", &["--cost", "2", "--request-id", "r1", "--json"]);
+    assert_eq!((again.code, &again.json()["used"]), (0, &json!(2)), "a repeated request counts once");
+    let over = limit("take", &["--cost", "2"]);
+    assert_eq!(over.code, 1);
+    assert!(over.out.contains("allowed    no") && over.out.contains("2 of 3"), "{}", over.out);
+    assert_eq!(limit("take", &["--cost", "9", "--json"]).json()["retry_after_ms"], json!(null));
+    assert_eq!(limit("peek", &[]).code, 0);
+    assert_eq!(limit("refund", &["--json"]).json()["used"], 1);
+    assert_eq!(limit("reset", &["--json"]).json()["used"], 0);
+}
+
+#[test]
+fn bad_arguments_end_with_2_and_say_which() {
+    let folder = folder(&[("shop.toml", SCHEMA)]);
+    let take = ["limit", "take", "orders", "--schema", "shop.toml", "--store", "memory"];
+    for (more, part) in [
+        (&["--key", "customer"][..], "PLACEHOLDER=VALUE"),
+        (&["--key", "customer=ann", "--cost", "0"], "--cost"),
+        (&["--key", "customer=ann", "--cost", "many"], "--cost"),
+        (&["--key", "customer=a*"], "customer"),
+        (&["--key", "customer=ann", "--key", "customer=ben"], "customer"),
+        (&["--key", "custmer=ann"], "customer"),
+        (&[], "customer"),
+        (&["--key", "customer=ann", "--store", "tape"], "embedded"),
+        (&["--key", "customer=ann", "--speed"], "--speed"),
+    ] {
+        let mut args = take.to_vec();
+        if more.contains(&"--store") {
+            args.truncate(args.len() - 2);
+        }
+        args.extend_from_slice(more);
+        let told = run(folder.path(), &args);
+        assert_eq!(told.code, 2, "{more:?}: {told:?}");
+        assert!(told.err.contains(part), "{more:?}: {}", told.err);
+    }
+    let unknown =
+        run(folder.path(), &["limit", "take", "oders", "--schema", "shop.toml", "--store", "memory"]);
+    assert_eq!(unknown.code, 2);
+    assert!(unknown.err.contains("did you mean \"orders\"?"), "{}", unknown.err);
+    let raw = said(command(folder.path()).args(["limit", "take"]).arg(OsStr::from_bytes(b"\xff")));
+    assert_eq!(raw.code, 2);
+    assert!(raw.err.contains("UTF-8"), "{}", raw.err);
+}
+
+#[test]
+fn a_reader_that_went_away_is_no_failure() {
+    let folder = folder(&[("shop.toml", SCHEMA)]);
+    let script =
+        format!("{} docs shop.toml | true; echo ${{PIPESTATUS[0]}}", env!("CARGO_BIN_EXE_quaymaster"));
+    let told = said(std::process::Command::new("bash").args(["-c", &script]).current_dir(folder.path()));
+    assert_eq!((told.out.as_str(), told.err.as_str()), ("0\n", ""));
+}
+
+#[test]
+fn openapi_and_version_need_nothing() {
+    let folder = folder(&[]);
+    let told = run(folder.path(), &["openapi"]);
+    assert_eq!((told.code, &told.json()["info"]["title"]), (0, &json!("Quaymaster")));
+    assert!(run(folder.path(), &["--version"]).out.starts_with("quaymaster "));
+}

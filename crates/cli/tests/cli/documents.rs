@@ -1,0 +1,107 @@
+//! What the documents show is run, and answers what they say.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use crate::process::{Served, command, folder, said};
+
+/// The fenced blocks of a document: language, text, line.
+fn blocks(text: &str) -> Vec<(String, String, usize)> {
+    let mut blocks = Vec::new();
+    let mut open: Option<(String, String, usize)> = None;
+    for (at, line) in text.lines().enumerate() {
+        match (&mut open, line.strip_prefix("```")) {
+            (None, Some(language)) => open = Some((language.trim().to_owned(), String::new(), at + 1)),
+            (Some(_), Some(_)) => blocks.extend(open.take()),
+            (Some((_, text, _)), None) => {
+                text.push_str(line);
+                text.push('\n');
+            }
+            (None, None) => {}
+        }
+    }
+    blocks
+}
+
+/// Equal but for what depends on the moment: times, sizes.
+fn same(shown: &Value, told: &Value, name: &str) -> bool {
+    match (shown, told) {
+        (Value::Object(a), Value::Object(b)) => {
+            a.keys().eq(b.keys()) && a.iter().all(|(key, value)| same(value, &b[key], key))
+        }
+        (Value::Number(a), Value::Number(b)) if name.ends_with("_ms") || name == "bytes" => {
+            // "Now" and "never" are facts, not moments.
+            (a.as_u64() == Some(0)) == (b.as_u64() == Some(0))
+        }
+        _ => shown == told,
+    }
+}
+
+/// Runs every `sh` block that is followed by a `json` block and compares line by line.
+fn run_examples(document: &str, served: &Served, here: &Path) -> usize {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(document);
+    let blocks = blocks(&std::fs::read_to_string(path).unwrap());
+    let programs = Path::new(env!("CARGO_BIN_EXE_quaymaster")).parent().unwrap();
+    let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
+    let mut examples = 0;
+    for pair in blocks.windows(2) {
+        let [(shell, script, line), (json, shown, _)] = pair else { unreachable!() };
+        if shell != "sh" || json != "json" {
+            continue;
+        }
+        let mut run = Command::new("sh");
+        run.args(["-ec", &script.replace("curl -s", "curl -sS -w '\\n'")]).current_dir(here).env_clear();
+        run.env("Q", format!("http://{}", served.address)).env("PATH", &path).stdin(Stdio::null());
+        let told = said(&mut run);
+        assert_eq!(told.code, 0, "{document}:{line}: {told:?}");
+        let parse = |text: &str| -> Vec<Value> {
+            let lines = text.lines().filter(|line| !line.is_empty());
+            lines
+                .map(|text| {
+                    serde_json::from_str(text).unwrap_or_else(|_| panic!("{document}:{line}: {text}"))
+                })
+                .collect()
+        };
+        let (shown, told) = (parse(shown), parse(&told.out));
+        let equal = shown.len() == told.len() && shown.iter().zip(&told).all(|(a, b)| same(a, b, ""));
+        assert!(equal, "{document}:{line}\n shown {shown:#?}\n told  {told:#?}");
+        examples += 1;
+    }
+    examples
+}
+
+#[test]
+fn the_examples_of_the_http_page_are_true() {
+    let folder = folder(&[]);
+    let served = Served::start(folder.path(), &["--store", "memory"]);
+    assert_eq!(run_examples("docs/http.md", &served, folder.path()), 9);
+    assert_eq!(served.stop().code, 0);
+}
+
+#[test]
+fn the_examples_of_the_readme_are_true() {
+    let folder = folder(&[]);
+    let served = Served::start(folder.path(), &[]);
+    assert_eq!(run_examples("README.md", &served, folder.path()), 2);
+    assert_eq!(served.stop().code, 0);
+}
+
+#[test]
+fn the_settings_of_the_configuration_page_are_accepted() {
+    let page = include_str!("../../../../docs/configuration.md");
+    let (_, toml, _) = blocks(page).into_iter().find(|(language, ..)| language == "toml").unwrap();
+    // The page shows every setting; those that only Redis has are read and not used here.
+    let folder = folder(&[("quaymaster.toml", &toml), ("schema.toml", crate::process::SCHEMA)]);
+    let mut serve = command(folder.path());
+    serve.args(["serve", "--listen", "127.0.0.1:0", "--store", "memory"]);
+    for name in ["QUAYMASTER_WRITE_TOKEN", "QUAYMASTER_READ_TOKEN"] {
+        serve.env(name, format!("{name}-long-enough"));
+    }
+    serve.env("REDIS_PASSWORD", "p");
+    let served = Served::spawn(&mut serve);
+    assert!(served.line.contains("schemas: shop"), "{}", served.line);
+    assert_eq!(served.ask("GET", "/v1/status", "").0, 401, "its tokens are in force");
+    assert_eq!(served.stop().code, 0);
+}

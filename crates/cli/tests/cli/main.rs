@@ -1,0 +1,8 @@
+//! The command as its users run it.
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+mod commands;
+mod documents;
+mod process;
+mod serving;
+mod settings;

@@ -1,0 +1,102 @@
+//! A client that sends exactly the bytes it is told to.
+
+use std::net::SocketAddr;
+
+use serde_json::Value;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+/// An answer as it came over the wire.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) head: String,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Answer {
+    /// A header's value; names without regard to case.
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.head.lines().skip(1).find_map(|line| {
+            let (known, value) = line.split_once(':')?;
+            known.eq_ignore_ascii_case(name).then(|| value.trim())
+        })
+    }
+
+    pub(crate) fn json(&self) -> Value {
+        let text = String::from_utf8_lossy(&self.body);
+        serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {} {text}", self.head))
+    }
+
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8(self.body.clone()).unwrap()
+    }
+}
+
+/// One kept connection.
+pub(crate) struct Connection {
+    stream: TcpStream,
+    buffer: Vec<u8>,
+}
+
+impl Connection {
+    pub(crate) async fn open(address: SocketAddr) -> Self {
+        Self { stream: TcpStream::connect(address).await.unwrap(), buffer: Vec::new() }
+    }
+
+    pub(crate) async fn send(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).await.unwrap();
+    }
+
+    /// The next answer; `None` when the connection ends before one begins.
+    pub(crate) async fn receive(&mut self) -> Option<Answer> {
+        let mut answer = self.receive_head().await?;
+        let length: usize = answer.header("content-length").map_or(0, |text| text.parse().unwrap());
+        while self.buffer.len() < length {
+            assert!(self.more().await, "the body broke off: {}", answer.head);
+        }
+        answer.body = self.buffer.drain(..length).collect();
+        Some(answer)
+    }
+
+    /// The next answer's head, whatever length it announces: what HEAD gets.
+    pub(crate) async fn receive_head(&mut self) -> Option<Answer> {
+        let end = loop {
+            if let Some(at) = self.buffer.windows(4).position(|four| four == b"\r\n\r\n") {
+                break at + 4;
+            }
+            if !self.more().await {
+                return None;
+            }
+        };
+        let head = String::from_utf8(self.buffer.drain(..end).collect()).unwrap();
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        Some(Answer { status, head, body: Vec::new() })
+    }
+
+    async fn more(&mut self) -> bool {
+        let mut piece = [0; 8192];
+        match self.stream.read(&mut piece).await {
+            Ok(0) | Err(_) => false,
+            Ok(count) => {
+                self.buffer.extend_from_slice(&piece[..count]);
+                true
+            }
+        }
+    }
+}
+
+/// A request's bytes.
+pub(crate) fn request(method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Vec<u8> {
+    let mut head = format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\n");
+    for (name, value) in headers {
+        head.push_str(&format!("{name}: {value}\r\n"));
+    }
+    if !body.is_empty() || method == "POST" {
+        head.push_str(&format!("content-length: {}\r\n", body.len()));
+    }
+    head.push_str("\r\n");
+    let mut bytes = head.into_bytes();
+    bytes.extend_from_slice(body);
+    bytes
+}

@@ -1,0 +1,115 @@
+//! A server on a free port over a store whose clock stands still.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicI64;
+use std::time::Duration;
+
+use quaymaster::schema::{Schema, Source, load};
+use quaymaster::store::embedded::{Clock, EmbeddedOptions, EmbeddedStore};
+use quaymaster::{Engine, Quaymaster};
+use quaymaster_server::Server;
+use quaymaster_server::config::{Config, Overrides, RawConfig, ServerConfig};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use crate::client::{Answer, Connection, request};
+
+/// 2026-11-15 12:00:20 UTC: twenty seconds into a minute.
+pub(crate) const NOW_US: i64 = 1_794_744_020_000_000;
+
+pub(crate) const SCHEMA: &str = r#"
+[schema]
+name = "test"
+owner = "tests"
+
+[limit.psp]
+key = "rl:{psp_id}:{minute}"
+algorithm = "fixed_window"
+limit = 3
+window = "60s"
+description = "three a minute"
+
+[limit.pair]
+key = "pair:{a}:{b}"
+algorithm = "sliding_log"
+limit = 5
+window = "10s"
+
+[limit.plain]
+key = "plain"
+algorithm = "token_bucket"
+limit = 10
+window = "10s"
+
+[lock.door]
+key = "door:{id}"
+ttl = "30s"
+"#;
+
+pub(crate) fn schema(text: &str) -> Arc<Schema> {
+    let loaded = load(&[Source { name: "test.toml", text }], &|_| None);
+    Arc::new(loaded.schema.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics)))
+}
+
+pub(crate) fn settings(toml: &str, env: &dyn Fn(&str) -> Option<String>) -> Config {
+    let raw = RawConfig::parse("test.toml", toml, std::path::Path::new(""), env).unwrap();
+    let overrides = Overrides { listen: Some("127.0.0.1:0".into()), ..Overrides::default() };
+    Config::resolve(raw, overrides).unwrap()
+}
+
+pub(crate) struct Fixture {
+    pub(crate) address: SocketAddr,
+    pub(crate) engine: Arc<dyn Engine>,
+    stop: Option<oneshot::Sender<()>>,
+    running: JoinHandle<quaymaster::Result<()>>,
+}
+
+impl Fixture {
+    pub(crate) async fn start() -> Self {
+        Self::with(settings("", &|_| None).server).await
+    }
+
+    pub(crate) async fn with(config: ServerConfig) -> Self {
+        let clock = Clock::Manual(Arc::new(AtomicI64::new(NOW_US)));
+        let options = EmbeddedOptions { clock, ..EmbeddedOptions::default() };
+        Self::on(config, Arc::new(EmbeddedStore::memory(options).await.unwrap())).await
+    }
+
+    pub(crate) async fn on(config: ServerConfig, engine: Arc<dyn Engine>) -> Self {
+        let quaymaster = Quaymaster::new(schema(SCHEMA), engine.clone());
+        let server = Server::bind(quaymaster, config, Default::default()).await.unwrap();
+        let address = server.address();
+        let (stop, stopped) = oneshot::channel();
+        let running = tokio::spawn(server.run(async move {
+            let _ = stopped.await;
+        }));
+        Self { address, engine, stop: Some(stop), running }
+    }
+
+    /// Sends bytes on a connection of their own.
+    pub(crate) async fn raw(&self, bytes: &[u8]) -> Answer {
+        let mut connection = Connection::open(self.address).await;
+        connection.send(bytes).await;
+        connection.receive().await.expect("no answer")
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Answer {
+        self.raw(&request("GET", path, &[], b"")).await
+    }
+
+    pub(crate) async fn post(&self, path: &str, body: &str) -> Answer {
+        self.raw(&request("POST", path, &[("content-type", "application/json")], body.as_bytes())).await
+    }
+
+    /// Asks the server to stop.
+    pub(crate) fn ask_to_stop(&mut self) {
+        let _ = self.stop.take().map(|stop| stop.send(()));
+    }
+
+    /// Waits until it has.
+    pub(crate) async fn stopped(self) {
+        let ended = tokio::time::timeout(Duration::from_secs(20), self.running).await;
+        ended.expect("the server does not stop").unwrap().unwrap();
+    }
+}

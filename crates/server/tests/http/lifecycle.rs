@@ -1,0 +1,184 @@
+//! Starting, stopping, and a store that is away.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
+
+use quaymaster::Code;
+use quaymaster::store::StoreOptions;
+use quaymaster::store::embedded::EmbeddedStore;
+use quaymaster_server::doctor::Eviction;
+use quaymaster_server::open_store;
+use quaymaster_testkit::servers::{RedisConfig, RedisServer};
+use serde_json::json;
+
+use crate::client::{Connection, request};
+use crate::engines::{Act, Stage};
+use crate::fixture::{Fixture, SCHEMA, schema, settings};
+
+const BODY: &str = r#"{"key":{"psp_id":"a"}}"#;
+
+async fn staged(act: Act, toml: &str) -> (Fixture, Arc<Stage>) {
+    let memory = EmbeddedStore::memory(Default::default()).await.unwrap();
+    let stage = Stage::new(Arc::new(memory), act);
+    (Fixture::on(settings(toml, &|_| None).server, stage.clone()).await, stage)
+}
+
+fn take() -> Vec<u8> {
+    request("POST", "/v1/limit/psp/take", &[("content-type", "application/json")], BODY.as_bytes())
+}
+
+#[tokio::test]
+async fn a_stop_lets_the_request_in_flight_finish_and_takes_no_new_ones() {
+    let (mut server, stage) = staged(Act::Wait, "").await;
+    let mut connection = Connection::open(server.address).await;
+    let mut idle = Connection::open(server.address).await;
+    idle.send(&request("GET", "/healthz", &[], b"")).await;
+    assert_eq!(idle.receive().await.unwrap().status, 200);
+    connection.send(&take()).await;
+    stage.arrived.acquire().await.unwrap().forget();
+    server.ask_to_stop();
+    assert!(idle.receive().await.is_none(), "an idle connection is closed");
+    assert!(tokio::net::TcpStream::connect(server.address).await.is_err(), "nobody new is let in");
+    assert_eq!(stage.closed.load(SeqCst), 0, "the store is still needed");
+    stage.released.add_permits(1);
+    let answer = connection.receive().await.expect("the request in flight is answered");
+    assert_eq!((answer.status, answer.json()["used"].clone()), (200, json!(1)));
+    server.stopped().await;
+    assert_eq!(stage.closed.load(SeqCst), 1);
+}
+
+#[tokio::test]
+async fn a_request_that_never_ends_does_not_keep_the_server_up() {
+    let (mut server, stage) = staged(Act::Wait, "[server]\nshutdown_grace = \"20ms\"").await;
+    let mut connection = Connection::open(server.address).await;
+    connection.send(&take()).await;
+    stage.arrived.acquire().await.unwrap().forget();
+    server.ask_to_stop();
+    server.stopped().await;
+    assert_eq!(stage.closed.load(SeqCst), 1);
+}
+
+#[tokio::test]
+async fn a_panic_is_a_500_problem_and_the_server_lives() {
+    let (server, _) = staged(Act::Panic, "").await;
+    let mut connection = Connection::open(server.address).await;
+    for _ in 0..2 {
+        connection.send(&take()).await;
+        let answer = connection.receive().await.unwrap();
+        assert_eq!((answer.status, answer.json()["code"].clone()), (500, json!("internal")));
+        assert!(!answer.text().contains("as told"), "what the panic said stays in the log");
+    }
+    assert!(server.get("/metrics").await.text().contains("quaymaster_http_panics_total 2"));
+}
+
+#[tokio::test]
+async fn a_store_that_is_away_is_503_with_a_reason_and_when_to_come_back() {
+    let (server, _) = staged(Act::Away(Code::StoreRefused), "").await;
+    for answer in [server.post("/v1/limit/psp/take", BODY).await, server.get("/readyz").await] {
+        assert_eq!((answer.status, answer.header("retry-after")), (503, Some("1")));
+        let problem = answer.json();
+        assert_eq!((&problem["code"], &problem["retry_after_ms"]), (&json!("store.refused"), &json!(1000)));
+        assert_eq!(problem["detail"], "nobody is there");
+        assert!(problem.get("may_have_run").is_none());
+    }
+    assert_eq!(server.get("/healthz").await.status, 200);
+    let status = server.get("/v1/status").await;
+    assert_eq!((status.status, status.json()["store"]["connected"].clone()), (200, json!(false)));
+    let metrics = server.get("/metrics").await.text();
+    assert!(metrics.contains("quaymaster_store_up 0"));
+    assert!(metrics.contains(r#"quaymaster_limit_takes_total{limit="psp",outcome="error"} 1"#), "{metrics}");
+}
+
+#[tokio::test]
+async fn a_lost_reply_says_that_the_call_may_have_run() {
+    let (server, _) = staged(Act::Away(Code::StoreTimedOut), "").await;
+    let problem = server.post("/v1/limit/psp/take", BODY).await.json();
+    assert_eq!((&problem["code"], &problem["may_have_run"]), (&json!("store.timed_out"), &json!(true)));
+}
+
+#[tokio::test]
+async fn requests_beyond_the_bound_are_told_so_at_once() {
+    let (server, stage) = staged(Act::Wait, "[server]\nmax_requests = 1").await;
+    let mut first = Connection::open(server.address).await;
+    first.send(&take()).await;
+    stage.arrived.acquire().await.unwrap().forget();
+    let answer = server.get("/healthz").await;
+    assert_eq!((answer.status, answer.json()["code"].clone()), (503, json!("server.busy")));
+    stage.released.add_permits(1);
+    assert_eq!(first.receive().await.unwrap().status, 200);
+    assert_eq!(server.get("/healthz").await.status, 200, "the place is free again");
+}
+
+#[tokio::test]
+async fn connections_beyond_the_bound_are_told_so_and_closed() {
+    let (server, _) = staged(Act::Wait, "[server]\nmax_connections = 1").await;
+    let mut first = Connection::open(server.address).await;
+    first.send(&request("GET", "/healthz", &[], b"")).await;
+    assert_eq!(first.receive().await.unwrap().status, 200);
+    let mut second = Connection::open(server.address).await;
+    let answer = second.receive().await.unwrap();
+    assert_eq!((answer.status, answer.json()["code"].clone()), (503, json!("server.busy")));
+    assert!(second.receive().await.is_none());
+    first.send(&request("GET", "/metrics", &[], b"")).await;
+    let metrics = first.receive().await.unwrap().text();
+    assert!(metrics.contains("quaymaster_http_connections_refused_total 1"), "{metrics}");
+}
+
+#[tokio::test]
+async fn a_connection_without_requests_is_closed() {
+    let (server, _) = staged(Act::Wait, "[server]\nidle_timeout = \"20ms\"").await;
+    let mut silent = Connection::open(server.address).await;
+    let mut dribbling = Connection::open(server.address).await;
+    dribbling.send(b"GET / HTTP/1.1\r\nhost:").await;
+    for connection in [&mut silent, &mut dribbling] {
+        let ended = tokio::time::timeout(Duration::from_secs(20), connection.receive()).await;
+        assert!(ended.expect("the connection stays open").is_none());
+    }
+}
+
+#[tokio::test]
+async fn a_server_started_without_its_redis_recovers_when_it_comes() {
+    let mut redis = RedisServer::start(RedisConfig::default());
+    let url = redis.url();
+    redis.kill9();
+    let mut options = StoreOptions::from_url(&url, ".".as_ref()).unwrap();
+    if let StoreOptions::Redis(redis) = &mut options {
+        redis.deadline = Duration::from_millis(300);
+    }
+    let engine = open_store(options, schema(SCHEMA), Eviction::Refused).await.expect("it starts anyway");
+    let server = Fixture::on(settings("", &|_| None).server, engine).await;
+    assert_eq!(server.get("/healthz").await.status, 200);
+    let ready = server.get("/readyz").await;
+    assert_eq!(ready.status, 503);
+    assert!(ready.json()["code"].as_str().unwrap().starts_with("store."), "{}", ready.text());
+    assert_eq!(server.post("/v1/limit/psp/take", BODY).await.status, 503);
+    redis.restart();
+    let until = tokio::time::Instant::now() + Duration::from_secs(30);
+    while server.get("/readyz").await.status != 200 {
+        assert!(
+            tokio::time::Instant::now() < until,
+            "it does not recover: {}",
+            server.get("/readyz").await.text()
+        );
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(server.post("/v1/limit/psp/take", BODY).await.json()["used"], 1);
+}
+
+#[tokio::test]
+async fn a_redis_that_evicts_is_refused_unless_accepted() {
+    let redis = RedisServer::start(RedisConfig::default().line("maxmemory-policy allkeys-lru"));
+    let options = || StoreOptions::from_url(&redis.url(), ".".as_ref()).unwrap();
+    let error = open_store(options(), schema(SCHEMA), Eviction::Refused).await.unwrap_err();
+    assert_eq!(error.code, Code::StoreUnsafe);
+    assert!(error.detail.contains("allkeys-lru") && error.detail.contains("limit.psp"), "{error}");
+    assert!(error.detail.contains("--accept-eviction"), "{error}");
+    let engine = open_store(options(), schema(SCHEMA), Eviction::Accepted).await.unwrap();
+    let server = Fixture::on(settings("", &|_| None).server, engine).await;
+    let metrics = server.get("/metrics").await.text();
+    assert!(
+        metrics.contains("\nredis_memory_used_bytes ") && metrics.contains("\nredis_connected_clients "),
+        "{metrics}"
+    );
+}

@@ -1,0 +1,10 @@
+//! The server over real sockets.
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+mod bad_input;
+mod client;
+mod engines;
+mod fixture;
+mod lifecycle;
+mod openapi;
+mod routes;

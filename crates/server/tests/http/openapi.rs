@@ -1,0 +1,118 @@
+//! The OpenAPI document says what is served, no more and no less.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use crate::fixture::Fixture;
+
+fn resolve<'a>(document: &'a Value, schema: &'a Value) -> &'a Value {
+    match schema["$ref"].as_str() {
+        Some(reference) => document.pointer(reference.trim_start_matches('#')).expect(reference),
+        None => schema,
+    }
+}
+
+/// Whether `value` is what `schema` says: every property there and of its type, none that is not described.
+fn check(document: &Value, schema: &Value, value: &Value, at: &str) {
+    let schema = resolve(document, schema);
+    for several in ["oneOf", "anyOf"] {
+        if let Some(choices) = schema[several].as_array() {
+            let non_null = choices.iter().find(|choice| choice["type"] != "null").unwrap();
+            if !value.is_null() {
+                check(document, non_null, value, at);
+            }
+            return;
+        }
+    }
+    let types: Vec<&str> = match &schema["type"] {
+        Value::String(one) => vec![one],
+        Value::Array(several) => several.iter().filter_map(Value::as_str).collect(),
+        _ => return,
+    };
+    let is = |name: &str| match name {
+        "null" => value.is_null(),
+        "boolean" => value.is_boolean(),
+        "integer" => value.is_i64() || value.is_u64(),
+        "number" => value.is_number(),
+        "string" => value.is_string(),
+        "array" => value.is_array(),
+        "object" => value.is_object(),
+        other => panic!("{other}"),
+    };
+    assert!(types.iter().any(|name| is(name)), "{at}: {value} is not {types:?}");
+    if let (Some(properties), Some(object)) = (schema["properties"].as_object(), value.as_object()) {
+        for name in object.keys() {
+            assert!(properties.contains_key(name), "{at}.{name} is served but not described");
+        }
+        for name in schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+            assert!(object.contains_key(name), "{at}.{name} is described as always there");
+        }
+        for (name, inner) in properties {
+            if let Some(value) = object.get(name) {
+                check(document, inner, value, &format!("{at}.{name}"));
+            }
+        }
+    }
+    if let Some(items) = value.as_array() {
+        items.iter().for_each(|item| check(document, &schema["items"], item, &format!("{at}[]")));
+    }
+}
+
+#[tokio::test]
+async fn every_answer_is_as_described_and_every_route_is_there() {
+    let server = Fixture::start().await;
+    let document = server.get("/openapi.json").await.json();
+    assert!(document["openapi"].as_str().unwrap().starts_with("3."));
+    let key = r#"{"key":{"psp_id":"a"}}"#;
+    let mut seen = BTreeSet::new();
+    for (method, template, path, body) in [
+        ("post", "/v1/limit/{name}/take", "/v1/limit/psp/take", key),
+        ("get", "/v1/limit/{name}/peek", "/v1/limit/psp/peek?key.psp_id=a", ""),
+        ("post", "/v1/limit/{name}/refund", "/v1/limit/psp/refund", key),
+        ("post", "/v1/limit/{name}/reset", "/v1/limit/psp/reset", key),
+        ("get", "/v1/key/explain", "/v1/key/explain?key=rl:a:2026-11-15-12-00", ""),
+        ("get", "/v1/status", "/v1/status", ""),
+        ("get", "/healthz", "/healthz", ""),
+        ("get", "/readyz", "/readyz", ""),
+        ("get", "/metrics", "/metrics", ""),
+        ("get", "/openapi.json", "/openapi.json", ""),
+    ] {
+        let operation = &document["paths"][template][method];
+        assert!(operation.is_object(), "{method} {template} is not described");
+        let answer = if method == "get" { server.get(path).await } else { server.post(path, body).await };
+        assert_eq!(answer.status, 200, "{path}");
+        let content = &operation["responses"]["200"]["content"];
+        if let Some(schema) = content.get("application/json").and_then(|json| json.get("schema")) {
+            check(&document, schema, &answer.json(), template);
+        } else {
+            assert!(template == "/metrics" || template == "/openapi.json", "{template} has no schema");
+        }
+        seen.insert(template);
+    }
+    let described: BTreeSet<&str> =
+        document["paths"].as_object().unwrap().keys().map(String::as_str).collect();
+    assert_eq!(described, seen, "described but never served, or the other way round");
+}
+
+#[tokio::test]
+async fn requests_and_problems_are_described_as_they_are_taken() {
+    let server = Fixture::start().await;
+    let document = server.get("/openapi.json").await.json();
+    for verb in ["take", "refund", "reset"] {
+        let operation = &document["paths"][format!("/v1/limit/{{name}}/{verb}")]["post"];
+        let schema = resolve(&document, &operation["requestBody"]["content"]["application/json"]["schema"]);
+        for field in schema["properties"].as_object().unwrap().keys() {
+            let body = format!(r#"{{"{field}":[]}}"#);
+            let problem = server.post(&format!("/v1/limit/psp/{verb}"), &body).await.json();
+            assert_ne!(problem["code"], "request.field", "{verb}: {field} is described but not taken");
+        }
+        let stranger = server.post(&format!("/v1/limit/psp/{verb}"), r#"{"zzz":1}"#).await;
+        let described = &operation["responses"]["400"]["content"]["application/problem+json"]["schema"];
+        check(&document, described, &stranger.json(), verb);
+        let listed = stranger.json()["detail"].as_str().unwrap().to_owned();
+        for field in schema["properties"].as_object().unwrap().keys() {
+            assert!(listed.contains(field.as_str()), "{verb} {field}: {listed}");
+        }
+    }
+}
