@@ -1,5 +1,6 @@
 //! Answers to stdout, everything else to stderr.
 
+use std::fmt::Write as _;
 use std::io::Write as _;
 use std::process::ExitCode;
 
@@ -21,7 +22,10 @@ pub(crate) fn error(text: &str) {
 /// Names and values, aligned.
 pub(crate) fn table(rows: &[(&str, String)]) -> String {
     let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
-    rows.iter().map(|(name, value)| format!("{name:width$}  {value}\n")).collect()
+    rows.iter().fold(String::new(), |mut text, (name, value)| {
+        let _ = writeln!(text, "{name:width$}  {value}");
+        text
+    })
 }
 
 /// Milliseconds for people.

@@ -85,7 +85,7 @@ impl App {
                 Err(panic) => {
                     self.metrics.panicked();
                     let why = panic_text(&*panic);
-                    tracing::error!(route = self.metrics.template(route), panic = why, "a handler panicked");
+                    tracing::error!(route = Metrics::template(route), panic = why, "a handler panicked");
                     Err(Problem::new(
                         Code::Internal,
                         "the handler stopped unexpectedly; the log has the cause",
@@ -97,7 +97,7 @@ impl App {
         let response = answered.unwrap_or_else(|problem| {
             // A store that is away is told once by the probe, not once per request.
             if problem.code.http_status() == 500 {
-                tracing::error!(route = self.metrics.template(route), code = %problem.code, "defect");
+                tracing::error!(route = Metrics::template(route), code = %problem.code, "defect");
             }
             tracing::debug!(code = %problem.code, detail = %problem.detail, "refused");
             problem.into_response()

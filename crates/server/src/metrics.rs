@@ -50,7 +50,7 @@ impl Metrics {
     }
 
     /// The route's name.
-    pub(crate) fn template(&self, route: usize) -> &'static str {
+    pub(crate) fn template(route: usize) -> &'static str {
         let page = PAGES.get(route).map(|page| page.path);
         let call = || CALLS.get(route.checked_sub(PAGES.len())?).map(|call| call.template);
         page.or_else(call).unwrap_or("unmatched")
@@ -76,7 +76,7 @@ impl Metrics {
             for (count, status) in counts.by_status.iter().zip(STATUSES) {
                 let count = count.load(Relaxed);
                 if count > 0 {
-                    let name = self.template(route);
+                    let name = Self::template(route);
                     let status = if status == 0 { "other".to_owned() } else { status.to_string() };
                     let _ = writeln!(
                         out,
@@ -90,7 +90,7 @@ impl Metrics {
         for (route, counts) in self.routes.iter().enumerate() {
             let buckets: Vec<u64> = counts.buckets.iter().map(|count| count.load(Relaxed)).collect();
             if buckets.iter().any(|count| *count > 0) {
-                let label = format!("route=\"{}\"", self.template(route));
+                let label = format!("route=\"{}\"", Self::template(route));
                 histogram(out, family, &label, &BOUNDS_US, &buckets, counts.sum_us.load(Relaxed));
             }
         }

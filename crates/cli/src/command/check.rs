@@ -34,12 +34,13 @@ pub(crate) fn run(args: &Check) -> anyhow::Result<ExitCode> {
         });
         output::print(&serde_json::to_string_pretty(&report)?)?;
     } else {
-        let mut text: String = loaded.diagnostics.iter().map(|problem| format!("{problem}\n")).collect();
         let found = match &loaded.schema {
             Some(schema) => format!("{} resources", schema.resources().count()),
             None => "not usable".into(),
         };
-        text.push_str(&format!("{found}, {errors} errors, {warnings} warnings\n"));
+        let mut lines: Vec<String> = loaded.diagnostics.iter().map(ToString::to_string).collect();
+        lines.push(format!("{found}, {errors} errors, {warnings} warnings"));
+        let text = lines.join("\n");
         output::print(&text)?;
     }
     Ok(if errors == 0 { ExitCode::SUCCESS } else { ExitCode::from(1) })

@@ -1,5 +1,5 @@
 //! The command as its users run it.
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+#![expect(clippy::unwrap_used, reason = "tests")]
 
 mod commands;
 mod documents;

@@ -186,9 +186,9 @@ fn store(raw: &RawConfig, overrides: &Overrides, problems: &mut Vec<String>) -> 
             raw.store.pools.apply(&mut redis.pools);
             let files = &mut redis.tls_files;
             for (into, from) in [
-                (&mut files.ca_file, &raw.store.tls.ca_file),
-                (&mut files.client_cert_file, &raw.store.tls.client_cert_file),
-                (&mut files.client_key_file, &raw.store.tls.client_key_file),
+                (&mut files.ca_file, &raw.store.tls.ca),
+                (&mut files.client_cert_file, &raw.store.tls.client_cert),
+                (&mut files.client_key_file, &raw.store.tls.client_key),
             ] {
                 if from.is_some() {
                     into.clone_from(from);

@@ -49,9 +49,9 @@ pub(super) struct RawStore {
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct RawTls {
-    pub(super) ca_file: Option<PathBuf>,
-    pub(super) client_cert_file: Option<PathBuf>,
-    pub(super) client_key_file: Option<PathBuf>,
+    pub(super) ca: Option<PathBuf>,
+    pub(super) client_cert: Option<PathBuf>,
+    pub(super) client_key: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -166,9 +166,9 @@ fn store(root: &Table<'_, '_>, folder: &Path) -> RawStore {
     let path = |scalar: &Scalar| scalar.text().map(|text| folder.join(text));
     let tls = table.table("tls", &["ca_file", "client_cert_file", "client_key_file"]);
     let tls = tls.map(|tls| RawTls {
-        ca_file: tls.get("ca_file", path),
-        client_cert_file: tls.get("client_cert_file", path),
-        client_key_file: tls.get("client_key_file", path),
+        ca: tls.get("ca_file", path),
+        client_cert: tls.get("client_cert_file", path),
+        client_key: tls.get("client_key_file", path),
     });
     RawStore {
         url: table.get("url", url),

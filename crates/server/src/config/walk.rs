@@ -25,7 +25,7 @@ pub(super) struct Walk<'t> {
 pub(super) struct Table<'w, 't> {
     walk: &'w Walk<'t>,
     name: String,
-    table: &'w DeTable<'t>,
+    entries: &'w DeTable<'t>,
 }
 
 /// One scalar, from the file or from the environment.
@@ -111,7 +111,7 @@ impl<'w, 't> Table<'w, 't> {
                 );
             }
         }
-        Self { walk, name, table }
+        Self { walk, name, entries: table }
     }
 
     fn path(&self, field: &str) -> String {
@@ -119,7 +119,7 @@ impl<'w, 't> Table<'w, 't> {
     }
 
     fn value(&self, field: &str) -> Option<&'w Spanned<DeValue<'t>>> {
-        self.table.get(field)
+        self.entries.get(field)
     }
 
     /// Reports what is wrong with `field`.
@@ -184,11 +184,11 @@ impl<'w, 't> Table<'w, 't> {
             return None;
         };
         let mut texts = Vec::new();
-        for item in items.iter() {
+        for item in items {
             match self.scalar(item).and_then(|scalar| scalar.text()) {
                 Ok(text) => texts.push(text),
                 Err(message) => {
-                    self.walk.report(item.span().start, format!("{}: {message}", self.path(field)), None)
+                    self.walk.report(item.span().start, format!("{}: {message}", self.path(field)), None);
                 }
             }
         }
@@ -227,13 +227,13 @@ impl<'w, 't> Table<'w, 't> {
             },
             DeValue::Float(number) => (number.as_str().to_owned(), Held::Float),
             DeValue::Boolean(yes) => (yes.to_string(), Held::Bool),
-            DeValue::Table(table) if table.contains_key("env") => return self.from_environment(table),
+            DeValue::Table(table) if table.contains_key("env") => return self.look_up(table),
             other => return Err(format!("must be a single value, not {}", article(other))),
         };
         Ok(Scalar { text, kind, from: Origin::File })
     }
 
-    fn from_environment(&self, table: &DeTable<'t>) -> Result<Scalar, String> {
+    fn look_up(&self, table: &DeTable<'t>) -> Result<Scalar, String> {
         let Some(name) = table.get("env").and_then(|name| name.get_ref().as_str().map(str::to_owned)) else {
             return Err("env must be the name of a variable".into());
         };

@@ -70,8 +70,8 @@ fn bearer(value: &[u8]) -> Option<&[u8]> {
 
 fn same(a: &[u8], b: &[u8]) -> bool {
     let mut difference = u8::from(a.len() != b.len());
-    for at in 0..b.len() {
-        difference |= b[at] ^ a.get(at).copied().unwrap_or(!b[at]);
+    for (at, wanted) in b.iter().enumerate() {
+        difference |= wanted ^ a.get(at).copied().unwrap_or(!wanted);
     }
     std::hint::black_box(difference) == 0
 }

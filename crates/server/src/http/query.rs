@@ -8,7 +8,7 @@ use super::json::KeyValues;
 use super::problem::{Problem, excerpt, unknown};
 
 /// Parameters of a call that takes placeholders as `key.<placeholder>=value` and nothing else.
-pub(crate) fn key_values<'a>(query: &'a str) -> Result<KeyValues<'a>, Problem> {
+pub(crate) fn key_values(query: &str) -> Result<KeyValues<'_>, Problem> {
     let mut values = KeyValues::new();
     for pair in parameters(query) {
         let (name, value) = pair?;

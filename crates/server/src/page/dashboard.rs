@@ -4,36 +4,35 @@ use axum::body::Body;
 use axum::http::header::{CONTENT_SECURITY_POLICY, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS};
 use axum::http::{HeaderValue, Response};
 use futures_util::FutureExt as _;
+use futures_util::future::{BoxFuture, ready};
 
 use super::{Access, Page, text};
+use crate::http::problem::Problem;
 
 pub(super) const HTML: Page = Page {
     path: "/",
     access: Access::Open,
-    run: |_, _| file("text/html; charset=utf-8", include_str!("../../assets/dashboard.html")).boxed(),
+    run: |_, _| file("text/html; charset=utf-8", include_str!("../../assets/dashboard.html")),
 };
 pub(super) const SCRIPT: Page = Page {
     path: "/dashboard.js",
     access: Access::Open,
-    run: |_, _| file("text/javascript; charset=utf-8", include_str!("../../assets/dashboard.js")).boxed(),
+    run: |_, _| file("text/javascript; charset=utf-8", include_str!("../../assets/dashboard.js")),
 };
 pub(super) const STYLE: Page = Page {
     path: "/dashboard.css",
     access: Access::Open,
-    run: |_, _| file("text/css; charset=utf-8", include_str!("../../assets/dashboard.css")).boxed(),
+    run: |_, _| file("text/css; charset=utf-8", include_str!("../../assets/dashboard.css")),
 };
 
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-async fn file(
-    kind: &'static str,
-    content: &'static str,
-) -> Result<Response<Body>, crate::http::problem::Problem> {
+fn file(kind: &'static str, content: &'static str) -> BoxFuture<'static, Result<Response<Body>, Problem>> {
     let mut response = text(kind, content);
     let headers = response.headers_mut();
     headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
-    Ok(response)
+    ready(Ok(response)).boxed()
 }

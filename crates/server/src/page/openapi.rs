@@ -7,6 +7,7 @@ use axum::body::Body;
 use axum::http::Response;
 use bytes::Bytes;
 use futures_util::FutureExt as _;
+use futures_util::future::ready;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 use utoipa::openapi::{ContentBuilder, Ref, RefOr, ResponseBuilder};
 use utoipa::{IntoResponses, Modify, OpenApi};
@@ -15,7 +16,7 @@ use super::{Access, Page, text};
 use crate::http::problem::ProblemBody;
 
 pub(super) const PAGE: Page =
-    Page { path: "/openapi.json", access: Access::Open, run: |_, _| openapi().map(Ok).boxed() };
+    Page { path: "/openapi.json", access: Access::Open, run: |_, _| ready(Ok(openapi())).boxed() };
 
 #[derive(OpenApi)]
 #[openapi(
@@ -79,7 +80,7 @@ pub fn document() -> String {
 /// This document.
 #[utoipa::path(get, path = "/openapi.json", operation_id = "openapi", tag = "server",
     responses((status = 200, content_type = "application/json", description = "this document")), security(()))]
-async fn openapi() -> Response<Body> {
+fn openapi() -> Response<Body> {
     static JSON: LazyLock<Bytes> = LazyLock::new(|| document().into());
     text("application/json", JSON.clone())
 }

@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
+use quaymaster::store::embedded::{EmbeddedOptions, EmbeddedStore};
 use serde_json::json;
 
 use crate::client::{Connection, request};
@@ -13,7 +14,7 @@ const TAKE: &str = "/v1/limit/psp/take";
 
 /// A server on a store that counts what reaches it and would never answer.
 async fn watched() -> (Fixture, std::sync::Arc<Stage>) {
-    let memory = quaymaster::store::embedded::EmbeddedStore::memory(Default::default()).await.unwrap();
+    let memory = EmbeddedStore::memory(EmbeddedOptions::default()).await.unwrap();
     let stage = Stage::new(std::sync::Arc::new(memory), Act::Wait);
     (
         Fixture::on(settings("[server]\nmax_body_bytes = \"64KiB\"", &|_| None).server, stage.clone()).await,
@@ -33,13 +34,13 @@ async fn bad_bodies_name_the_field_and_never_reach_the_store() {
     let cost = |text: &str| format!(r#"{{"key":{{"psp_id":"a"}},"cost":{text}}}"#);
     let request_id = |text: &str| format!(r#"{{"key":{{"psp_id":"a"}},"request_id":{text}}}"#);
     let table: Vec<(String, &str, &str)> = vec![
-        ("".into(), "request.invalid", "body"),
+        (String::new(), "request.invalid", "body"),
         ("   ".into(), "request.invalid", "body"),
         ("nonsense".into(), "request.invalid", "body"),
         ("{".into(), "request.invalid", "body"),
         (r#"{"key":{"psp_id":"a"}} trailing"#.into(), "request.invalid", "body"),
         (r#"{"key":{"psp_id":"a"},}"#.into(), "request.invalid", "body"),
-        (r#"{'key':1}"#.into(), "request.invalid", "body"),
+        ("{'key':1}".into(), "request.invalid", "body"),
         ("[]".into(), "request.invalid", "body"),
         ("null".into(), "request.invalid", "body"),
         ("7".into(), "request.invalid", "body"),

@@ -1,5 +1,6 @@
 //! A client that sends exactly the bytes it is told to.
 
+use std::fmt::Write as _;
 use std::net::SocketAddr;
 
 use serde_json::Value;
@@ -90,10 +91,10 @@ impl Connection {
 pub(crate) fn request(method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Vec<u8> {
     let mut head = format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\n");
     for (name, value) in headers {
-        head.push_str(&format!("{name}: {value}\r\n"));
+        let _ = write!(head, "{name}: {value}\r\n");
     }
     if !body.is_empty() || method == "POST" {
-        head.push_str(&format!("content-length: {}\r\n", body.len()));
+        let _ = write!(head, "content-length: {}\r\n", body.len());
     }
     head.push_str("\r\n");
     let mut bytes = head.into_bytes();

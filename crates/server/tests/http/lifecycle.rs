@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use quaymaster::Code;
 use quaymaster::store::StoreOptions;
-use quaymaster::store::embedded::EmbeddedStore;
+use quaymaster::store::embedded::{EmbeddedOptions, EmbeddedStore};
 use quaymaster_server::doctor::Eviction;
 use quaymaster_server::open_store;
 use quaymaster_testkit::servers::{RedisConfig, RedisServer};
@@ -19,7 +19,7 @@ use crate::fixture::{Fixture, SCHEMA, schema, settings};
 const BODY: &str = r#"{"key":{"psp_id":"a"}}"#;
 
 async fn staged(act: Act, toml: &str) -> (Fixture, Arc<Stage>) {
-    let memory = EmbeddedStore::memory(Default::default()).await.unwrap();
+    let memory = EmbeddedStore::memory(EmbeddedOptions::default()).await.unwrap();
     let stage = Stage::new(Arc::new(memory), act);
     (Fixture::on(settings(toml, &|_| None).server, stage.clone()).await, stage)
 }

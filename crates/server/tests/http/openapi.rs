@@ -55,7 +55,9 @@ fn check(document: &Value, schema: &Value, value: &Value, at: &str) {
         }
     }
     if let Some(items) = value.as_array() {
-        items.iter().for_each(|item| check(document, &schema["items"], item, &format!("{at}[]")));
+        for item in items {
+            check(document, &schema["items"], item, &format!("{at}[]"));
+        }
     }
 }
 
