@@ -119,8 +119,8 @@ fn a_deep_and_a_wide_file_are_answered() {
     let deep = format!("[limit.a]\nkey = {}{}\n", "[".repeat(5000), "]".repeat(5000));
     let loaded = load(&[Source { name: "deep", text: &deep }], &|_| None);
     assert!(loaded.schema.is_none());
-    let wide: String =
-        (0..300).map(|n| format!("[cache.c{n}]\nkey = \"app:c{n}:{{id}}\"\nttl = \"1m\"\n")).collect();
+    let cache = |n| format!("[cache.c{n}]\nkey = \"app:c{n}:{{id}}\"\nttl = \"1m\"\n");
+    let wide = (0..300).map(cache).collect::<Vec<_>>().concat();
     let loaded = load(&[Source { name: "wide", text: &wide }], &|_| None);
     assert_eq!(loaded.schema.map(|schema| schema.resources().count()), Some(300));
 }

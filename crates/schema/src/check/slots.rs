@@ -4,7 +4,7 @@ use crate::diagnostic::{Diagnostic, Severity};
 use crate::kind::Kind;
 use crate::read::draft::Draft;
 use crate::read::report::Report;
-use crate::spec::Spec;
+use crate::spec::{PushSpec, QueueSpec, Spec};
 
 /// Warns, and returns the same problems as errors for whoever starts on a cluster.
 pub(crate) fn slots(drafts: &[Draft], report: &Report<'_>) -> Vec<Diagnostic> {
@@ -19,6 +19,12 @@ pub(crate) fn slots(drafts: &[Draft], report: &Report<'_>) -> Vec<Diagnostic> {
                 limits.chain(idempotency).chain(lock).collect()
             }
             Spec::Batch(batch) => std::iter::once(draft).chain(find(Kind::Queue, &batch.to)).collect(),
+            // The ack of a pushed job and what its answer adds elsewhere.
+            Spec::Queue(QueueSpec { push: Some(PushSpec { result_to: Some((kind, name)), .. }), .. })
+                if *kind != Kind::Event =>
+            {
+                std::iter::once(draft).chain(find(*kind, name)).collect()
+            }
             _ => continue,
         };
         if joined.windows(2).all(|pair| pair[0].tag == pair[1].tag) {
