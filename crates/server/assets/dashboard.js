@@ -69,7 +69,8 @@ function drawLimits(limits, seconds) {
     const share = document.createElement("td");
     if (takes > 0) {
       const meter = share.appendChild(document.createElement("meter"));
-      meter.max = 1;
+      // Refusing nobody is best; from half of the callers on it is bad.
+      Object.assign(meter, { max: 1, optimum: 0, low: 0.05, high: 0.5 });
       meter.value = limit.limited / takes;
       meter.title = `${(100 * limit.limited / takes).toFixed(1)} % refused`;
     }
