@@ -6,16 +6,14 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use bytes::Bytes;
-use redis::{Cmd, Pipeline, Value};
-
 use crate::redis::Inner;
 use crate::redis::cluster::Cluster;
 use crate::redis::dial::Live;
 use crate::redis::fault::{Fault, Ran, Then};
 use crate::redis::node::Node;
 use crate::redis::options::Address;
-use crate::{Code, Error, Invocation, Repeat, Reply, Result, Retry, Workload};
+use crate::redis::resp;
+use crate::{Code, Invocation, Repeat, Reply, Result, Retry, Words, Workload};
 
 /// Redirects followed without a pause; more than this and the cluster is being rearranged.
 const QUICK_REDIRECTS: u32 = 4;
@@ -36,12 +34,12 @@ impl Route {
     }
 }
 
-/// What is sent, in the three forms an attempt may need it.
+/// What is sent.
 pub(super) enum Request<'a> {
     /// A script: by its digest, or with its source when the node does not know it.
     Script(&'a Invocation),
     /// Any other command, safe to repeat.
-    Plain(&'a Cmd),
+    Plain(&'a Words),
 }
 
 /// How far the node is known not to know the script.
@@ -58,11 +56,11 @@ impl Inner {
         let started = Instant::now();
         let key = call.keys.word(0);
         let result = self.perform(&Request::Script(call), key, call.workload, call.repeat, started).await;
-        self.settle(result, call.script.id, started).and_then(|value| reply(value, call.script.id))
+        self.settle(result, call.script.id, started)
     }
 
     /// Runs a command that may be repeated.
-    pub(super) async fn ask(&self, op: &'static str, command: &Cmd, key: Option<&[u8]>) -> Result<Value> {
+    pub(super) async fn ask(&self, op: &'static str, command: &Words, key: Option<&[u8]>) -> Result<Reply> {
         let started = Instant::now();
         let request = Request::Plain(command);
         let result = self.perform(&request, key, Workload::Default, Repeat::Safe, started).await;
@@ -70,7 +68,12 @@ impl Inner {
     }
 
     /// Runs a command that may be repeated on one node of a cluster.
-    pub(super) async fn ask_node(&self, op: &'static str, command: &Cmd, node: &Arc<Node>) -> Result<Value> {
+    pub(super) async fn ask_node(
+        &self,
+        op: &'static str,
+        command: &Words,
+        node: &Arc<Node>,
+    ) -> Result<Reply> {
         let started = Instant::now();
         let deadline = started + self.shared.options.deadline;
         let mut attempt = 0;
@@ -81,7 +84,7 @@ impl Inner {
                 .attempt(&request, None, Workload::Default, deadline, Source::Digest, target, false)
                 .await
             {
-                Ok(value) => break Ok(value),
+                Ok(reply) => break Ok(reply),
                 Err(fault) if fault.then == Then::Report => break Err(fault),
                 Err(fault) => {
                     attempt += 1;
@@ -97,11 +100,11 @@ impl Inner {
         self.settle(result, op, started)
     }
 
-    fn settle(&self, result: Result<Value, Fault>, op: &'static str, started: Instant) -> Result<Value> {
+    fn settle(&self, result: Result<Reply, Fault>, op: &'static str, started: Instant) -> Result<Reply> {
         match result {
-            Ok(value) => {
+            Ok(reply) => {
                 self.shared.counters.success(started.elapsed());
-                Ok(value)
+                Ok(reply)
             }
             Err(fault) => {
                 // What the caller must put right is an answer; what the operator must is a failure.
@@ -122,7 +125,7 @@ impl Inner {
         workload: Workload,
         repeat: Repeat,
         started: Instant,
-    ) -> Result<Value, Fault> {
+    ) -> Result<Reply, Fault> {
         let options = &self.shared.options;
         let deadline = started + options.deadline;
         let mut source = Source::Digest;
@@ -132,7 +135,7 @@ impl Inner {
             let asking = redirect.as_ref().is_some_and(|(_, asking)| *asking);
             let fault =
                 match self.attempt(request, key, workload, deadline, source, redirect.take(), asking).await {
-                    Ok(value) => return Ok(value),
+                    Ok(reply) => return Ok(reply),
                     Err(fault) => fault,
                 };
             if fault.then == Then::Report || (fault.ran == Ran::Maybe && repeat == Repeat::Never) {
@@ -209,7 +212,7 @@ impl Inner {
         source: Source,
         redirect: Option<(Arc<Node>, bool)>,
         asking: bool,
-    ) -> Result<Value, Fault> {
+    ) -> Result<Reply, Fault> {
         let options = &self.shared.options;
         let node = match redirect {
             Some((node, _)) => node,
@@ -223,19 +226,15 @@ impl Inner {
         let live = node.live(workload, until).await?;
         let sent = Instant::now();
         let limit = deadline.min(sent + options.pools.of(workload).response_timeout);
-        let result = match tokio::time::timeout_at(limit.into(), send(&live, request, source, asking)).await {
-            Ok(Ok(Value::ServerError(error))) => Err(Fault::server(&error)),
-            Ok(Ok(value)) => {
-                node.answered();
-                return Ok(value);
+        let mut result = send(&live, request, limit, source, asking).await;
+        match &mut result {
+            Ok(_) => node.answered(),
+            // Other replies came meanwhile: the server is slow, the connection is not dead.
+            Err(fault) if fault.code == Code::StoreTimedOut && live.wire.heard_since(sent) => {
+                fault.then = Then::Wait
             }
-            Ok(Err(fault)) => Err(fault),
-            Err(_) => {
-                let fault = Fault::timed_out(&live.place.to_string());
-                // Other replies came meanwhile: the server is slow, the connection is not dead.
-                if live.heard_since(sent) { Err(Fault { then: Then::Wait, ..fault }) } else { Err(fault) }
-            }
-        };
+            Err(_) => {}
+        }
         result.inspect_err(|fault| {
             if fault.then == Then::Redial {
                 node.lose(&live, fault);
@@ -244,69 +243,42 @@ impl Inner {
     }
 }
 
-async fn send(live: &Live, request: &Request<'_>, source: Source, asking: bool) -> Result<Value, Fault> {
-    let call = match request {
-        Request::Plain(command) if !asking => return live.send(command).await,
-        Request::Script(call) if !asking && source == Source::Digest => {
-            return live.send(&evalsha(call)).await;
+async fn send(
+    live: &Live,
+    request: &Request<'_>,
+    until: Instant,
+    source: Source,
+    asking: bool,
+) -> Result<Reply, Fault> {
+    let loads = source == Source::Load && matches!(request, Request::Script(_));
+    let skip = usize::from(loads) + usize::from(asking);
+    let answer = live.wire.call(skip, until, |out| {
+        if let (Request::Script(call), true) = (request, loads) {
+            // SCRIPT LOAD, not EVAL: what EVAL brings along may be evicted by newer servers.
+            resp::begin(out, 3);
+            resp::word(out, b"SCRIPT");
+            resp::word(out, b"LOAD");
+            resp::word(out, call.script.source.as_bytes());
         }
-        Request::Script(call) => Some(call),
-        Request::Plain(_) => None,
-    };
-    let mut pipeline = Pipeline::new();
-    if let (Some(call), Source::Load) = (call, source) {
-        // SCRIPT LOAD, not EVAL: what EVAL brings along may be evicted by newer servers.
-        pipeline.cmd("SCRIPT").arg("LOAD").arg(call.script.source);
-    }
-    if asking {
-        pipeline.cmd("ASKING");
-    }
-    match (request, source) {
-        (Request::Plain(command), _) => pipeline.add_command((*command).clone()),
-        (Request::Script(call), Source::Whole) => {
-            pipeline.add_command(script("EVAL", call.script.source, call))
+        if asking {
+            resp::begin(out, 1);
+            resp::word(out, b"ASKING");
         }
-        (Request::Script(call), _) => pipeline.add_command(evalsha(call)),
-    };
-    let mut replies = live.send_all(&pipeline, 1).await?;
-    replies
-        .pop()
-        .ok_or_else(|| Fault::new(Code::StoreProtocol, Ran::Maybe, Then::Redial, "no reply in the pipeline"))
+        match (request, source) {
+            (Request::Plain(command), _) => resp::command(out, command),
+            (Request::Script(call), Source::Whole) => script(out, "EVAL", call.script.source, call),
+            (Request::Script(call), _) => script(out, "EVALSHA", call.script.sha, call),
+        }
+    });
+    Live::heard(answer.await?)
 }
 
-fn evalsha(call: &Invocation) -> Cmd {
-    script("EVALSHA", call.script.sha, call)
-}
-
-fn script(verb: &str, what: &str, call: &Invocation) -> Cmd {
-    let words = call.keys.len() + call.args.len();
-    let bytes = verb.len() + what.len() + 8 + call.keys.byte_len() + call.args.byte_len();
-    let mut command = Cmd::with_capacity(3 + words, bytes);
-    command.arg(verb).arg(what).arg(call.keys.len());
+fn script(out: &mut Vec<u8>, verb: &str, what: &str, call: &Invocation) {
+    resp::begin(out, 3 + call.keys.len() + call.args.len());
+    resp::word(out, verb.as_bytes());
+    resp::word(out, what.as_bytes());
+    resp::word(out, itoa::Buffer::new().format(call.keys.len()).as_bytes());
     for word in call.keys.iter().chain(call.args.iter()) {
-        command.arg(word);
+        resp::word(out, word);
     }
-    command
-}
-
-/// A reply as the contract knows it; buffers move, nothing is copied.
-fn reply(value: Value, op: &'static str) -> Result<Reply> {
-    Ok(match value {
-        Value::Nil => Reply::Nil,
-        Value::Int(number) => Reply::Int(number),
-        Value::BulkString(bytes) => Reply::Bytes(Bytes::from(bytes)),
-        Value::SimpleString(text) => Reply::Bytes(Bytes::from(text)),
-        Value::Okay => Reply::Bytes(Bytes::from_static(b"OK")),
-        Value::Array(parts) => {
-            Reply::Array(parts.into_iter().map(|part| reply(part, op)).collect::<Result<_>>()?)
-        }
-        Value::ServerError(error) => return Err(Fault::server(&error).into_error(op)),
-        other => {
-            return Err(Error::new(
-                op,
-                Code::StoreProtocol,
-                format!("a reply of a kind scripts do not give: {other:?}"),
-            ));
-        }
-    })
 }

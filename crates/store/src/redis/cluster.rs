@@ -1,8 +1,8 @@
 //! Which node of a cluster owns a slot, and keeping that true.
 //!
-//! The redis crate has a cluster client; it is not used, because it answers every call in flight with the
-//! error of a failed slot refresh, also calls that healthy nodes are executing. Whether a call may have run
-//! cannot be told any more then, and that is what decides if it may be sent again.
+//! The cluster client of the redis crate is not used: when a slot refresh fails it answers every call in
+//! flight with that error, also calls that healthy nodes are executing. Whether a call may have run cannot be
+//! told any more then, and that is what decides if it may be sent again.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -12,7 +12,6 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
-use redis::Value;
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 
@@ -20,8 +19,9 @@ use crate::redis::dial::Place;
 use crate::redis::fault::{Fault, Ran, Then};
 use crate::redis::node::{Node, Origin, Shared};
 use crate::redis::options::Address;
+use crate::redis::resp::{self, words};
 use crate::redis::slot::{SLOTS, slot};
-use crate::{Code, Workload};
+use crate::{Code, Reply, Workload};
 
 /// The pause between two looks at the topology, however loud the calls ask for one.
 const CALM: Duration = Duration::from_millis(100);
@@ -203,23 +203,17 @@ impl Core {
         let node = self.node_at(address.clone());
         let until = Instant::now() + self.shared.options.pools.default.connect_timeout;
         let live = node.live(Workload::Default, until).await?;
-        let question = redis::cmd("CLUSTER").arg("SLOTS").to_owned();
-        let answer = match tokio::time::timeout_at(until.into(), live.send(&question)).await {
-            Ok(answer) => answer,
-            Err(_) => Err(Fault::timed_out(&live.place.to_string())),
-        };
-        match answer {
-            Ok(Value::ServerError(error)) => {
-                let fault = Fault::server(&error);
-                // "This instance has cluster support disabled" is no fault of a script.
-                let code = if fault.code == Code::ScriptFailed { Code::ConfigInvalid } else { fault.code };
-                Err(Fault { code, then: Then::Report, ..fault })
-            }
-            Ok(value) => ranges(value, address),
-            Err(fault) => {
+        match live.send(&words(["CLUSTER", "SLOTS"]), until).await {
+            Ok(reply) => ranges(&reply, address),
+            Err(fault) if fault.then == Then::Redial => {
                 node.lose(&live, &fault);
                 Err(fault.before_sending())
             }
+            // "This instance has cluster support disabled" is no fault of a script.
+            Err(fault) if fault.code == Code::ScriptFailed => {
+                Err(Fault { code: Code::ConfigInvalid, ..fault })
+            }
+            Err(fault) => Err(fault),
         }
     }
 
@@ -271,46 +265,81 @@ fn named(address: &Address, from: &Place) -> Address {
     }
 }
 
-fn ranges(answer: Value, asked: &Address) -> Result<Vec<Range>, Fault> {
-    let wrong = || {
-        let detail = format!("{asked} answered CLUSTER SLOTS in a form we do not know");
-        Fault::new(Code::StoreProtocol, Ran::No, Then::Report, detail)
-    };
-    let Value::Array(lines) = answer else { return Err(wrong()) };
-    let from = Place::Tcp(asked.clone());
-    let mut ranges = Vec::with_capacity(lines.len());
-    for line in lines {
-        let Value::Array(parts) = line else { return Err(wrong()) };
-        let mut parts = parts.into_iter();
-        let (Some(Value::Int(first)), Some(Value::Int(last))) = (parts.next(), parts.next()) else {
-            return Err(wrong());
+fn ranges(answer: &Reply, asked: &Address) -> Result<Vec<Range>, Fault> {
+    let ranges: Option<Vec<Range>> =
+        resp::parts(answer).and_then(|lines| lines.iter().map(|line| range(line, asked)).collect());
+    match ranges {
+        Some(ranges) if ranges.is_empty() => {
+            let detail = format!("{asked} knows no owner of any slot");
+            Err(Fault::new(Code::StoreClusterDown, Ran::No, Then::Reroute, detail))
+        }
+        Some(ranges) => Ok(ranges),
+        None => {
+            let detail = format!("{asked} answered CLUSTER SLOTS in a form we do not know");
+            Err(Fault::new(Code::StoreProtocol, Ran::No, Then::Report, detail))
+        }
+    }
+}
+
+/// `[first, last, [host, port, …] of the master, then of its replicas]`.
+fn range(line: &Reply, asked: &Address) -> Option<Range> {
+    let [first, last, nodes @ ..] = resp::parts(line)? else { return None };
+    let slot_of = |reply| u16::try_from(resp::number(reply)?).ok().filter(|slot| usize::from(*slot) < SLOTS);
+    let mut members = nodes.iter().map(|node| {
+        let [host, port, ..] = resp::parts(node)? else { return None };
+        // A node that prefers to be unknown has no host.
+        let host = if *host == Reply::Nil { "" } else { resp::text(host)? }.to_owned();
+        let port = u16::try_from(resp::number(port)?).ok()?;
+        Some(named(&Address { host, port }, &Place::Tcp(asked.clone())))
+    });
+    let master = members.next()??;
+    let replicas = members.collect::<Option<Vec<_>>>()?;
+    Some(Range { first: slot_of(first)?, last: slot_of(last)?, master, replicas })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(host: Reply, port: i64) -> Reply {
+        Reply::Array(vec![host, Reply::Int(port), Reply::Bytes("id".into())])
+    }
+
+    fn at(host: &str, port: u16) -> Address {
+        Address { host: host.into(), port }
+    }
+
+    #[test]
+    fn slots_are_read_and_nameless_nodes_take_the_name_of_who_answered() {
+        let asked = at("10.0.0.1", 7000);
+        let line = |first, last, nodes: Vec<Reply>| {
+            let mut parts = vec![Reply::Int(first), Reply::Int(last)];
+            parts.extend(nodes);
+            Reply::Array(parts)
         };
-        let mut nodes = Vec::with_capacity(2);
-        for node in parts {
-            let Value::Array(mut fields) = node else { return Err(wrong()) };
-            if fields.len() < 2 {
-                return Err(wrong());
-            }
-            fields.truncate(2);
-            let (Some(Value::Int(port)), Some(host)) = (fields.pop(), fields.pop()) else {
-                return Err(wrong());
-            };
-            // A node that prefers to be unknown has no host.
-            let host =
-                redis::from_redis_value::<Option<String>>(host).map_err(|_| wrong())?.unwrap_or_default();
-            let port = u16::try_from(port).map_err(|_| wrong())?;
-            nodes.push(named(&Address { host, port }, &from));
+        let answer = Reply::Array(vec![
+            line(0, 8191, vec![node(Reply::Bytes("a".into()), 1), node(Reply::Bytes("b".into()), 2)]),
+            line(8192, 16383, vec![node(Reply::Nil, 3)]),
+        ]);
+        let expected = vec![
+            Range { first: 0, last: 8191, master: at("a", 1), replicas: vec![at("b", 2)] },
+            Range { first: 8192, last: 16383, master: at("10.0.0.1", 3), replicas: vec![] },
+        ];
+        assert_eq!(ranges(&answer, &asked).ok(), Some(expected));
+        for bad in [
+            Reply::Nil,
+            Reply::Array(vec![Reply::Int(1)]),
+            Reply::Array(vec![line(0, 1, vec![])]),
+            Reply::Array(vec![line(0, 16384, vec![node(Reply::Nil, 3)])]),
+            Reply::Array(vec![line(0, 1, vec![node(Reply::Nil, 70_000)])]),
+        ] {
+            assert_eq!(
+                ranges(&bad, &asked).err().map(|fault| fault.code),
+                Some(Code::StoreProtocol),
+                "{bad:?}"
+            );
         }
-        if nodes.is_empty() {
-            continue;
-        }
-        let master = nodes.remove(0);
-        let slot_of = |value: i64| u16::try_from(value).map_err(|_| wrong());
-        ranges.push(Range { first: slot_of(first)?, last: slot_of(last)?, master, replicas: nodes });
+        let none = ranges(&Reply::Array(vec![]), &asked).err().map(|fault| fault.code);
+        assert_eq!(none, Some(Code::StoreClusterDown));
     }
-    if ranges.is_empty() {
-        let detail = format!("{asked} knows no owner of any slot");
-        return Err(Fault::new(Code::StoreClusterDown, Ran::No, Then::Reroute, detail));
-    }
-    Ok(ranges)
 }

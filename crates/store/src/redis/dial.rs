@@ -3,25 +3,19 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use redis::aio::{AsyncPushSender, MultiplexedConnection};
-use redis::{AsyncConnectionConfig, Cmd, Pipeline, ProtocolVersion, RedisConnectionInfo, Value};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::task::AbortHandle;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::ClientConfig;
 
-use crate::Code;
 use crate::redis::fault::{Fault, Ran, Then};
 use crate::redis::options::{Address, Credentials};
-
-/// Calls that wait in the connection's channel before senders are held back.
-const CHANNEL: usize = 4096;
-/// Bytes gathered before a write is forced; calls that come together leave together.
-const WRITE_BOUNDARY: usize = 64 * 1024;
+use crate::redis::resp::{self, Answer, words};
+use crate::redis::wire::{Pushes, Wire};
+use crate::{Code, Reply, Words};
 
 /// Where a connection leads.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -51,12 +45,8 @@ pub(super) struct Dialer {
 /// blocking command.
 #[derive(Debug)]
 pub(super) struct Live {
-    connection: MultiplexedConnection,
+    pub(super) wire: Arc<Wire>,
     pub(super) place: Place,
-    made: Instant,
-    /// Microseconds from `made` to the last reply heard.
-    heard_us: AtomicU64,
-    closed: Arc<AtomicBool>,
     driver: AbortHandle,
 }
 
@@ -67,48 +57,16 @@ impl Drop for Live {
 }
 
 impl Live {
-    /// Whether the connection ended.
-    pub(super) fn is_closed(&self) -> bool {
-        self.closed.load(Relaxed)
+    /// One command, one reply; an error reply is a fault.
+    pub(super) async fn send(&self, command: &Words, until: Instant) -> Result<Reply, Fault> {
+        Self::heard(self.wire.call(0, until, |out| resp::command(out, command)).await?)
     }
 
-    /// Whether anything was heard after `moment`.
-    pub(super) fn heard_since(&self, moment: Instant) -> bool {
-        self.made + Duration::from_micros(self.heard_us.load(Relaxed)) > moment
-    }
-
-    /// One command, one reply, without a time-out of its own.
-    pub(super) async fn send(&self, command: &Cmd) -> Result<Value, Fault> {
-        let reply = self.connection.clone().send_packed_command(command).await;
-        self.hear(reply)
-    }
-
-    /// Several commands in one write; the last `keep` replies, errors among them as values.
-    pub(super) async fn send_all(&self, commands: &Pipeline, keep: usize) -> Result<Vec<Value>, Fault> {
-        let skip = commands.len() - keep;
-        let replies = self.connection.clone().send_packed_commands(commands, skip, keep).await;
-        self.hear(replies)
-    }
-
-    /// Subscribes on a connection made for pushes.
-    pub(super) async fn subscribe(&self, channels: &[Vec<u8>]) -> Result<(), Fault> {
-        let done = self.connection.clone().subscribe(channels).await;
-        self.hear(done)
-    }
-
-    /// Ends a subscription.
-    pub(super) async fn unsubscribe(&self, channel: &[u8]) -> Result<(), Fault> {
-        let done = self.connection.clone().unsubscribe(channel).await;
-        self.hear(done)
-    }
-
-    fn hear<T>(&self, result: redis::RedisResult<T>) -> Result<T, Fault> {
-        match result {
-            Ok(reply) => {
-                self.heard_us.store(self.made.elapsed().as_micros() as u64, Relaxed);
-                Ok(reply)
-            }
-            Err(error) => Err(Fault::client(&error, &self.place.to_string())),
+    /// The reply, unless it is an error.
+    pub(super) fn heard(answer: Answer) -> Result<Reply, Fault> {
+        match answer {
+            Answer::Reply(reply) => Ok(reply),
+            Answer::Error { word, text } => Err(Fault::said(&word, &text)),
         }
     }
 }
@@ -118,8 +76,8 @@ pub(super) struct Dial<'a> {
     pub(super) place: &'a Place,
     pub(super) name: &'a str,
     pub(super) timeout: Duration,
-    /// Receives pushes; such a connection speaks RESP3.
-    pub(super) pushes: Option<Arc<dyn AsyncPushSender>>,
+    /// Receives the messages of subscriptions.
+    pub(super) pushes: Option<Pushes>,
 }
 
 impl Dialer {
@@ -177,85 +135,61 @@ impl Dialer {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let what = dial.place.to_string();
-        // No response time-out here: every caller has its own deadline.
-        let mut config = AsyncConnectionConfig::new()
-            .set_connection_timeout(None)
-            .set_response_timeout(None)
-            .set_pipeline_buffer_size(CHANNEL)
-            .set_write_backpressure_boundary(WRITE_BOUNDARY);
-        let mut info = RedisConnectionInfo::default().set_skip_set_lib_name();
-        if let Some(pushes) = dial.pushes {
-            config = config.set_push_sender(pushes);
-            // RESP3 is negotiated with the login in one command, which the crate sends.
-            info = info.set_protocol(ProtocolVersion::RESP3);
-            if let Some(password) = &self.credentials.password {
-                info = info.set_password(&password.0);
-                info = info.set_username(self.credentials.user.as_deref().unwrap_or("default"));
-            }
-        }
-        let resp3 = info.protocol() == ProtocolVersion::RESP3;
-        let (connection, driver) = MultiplexedConnection::new_with_config(&info, stream, config)
-            .await
-            .map_err(|error| Fault::client(&error, &what))?;
-        let closed = Arc::new(AtomicBool::new(false));
-        let seen = Arc::clone(&closed);
+        let (wire, driver) = Wire::new(stream, dial.place.to_string(), dial.pushes);
         let driver = tokio::spawn(async move {
             driver.await;
-            seen.store(true, Relaxed);
             ended();
         })
         .abort_handle();
-        let made = Instant::now();
-        let heard_us = AtomicU64::new(0);
-        let live = Live { connection, place: dial.place.clone(), made, heard_us, closed, driver };
-        self.introduce(&live, dial.name, resp3).await?;
+        let live = Live { wire, place: dial.place.clone(), driver };
+        self.introduce(&live, dial.name, Instant::now() + dial.timeout).await?;
         Ok(live)
     }
 
     /// AUTH and SELECT must succeed; the name may be forbidden to a narrow ACL user; PING must be
     /// answered, so that a server that is loading or busy is not taken for one that serves.
-    async fn introduce(&self, live: &Live, name: &str, authenticated: bool) -> Result<(), Fault> {
-        let mut pipeline = Pipeline::new();
-        let mut musts = Vec::with_capacity(5);
-        if let (Some(password), false) = (&self.credentials.password, authenticated) {
-            let auth = pipeline.cmd("AUTH");
+    async fn introduce(&self, live: &Live, name: &str, until: Instant) -> Result<(), Fault> {
+        let login = async {
+            let Some(password) = &self.credentials.password else { return Ok(Reply::Nil) };
+            let mut auth = words(["AUTH"]);
             if let Some(user) = &self.credentials.user {
-                auth.arg(user);
+                auth.push(user);
             }
-            auth.arg(&password.0);
-            musts.push(true);
-        }
-        if self.database != 0 {
-            pipeline.cmd("SELECT").arg(self.database);
-            musts.push(true);
-        }
-        pipeline.cmd("CLIENT").arg("SETNAME").arg(name);
-        musts.push(false);
-        pipeline.cmd("PING");
-        musts.push(false);
-        let replies = live.send_all(&pipeline, musts.len()).await?;
-        let last = replies.len().saturating_sub(1);
-        for (index, (reply, must)) in replies.iter().zip(musts).enumerate() {
-            let Value::ServerError(error) = reply else { continue };
-            let fault = Fault::server(error);
+            auth.push(&password.0);
+            live.send(&auth, until).await
+        };
+        let select = async {
+            if self.database == 0 {
+                return Ok(Reply::Nil);
+            }
+            live.send(&words(["SELECT", &self.database.to_string()]), until).await
+        };
+        // Joined, they are posted in this order and share one round trip.
+        let (named, ping) = (words(["CLIENT", "SETNAME", name]), words(["PING"]));
+        let (login, select, _, ping) =
+            tokio::join!(biased; login, select, live.send(&named, until), live.send(&ping, until));
+        login.map_err(|fault| match fault.code {
+            // "AUTH called without any password configured" has no code of its own.
+            Code::ScriptFailed => Fault { code: Code::StoreAuth, ..fault },
+            _ => fault,
+        })?;
+        select.map_err(|fault| match fault.code {
+            Code::ScriptFailed => {
+                let detail = format!("database {}: {}", self.database, fault.detail);
+                Fault::new(Code::ConfigInvalid, Ran::No, Then::Report, detail)
+            }
+            _ => fault,
+        })?;
+        match ping {
+            Ok(_) => Ok(()),
             // A user that may not PING may still run scripts.
-            let serves = index == last && fault.code == Code::StorePermission;
-            let unnamed = index < last && !must;
-            match fault.code {
-                _ if serves || unnamed => {}
-                Code::ScriptFailed if must && self.database != 0 => {
-                    let detail = format!("database {}: {}", self.database, fault.detail);
-                    return Err(Fault::new(Code::ConfigInvalid, Ran::No, Then::Report, detail));
-                }
-                // PING answered with an error we have no code for: not a server we know.
-                Code::ScriptFailed => {
-                    return Err(Fault::new(Code::StoreProtocol, Ran::No, Then::Report, fault.detail));
-                }
-                _ => return Err(fault),
+            Err(fault) if fault.code == Code::StorePermission => Ok(()),
+            // An error we have no code for: not a server we know.
+            Err(fault) if fault.code == Code::ScriptFailed => {
+                Err(Fault { code: Code::StoreProtocol, ..fault })
             }
+            Err(fault) => Err(fault),
         }
-        Ok(())
     }
 }
 

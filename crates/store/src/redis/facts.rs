@@ -3,13 +3,13 @@
 use std::collections::HashMap;
 
 use bytes::Bytes;
-use redis::{Cmd, Value, from_redis_value};
 
 use crate::redis::Inner;
 use crate::redis::call::Route;
 use crate::redis::node::Node;
 use crate::redis::options::Target;
-use crate::{Code, Deployment, Error, KeyFacts, Result, ScanCursor, ScanPage};
+use crate::redis::resp::{self, words};
+use crate::{Code, Deployment, Error, KeyFacts, Reply, Result, ScanCursor, ScanPage, Words};
 
 const SCAN: &str = "store.scan";
 const FACTS: &str = "key.explain";
@@ -18,17 +18,23 @@ const DEPLOYMENT: &str = "store.deployment";
 const OLDEST: (u32, u32) = (6, 2);
 
 /// The reply of TIME, in microseconds.
-pub(super) fn time(value: Value) -> Result<i64> {
-    let (seconds, micros): (i64, i64) = from_redis_value(value)
-        .map_err(|error| Error::new("store.time", Code::StoreProtocol, format!("TIME answered: {error}")))?;
-    Ok(seconds * 1_000_000 + micros)
+pub(super) fn time(reply: &Reply) -> Result<i64> {
+    let parts = resp::parts(reply).unwrap_or_default();
+    match (parts.first().and_then(resp::number), parts.get(1).and_then(resp::number)) {
+        (Some(seconds), Some(micros)) => Ok(seconds * 1_000_000 + micros),
+        _ => Err(strange("store.time", "TIME", reply)),
+    }
+}
+
+fn strange(op: &'static str, command: &str, reply: &Reply) -> Error {
+    Error::new(op, Code::StoreProtocol, format!("{command} answered {reply:?}"))
 }
 
 impl Inner {
     /// Refuses what cannot work before the first call meets it. A user that may not ask is let through.
     pub(super) async fn check_server(&self) -> Result<()> {
-        let info = match self.ask(super::CONNECT, &redis::cmd("INFO").arg("server").to_owned(), None).await {
-            Ok(value) => info(value),
+        let info = match self.ask(super::CONNECT, &words(["INFO", "server"]), None).await {
+            Ok(reply) => info(&reply),
             Err(error) if error.code == Code::StorePermission => return Ok(()),
             Err(error) => return Err(error),
         };
@@ -51,19 +57,20 @@ impl Inner {
     pub(super) async fn key_facts(&self, key: &[u8]) -> Result<Option<KeyFacts>> {
         // Sent together, they share a write; a key that ends between them is reported as gone.
         let (kind, ttl, memory) =
-            (command(&["TYPE"], key), command(&["PTTL"], key), command(&["MEMORY", "USAGE"], key));
+            (about(&["TYPE"], key), about(&["PTTL"], key), about(&["MEMORY", "USAGE"], key));
         let (kind, ttl, memory) = tokio::join!(
             self.ask(FACTS, &kind, Some(key)),
             self.ask(FACTS, &ttl, Some(key)),
             self.ask(FACTS, &memory, Some(key)),
         );
-        let kind: String = read(kind?)?;
-        let ttl: i64 = read(ttl?)?;
+        let (kind, ttl) = (kind?, ttl?);
+        let kind = resp::text(&kind).ok_or_else(|| strange(FACTS, "TYPE", &kind))?.to_owned();
+        let ttl = resp::number(&ttl).ok_or_else(|| strange(FACTS, "PTTL", &ttl))?;
         if kind == "none" || ttl == -2 {
             return Ok(None);
         }
         // An estimate some users may not ask for.
-        let bytes = memory.ok().and_then(|value| from_redis_value::<Option<u64>>(value).ok().flatten());
+        let bytes = memory.ok().and_then(|reply| u64::try_from(resp::number(&reply)?).ok());
         Ok(Some(KeyFacts { kind, ttl_ms: u64::try_from(ttl).ok(), bytes }))
     }
 
@@ -77,12 +84,12 @@ impl Inner {
         cursor: Option<ScanCursor>,
     ) -> Result<ScanPage> {
         let at = Cursor::read(cursor)?;
-        let mut command = redis::cmd("SCAN");
-        let (value, slot, address, next_slot) = match &self.route {
-            Route::Single(_) => {
-                command.arg(at.cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(count.max(1));
-                (self.ask(SCAN, &command, None).await?, 0, String::new(), None)
-            }
+        let command = |from: u64| {
+            let (from, count) = (from.to_string(), count.max(1).to_string());
+            words([b"SCAN", from.as_bytes(), b"MATCH", pattern, b"COUNT", count.as_bytes()])
+        };
+        let (reply, slot, address, next_slot) = match &self.route {
+            Route::Single(_) => (self.ask(SCAN, &command(at.cursor), None).await?, 0, String::new(), None),
             Route::Cluster(cluster) => {
                 let table = cluster.table();
                 let shards = table.shards();
@@ -92,13 +99,12 @@ impl Inner {
                 let (slot, address, node) = &shards[index];
                 let same = *slot == at.slot && address.to_string() == at.address;
                 let from = if same { at.cursor } else { 0 };
-                command.arg(from).arg("MATCH").arg(pattern).arg("COUNT").arg(count.max(1));
-                let value = self.ask_node(SCAN, &command, node).await?;
-                (value, *slot, address.to_string(), shards.get(index + 1).map(|(slot, ..)| *slot))
+
+                let reply = self.ask_node(SCAN, &command(from), node).await?;
+                (reply, *slot, address.to_string(), shards.get(index + 1).map(|(slot, ..)| *slot))
             }
         };
-        let (cursor, keys): (u64, Vec<Vec<u8>>) = from_redis_value(value)
-            .map_err(|error| Error::new(SCAN, Code::StoreProtocol, format!("SCAN answered: {error}")))?;
+        let Some((cursor, keys)) = page(&reply) else { return Err(strange(SCAN, "SCAN", &reply)) };
         let next = match (cursor, next_slot) {
             (0, None) => None,
             (0, Some(slot)) => Some(Cursor { slot, address: String::new(), cursor: 0 }),
@@ -133,15 +139,16 @@ impl Inner {
     }
 
     async fn deployment_of(&self, node: &std::sync::Arc<Node>) -> Result<Deployment> {
-        let info = info(self.ask_node(DEPLOYMENT, &redis::cmd("INFO"), node).await?);
+        let info = info(&self.ask_node(DEPLOYMENT, &words(["INFO"]), node).await?);
         let number = |name: &str| info.get(name).and_then(|text| text.parse::<u64>().ok());
         let text = |name: &str| info.get(name).cloned();
         // Managed services forbid CONFIG; what it would have told stays unknown.
         let mut config = HashMap::new();
         for name in ["appendfsync", "save"] {
-            let command = redis::cmd("CONFIG").arg("GET").arg(name).to_owned();
-            if let Ok(value) = self.ask_node(DEPLOYMENT, &command, node).await {
-                config.extend(from_redis_value::<HashMap<String, String>>(value).unwrap_or_default());
+            if let Ok(reply) = self.ask_node(DEPLOYMENT, &words(["CONFIG", "GET", name]), node).await
+                && let Some([_, value]) = resp::parts(&reply)
+            {
+                config.insert(name, resp::text(value).unwrap_or_default().to_owned());
             }
         }
         let persistence = match (number("aof_enabled"), config.get("appendfsync"), config.get("save")) {
@@ -182,19 +189,23 @@ fn rank(persistence: Option<&str>) -> u8 {
     }
 }
 
-fn command(words: &[&str], key: &[u8]) -> Cmd {
-    let mut command = Cmd::new();
-    command.arg(words).arg(key);
-    command
+fn about(command: &[&str], key: &[u8]) -> Words {
+    let mut words = words(command);
+    words.push(key);
+    words
 }
 
-fn read<T: redis::FromRedisValue>(value: Value) -> Result<T> {
-    from_redis_value(value).map_err(|error| Error::new(FACTS, Code::StoreProtocol, error.to_string()))
+fn page(reply: &Reply) -> Option<(u64, Vec<Bytes>)> {
+    let [cursor, keys] = resp::parts(reply)? else { return None };
+    let key = |reply: &Reply| match reply {
+        Reply::Bytes(key) => Some(key.clone()),
+        _ => None,
+    };
+    Some((resp::text(cursor)?.parse().ok()?, resp::parts(keys)?.iter().map(key).collect::<Option<_>>()?))
 }
 
-fn info(value: Value) -> HashMap<String, String> {
-    let text: String = from_redis_value(value).unwrap_or_default();
-    let pairs = text.lines().filter_map(|line| line.split_once(':'));
+fn info(reply: &Reply) -> HashMap<String, String> {
+    let pairs = resp::text(reply).unwrap_or_default().lines().filter_map(|line| line.split_once(':'));
     pairs.map(|(name, value)| (name.to_owned(), value.trim().to_owned())).collect()
 }
 

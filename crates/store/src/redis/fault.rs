@@ -2,8 +2,6 @@
 
 use std::io;
 
-use redis::{ErrorKind, RedisError, ServerError};
-
 use crate::redis::options::Address;
 use crate::redis::url;
 use crate::{Code, Error};
@@ -87,33 +85,8 @@ impl Fault {
         Self::new(code, Ran::Maybe, Then::Redial, format!("{what}: {error}"))
     }
 
-    /// What the redis crate reports.
-    pub(super) fn client(error: &RedisError, what: &str) -> Self {
-        if let Ok(server) = ServerError::try_from(error.clone()) {
-            return Self::server(&server);
-        }
-        if let Some(io) =
-            std::error::Error::source(error).and_then(|source| source.downcast_ref::<io::Error>())
-        {
-            return Self::io(io, what);
-        }
-        match error.kind() {
-            ErrorKind::AuthenticationFailed => {
-                Self::new(Code::StoreAuth, Ran::No, Then::Report, error.to_string())
-            }
-            ErrorKind::Io => Self::new(Code::StoreLost, Ran::Maybe, Then::Redial, format!("{what}: {error}")),
-            // The stream is out of step after a parse error: nothing on it can be trusted.
-            _ => Self::new(Code::StoreProtocol, Ran::Maybe, Then::Redial, format!("{what}: {error}")),
-        }
-    }
-
-    /// What the server answered.
-    pub(super) fn server(error: &ServerError) -> Self {
-        let (code, text) = (error.code(), error.details().unwrap_or_default());
-        Self::said(code, text)
-    }
-
-    fn said(word: &str, text: &str) -> Self {
+    /// What the server answered: its first word, and the rest.
+    pub(super) fn said(word: &str, text: &str) -> Self {
         if word == "ERR"
             && let Some((inner, text)) = inside_script(text)
         {
@@ -184,7 +157,7 @@ mod tests {
 
     fn of(word: &str, text: &str) -> (Code, Ran, Then) {
         let fault = Fault::said(word, text);
-        assert!(fault.detail.contains(text.rsplit("script:").next_back().unwrap_or(text)), "{fault:?}");
+        assert!(fault.detail.contains(text.rsplit("script:").next().unwrap_or(text)), "{fault:?}");
         (fault.code, fault.ran, fault.then)
     }
 

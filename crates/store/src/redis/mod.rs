@@ -3,7 +3,8 @@
 //! | file | what it knows |
 //! |---|---|
 //! | `options`, `url` | what may be configured, and its spelling as a URL |
-//! | `dial`, `tls` | how one connection is made |
+//! | `resp`, `wire` | the protocol, and one connection that many callers share |
+//! | `dial`, `tls` | how a connection is made |
 //! | `node` | one server: its connections by workload, reconnecting, the breaker |
 //! | `sentinel`, `cluster`, `slot` | which server a call goes to |
 //! | `call` | one call: sending, repeating, giving up |
@@ -22,11 +23,13 @@ mod fault;
 mod node;
 mod options;
 mod pubsub;
+mod resp;
 mod sentinel;
 mod slot;
 mod tls;
 mod url;
 mod wait;
+mod wire;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -141,9 +144,9 @@ impl Drop for RedisStore {
 impl Inner {
     async fn time_us(&self) -> Result<i64> {
         let (sent_us, sent) = (clock::node_us(), Instant::now());
-        let value = self.ask("store.time", &redis::cmd("TIME"), None).await?;
+        let reply = self.ask("store.time", &resp::words(["TIME"]), None).await?;
         let trip = sent.elapsed();
-        let store_us = facts::time(value)?;
+        let store_us = facts::time(&reply)?;
         self.clock.sample(sent_us, trip, store_us);
         Ok(store_us)
     }

@@ -19,6 +19,7 @@ use crate::health::Counters;
 use crate::redis::dial::{Dial, Dialer, Live, Place};
 use crate::redis::fault::{Fault, Ran, Then};
 use crate::redis::options::RedisOptions;
+use crate::redis::resp::words;
 use crate::redis::sentinel::Sentinels;
 use crate::{Code, Workload};
 
@@ -177,10 +178,11 @@ impl Node {
                     return;
                 }
                 let asked = Instant::now();
-                let ping = redis::cmd("PING");
-                if tokio::time::timeout(timeout, live.send(&ping)).await.is_err() && !live.heard_since(asked)
+                if let Err(fault) = live.send(&words(["PING"]), asked + timeout).await
+                    && fault.then == Then::Redial
+                    && !live.wire.heard_since(asked)
                 {
-                    self.lose(&live, &Fault::timed_out(&live.place.to_string()));
+                    self.lose(&live, &fault);
                 }
             }
         }))
@@ -201,7 +203,7 @@ impl Node {
 
 impl Link {
     fn usable(&self) -> Option<Arc<Live>> {
-        self.current.load_full().filter(|live| !live.is_closed())
+        self.current.load_full().filter(|live| !live.wire.is_closed())
     }
 }
 

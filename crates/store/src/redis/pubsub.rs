@@ -1,6 +1,6 @@
 //! Subscriptions: one connection carries all channels of a store and hands each message to every reader.
 //!
-//! The connection speaks RESP3, so that it can be pinged while it is subscribed. Readers have a bounded
+//! Readers have a bounded
 //! buffer each; what a slow one misses is counted for it and holds up nobody.
 
 use std::collections::HashMap;
@@ -8,9 +8,9 @@ use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use bytes::Bytes;
+use futures_util::future::join_all;
 use futures_util::stream::{self, BoxStream, StreamExt};
 use parking_lot::Mutex;
-use redis::{PushInfo, PushKind, Value};
 use tokio::sync::broadcast::{self, error::RecvError};
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
@@ -18,7 +18,8 @@ use tokio::task::AbortHandle;
 use crate::redis::Inner;
 use crate::redis::dial::{Dial, Live};
 use crate::redis::fault::{Fault, Then};
-use crate::{Message, Result, Workload};
+use crate::redis::resp::words;
+use crate::{Code, Error, Message, Result, Words, Workload};
 
 const OP: &str = "event.subscribe";
 
@@ -37,7 +38,15 @@ pub(super) struct Hub {
 #[derive(Debug)]
 struct Channel {
     readers: broadcast::Sender<Message>,
-    subscribed: bool,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    Wanted,
+    Subscribed,
+    /// The server said no, and why.
+    Refused(Fault),
 }
 
 /// One reader; its end wakes the hub, which then leaves the channel if it was the last.
@@ -64,21 +73,17 @@ impl Hub {
             let mut channels = hub.channels.lock();
             let entry = channels.entry(channel.to_vec()).or_insert_with(|| Channel {
                 readers: broadcast::Sender::new(inner.shared.options.subscriber_buffer.max(1)),
-                subscribed: false,
+                state: State::Wanted,
             });
             entry.readers.subscribe()
         };
         let reader = Reader { messages, hub: Arc::downgrade(hub) };
         hub.start(inner);
         hub.wake.notify_one();
-        while !hub.is_subscribed(channel) {
-            let round = tokio::time::timeout_at(until.into(), rounds.changed()).await;
-            let last = hub.fault.lock().clone();
-            match (round, last) {
-                (Err(_), Some(fault)) => return Err(fault.into_error(OP)),
-                (Err(_), None) => return Err(Fault::timed_out("the store").before_sending().into_error(OP)),
-                (Ok(_), Some(fault)) if fault.then == Then::Report => return Err(fault.into_error(OP)),
-                (Ok(_), _) => {}
+        while !hub.is_subscribed(channel)? {
+            if tokio::time::timeout_at(until.into(), rounds.changed()).await.is_err() {
+                let last = hub.fault.lock().take().unwrap_or_else(|| Fault::timed_out("the store"));
+                return Err(last.before_sending().into_error(OP));
             }
         }
         Ok(stream::unfold(reader, |mut reader| async {
@@ -92,8 +97,13 @@ impl Hub {
         .boxed())
     }
 
-    fn is_subscribed(&self, channel: &[u8]) -> bool {
-        self.channels.lock().get(channel).is_some_and(|channel| channel.subscribed)
+    fn is_subscribed(&self, channel: &[u8]) -> Result<bool> {
+        match self.channels.lock().get(channel).map(|channel| &channel.state) {
+            Some(State::Subscribed) => Ok(true),
+            Some(State::Wanted) => Ok(false),
+            Some(State::Refused(fault)) => Err(fault.clone().into_error(OP)),
+            None => Err(Error::new(OP, Code::StoreRefused, "the store was closed")),
+        }
     }
 
     fn start(self: &Arc<Self>, inner: &Arc<Inner>) {
@@ -111,18 +121,10 @@ impl Hub {
         self.channels.lock().clear();
     }
 
-    fn hand_out(&self, push: PushInfo) {
-        if push.kind != PushKind::Message {
-            return;
-        }
-        let mut data = push.data.into_iter();
-        let (Some(Value::BulkString(channel)), Some(Value::BulkString(payload))) = (data.next(), data.next())
-        else {
-            return;
-        };
-        if let Some(channel) = self.channels.lock().get(&channel) {
+    fn hand_out(&self, channel: &Bytes, message: Bytes) {
+        if let Some(channel) = self.channels.lock().get(channel.as_ref()) {
             // No reader any more is no error: the hub will leave the channel.
-            let _ = channel.readers.send(Message::Data(Bytes::from(payload)));
+            let _ = channel.readers.send(Message::Data(message));
         }
     }
 
@@ -139,18 +141,15 @@ impl Hub {
         }
         let wanted = channels
             .iter()
-            .filter(|(_, channel)| !channel.subscribed)
+            .filter(|(_, channel)| matches!(channel.state, State::Wanted))
             .map(|(name, _)| name.clone())
             .collect();
         (wanted, left)
     }
 
-    fn subscribed(&self, names: &[Vec<u8>]) {
-        let mut channels = self.channels.lock();
-        for name in names {
-            if let Some(channel) = channels.get_mut(name) {
-                channel.subscribed = true;
-            }
+    fn settle(&self, name: &[u8], state: State) {
+        if let Some(channel) = self.channels.lock().get_mut(name) {
+            channel.state = state;
         }
     }
 
@@ -174,12 +173,14 @@ async fn carry(inner: Weak<Inner>, hub: Arc<Hub>) {
         let fault = match connect(&store, &hub).await {
             Ok(live) => {
                 drop(store);
-                let fault = serve(&inner, &hub, &live, &known, &mut attempt).await;
+                let fault = serve(&inner, &hub, &live, &mut known, &mut attempt).await;
                 // From here to the next subscription messages pass unseen, and readers will be told.
                 let mut channels = hub.channels.lock();
-                known = channels.iter().filter(|(_, c)| c.subscribed).map(|(name, _)| name.clone()).collect();
-                for channel in channels.values_mut() {
-                    channel.subscribed = false;
+                for (name, channel) in channels.iter_mut() {
+                    if matches!(channel.state, State::Subscribed) {
+                        channel.state = State::Wanted;
+                        known.push(name.clone());
+                    }
                 }
                 fault
             }
@@ -201,17 +202,16 @@ async fn carry(inner: Weak<Inner>, hub: Arc<Hub>) {
 async fn connect(store: &Inner, hub: &Arc<Hub>) -> Result<Live, Fault> {
     let place = store.route.node(None)?.place().await?;
     let (messages, ended) = (Arc::downgrade(hub), Arc::downgrade(hub));
-    let pushes = move |push: PushInfo| {
+    let pushes = move |channel: &Bytes, message: Bytes| {
         if let Some(hub) = messages.upgrade() {
-            hub.hand_out(push);
+            hub.hand_out(channel, message);
         }
-        Ok::<(), ()>(())
     };
     let dial = Dial {
         place: &place,
         name: &store.shared.client_name(Workload::PubSub),
         timeout: store.shared.options.pools.pubsub.connect_timeout,
-        pushes: Some(Arc::new(pushes)),
+        pushes: Some(Box::new(pushes)),
     };
     let ended = move || {
         if let Some(hub) = ended.upgrade() {
@@ -226,43 +226,43 @@ async fn serve(
     inner: &Weak<Inner>,
     hub: &Arc<Hub>,
     live: &Live,
-    known: &[Vec<u8>],
+    known: &mut Vec<Vec<u8>>,
     attempt: &mut u32,
 ) -> Fault {
-    let mut known = Some(known);
     loop {
         let Some(store) = inner.upgrade() else { return Fault::timed_out("a store that is gone") };
         let options = store.shared.options.clone();
         drop(store);
         let (wanted, left) = hub.work();
-        let talk = async {
-            if !wanted.is_empty() {
-                live.subscribe(&wanted).await?;
+        let until = Instant::now() + options.pools.pubsub.response_timeout;
+        // One channel a command, so that each has one confirmation.
+        let orders = wanted.iter().map(|name| (b"SUBSCRIBE".as_slice(), name));
+        let orders = orders.chain(left.iter().map(|name| (b"UNSUBSCRIBE".as_slice(), name)));
+        let orders: Vec<Words> =
+            orders.map(|(verb, name)| words([verb, name])).chain([words(["PING"])]).collect();
+        let mut answers = join_all(orders.iter().map(|order| live.send(order, until))).await.into_iter();
+        for name in &wanted {
+            match answers.next() {
+                Some(Ok(_)) => hub.settle(name, State::Subscribed),
+                Some(Err(fault)) if fault.then == Then::Redial => return fault,
+                Some(Err(fault)) => hub.settle(name, State::Refused(fault)),
+                None => {}
             }
-            for name in &left {
-                live.unsubscribe(name).await?;
-            }
-            live.send(&redis::cmd("PING")).await
-        };
-        match tokio::time::timeout(options.pools.pubsub.response_timeout, talk).await {
-            Ok(Ok(_)) if !live.is_closed() => {}
-            Ok(Ok(_)) => return Fault::timed_out(&live.place.to_string()),
-            Ok(Err(fault)) => return fault,
-            Err(_) => return Fault::timed_out(&live.place.to_string()),
+        }
+        if let Some(Err(fault)) =
+            answers.find(|answer| answer.as_ref().is_err_and(|fault| fault.then == Then::Redial))
+        {
+            return fault;
         }
         *attempt = 0;
-        hub.subscribed(&wanted);
-        if let Some(known) = known.take() {
-            let channels = hub.channels.lock();
-            for name in known {
-                if let Some(channel) = channels.get(name) {
-                    let _ = channel.readers.send(Message::Missed(0));
-                }
+        for name in known.drain(..) {
+            if let Some(channel) = hub.channels.lock().get(&name) {
+                let _ = channel.readers.send(Message::Missed(0));
             }
         }
         hub.round(None);
         let _ = tokio::time::timeout(options.refresh, hub.wake.notified()).await;
-        if live.is_closed() {
+        if live.wire.is_closed() {
             return Fault::timed_out(&live.place.to_string());
         }
     }

@@ -1,15 +1,15 @@
 //! Asks the sentinels where the primary is, and checks that it says so itself.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use redis::Value;
 
-use crate::Code;
 use crate::redis::dial::{Dial, Dialer, Live, Place};
 use crate::redis::fault::{Fault, Ran, Then};
 use crate::redis::options::Address;
+use crate::redis::resp::{self, words};
+use crate::{Code, Reply};
 
 /// The sentinels of one service.
 #[derive(Debug)]
@@ -39,18 +39,21 @@ impl Sentinels {
         let place = Place::Tcp(sentinel.clone());
         let dial = Dial { place: &place, name: &self.name, timeout: self.timeout, pushes: None };
         let live = self.dialer.dial(dial, || ()).await?;
-        let question = redis::cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(&self.service).to_owned();
-        let answer = tokio::time::timeout(self.timeout, live.send(&question))
-            .await
-            .map_err(|_| Fault::timed_out(&place.to_string()).before_sending())??;
-        match redis::from_redis_value::<Option<(String, u16)>>(answer) {
-            Ok(Some((host, port))) => Ok(Address { host, port }),
-            Ok(None) => Err(self.unknown()),
-            Err(error) => {
-                let detail = format!("sentinel {place}: {error}");
-                Err(Fault::new(Code::StoreProtocol, Ran::No, Then::Redial, detail))
-            }
+        let question = words(["SENTINEL", "GET-MASTER-ADDR-BY-NAME", &self.service]);
+        let answer =
+            live.send(&question, Instant::now() + self.timeout).await.map_err(Fault::before_sending)?;
+        if answer == Reply::Nil {
+            return Err(self.unknown());
         }
+        let address = resp::parts(&answer).and_then(|parts| {
+            let [host, port] = parts else { return None };
+            let port = u16::try_from(resp::number(port)?).ok()?;
+            Some(Address { host: resp::text(host)?.to_owned(), port })
+        });
+        address.ok_or_else(|| {
+            let detail = format!("sentinel {place} answered with something that is no address");
+            Fault::new(Code::StoreProtocol, Ran::No, Then::Redial, detail)
+        })
     }
 
     fn unknown(&self) -> Fault {
@@ -60,16 +63,15 @@ impl Sentinels {
 
     /// Right after a failover the sentinels may still name a server that already is a replica.
     pub(super) async fn check_role(&self, live: &Live) -> Result<(), Fault> {
-        let role = tokio::time::timeout(self.timeout, live.send(&redis::cmd("ROLE")))
-            .await
-            .map_err(|_| Fault::timed_out(&live.place.to_string()).before_sending())??;
-        let Value::Array(parts) = role else {
+        let role = match live.send(&words(["ROLE"]), Instant::now() + self.timeout).await {
+            Ok(role) => role,
             // A user that may not ask: READONLY will tell.
-            return Ok(());
+            Err(fault) if fault.code == Code::StorePermission => return Ok(()),
+            Err(fault) => return Err(fault.before_sending()),
         };
-        match parts.first() {
-            Some(Value::BulkString(role)) if role != b"master" => {
-                let detail = format!("the sentinels name {}, which is a replica", live.place);
+        match resp::parts(&role).and_then(|parts| resp::text(parts.first()?)) {
+            Some(role) if role != "master" => {
+                let detail = format!("the sentinels name {}, which is a {role}", live.place);
                 Err(Fault::new(Code::StoreReadOnly, Ran::No, Then::Redial, detail))
             }
             _ => Ok(()),

@@ -8,13 +8,13 @@
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use redis::{Cmd, Value};
 use tokio::sync::Semaphore;
 
 use crate::redis::Inner;
 use crate::redis::dial::{Dial, Live, Place};
 use crate::redis::fault::{Fault, Then};
-use crate::{Code, Error, Result, Workload};
+use crate::redis::resp::words;
+use crate::{Code, Error, Reply, Result, Words, Workload};
 
 const OP: &str = "store.wait_for_item";
 /// How often the list is looked at when all connections for waits are taken.
@@ -40,7 +40,7 @@ impl Waiters {
 
     fn take(&self, place: &Place) -> Option<Live> {
         let mut idle = self.idle.lock();
-        idle.retain(|live| !live.is_closed());
+        idle.retain(|live| !live.wire.is_closed());
         let index = idle.iter().position(|live| live.place == *place)?;
         Some(idle.swap_remove(index))
     }
@@ -121,16 +121,8 @@ impl Inner {
                     .inspect_err(|_| self.shared.counters.connect_failure())?
             }
         };
-        let command = blmove(key, turn);
-        let limit = turn + options.pools.queue.response_timeout;
-        let reply = tokio::time::timeout(limit, live.send(&command))
-            .await
-            .map_err(|_| Fault::timed_out(&place.to_string()))??;
-        let result = match &reply {
-            Value::Nil => Ok(false),
-            Value::ServerError(error) => Err(Fault::server(error)),
-            _ => Ok(true),
-        };
+        let limit = Instant::now() + turn + options.pools.queue.response_timeout;
+        let result = live.send(&blmove(key, turn), limit).await.map(|reply| reply != Reply::Nil);
         if !result.as_ref().is_err_and(|fault| fault.then == Then::Redial) {
             self.waiters.put(live);
         }
@@ -147,8 +139,10 @@ impl Inner {
     }
 
     async fn has_item(&self, key: &[u8]) -> Result<bool> {
-        match self.ask(OP, &redis::cmd("LLEN").arg(key).to_owned(), Some(key)).await? {
-            Value::Int(length) => Ok(length > 0),
+        let mut command = words(["LLEN"]);
+        command.push(key);
+        match self.ask(OP, &command, Some(key)).await? {
+            Reply::Int(length) => Ok(length > 0),
             other => Err(Error::new(OP, Code::StoreProtocol, format!("LLEN answered {other:?}"))),
         }
     }
@@ -167,10 +161,8 @@ impl Inner {
     }
 }
 
-fn blmove(key: &[u8], turn: Duration) -> Cmd {
+fn blmove(key: &[u8], turn: Duration) -> Words {
     // Zero would wait for ever.
-    let seconds = turn.as_secs_f64().max(0.001);
-    let mut command = redis::cmd("BLMOVE");
-    command.arg(key).arg(key).arg("LEFT").arg("LEFT").arg(format!("{seconds:.3}"));
-    command
+    let seconds = format!("{:.3}", turn.as_secs_f64().max(0.001));
+    words([b"BLMOVE", key, key, b"LEFT", b"LEFT", seconds.as_bytes()])
 }

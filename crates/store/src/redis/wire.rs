@@ -1,0 +1,324 @@
+//! One connection that any number of callers share. A caller puts its command into the outbox and waits; the
+//! driver writes what has gathered, reads replies and hands them out in order.
+//!
+//! Time-outs cost nothing per call: the driver looks at what waits every few milliseconds. A call whose last
+//! byte never left is known not to have run.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures_util::task::AtomicWaker;
+use parking_lot::Mutex;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::oneshot;
+use tokio::time::Sleep;
+
+use crate::redis::fault::{Fault, Ran, Then};
+use crate::redis::resp::{self, Answer, Scanner};
+use crate::{Code, Reply};
+
+/// How often waiting calls are looked at.
+const TICK: Duration = Duration::from_millis(10);
+/// Room for replies at first; it grows to the largest reply and shrinks again.
+const READ_BUFFER: usize = 64 * 1024;
+/// Gathered bytes that are written without waiting for more callers.
+const FULL_BATCH: usize = 32 * 1024;
+/// Buffers above this are given back after use.
+const KEEP_BUFFER: usize = 1024 * 1024;
+
+/// The callers' end.
+#[derive(Debug)]
+pub(super) struct Wire {
+    outbox: Mutex<Outbox>,
+    driver: AtomicWaker,
+    closed: AtomicBool,
+    made: Instant,
+    /// Microseconds from `made` to the last byte heard.
+    heard_us: AtomicU64,
+    peer: String,
+}
+
+#[derive(Debug, Default)]
+struct Outbox {
+    bytes: Vec<u8>,
+    /// Bytes ever put in.
+    total: u64,
+    waiting: Vec<Waiting>,
+    closed: bool,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    /// None: the reply is of no interest, or its caller was already told that it is late.
+    to: Option<oneshot::Sender<Result<Answer, Fault>>>,
+    until: Instant,
+    /// Where its command ends among all bytes ever sent.
+    end: u64,
+}
+
+impl Wire {
+    /// Both ends; the driver must be spawned.
+    pub(super) fn new<S>(stream: S, peer: String, pushes: Option<Pushes>) -> (Arc<Self>, Driver<S>) {
+        let wire = Arc::new(Self {
+            outbox: Mutex::default(),
+            driver: AtomicWaker::new(),
+            closed: AtomicBool::new(false),
+            made: Instant::now(),
+            heard_us: AtomicU64::new(0),
+            peer,
+        });
+        let driver = Driver {
+            stream,
+            wire: Arc::clone(&wire),
+            pushes,
+            read: vec![0; READ_BUFFER],
+            filled: 0,
+            scanner: Scanner::default(),
+            writing: Vec::new(),
+            written: 0,
+            written_total: 0,
+            waiting: VecDeque::new(),
+            tick: Box::pin(tokio::time::sleep(TICK)),
+            yielded: false,
+        };
+        (wire, driver)
+    }
+
+    /// Sends what `encode` writes, `skip` commands whose replies are ignored and then one whose reply is
+    /// awaited until `until`.
+    pub(super) async fn call(
+        &self,
+        skip: usize,
+        until: Instant,
+        encode: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<Answer, Fault> {
+        let reply = self.post(skip, until, encode)?;
+        match reply.await {
+            Ok(result) => result,
+            Err(_) => Err(self.lost(Ran::Maybe, "the connection was closed")),
+        }
+    }
+
+    fn post(
+        &self,
+        skip: usize,
+        until: Instant,
+        encode: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<oneshot::Receiver<Result<Answer, Fault>>, Fault> {
+        let (to, reply) = oneshot::channel();
+        {
+            let mut outbox = self.outbox.lock();
+            if outbox.closed {
+                return Err(self.lost(Ran::No, "the connection was closed"));
+            }
+            let before = outbox.bytes.len();
+            encode(&mut outbox.bytes);
+            outbox.total += (outbox.bytes.len() - before) as u64;
+            let end = outbox.total;
+            for _ in 0..skip {
+                outbox.waiting.push(Waiting { to: None, until, end });
+            }
+            outbox.waiting.push(Waiting { to: Some(to), until, end });
+        }
+        self.driver.wake();
+        Ok(reply)
+    }
+
+    /// Whether the connection ended.
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed.load(Relaxed)
+    }
+
+    /// Whether anything was heard after `moment`.
+    pub(super) fn heard_since(&self, moment: Instant) -> bool {
+        self.made + Duration::from_micros(self.heard_us.load(Relaxed)) > moment
+    }
+
+    fn lost(&self, ran: Ran, why: &str) -> Fault {
+        Fault::new(Code::StoreLost, ran, Then::Redial, format!("{}: {why}", self.peer))
+    }
+}
+
+/// Takes a channel's name and a message.
+pub(super) type Pushes = Box<dyn Fn(&Bytes, Bytes) + Send + Sync>;
+
+/// The connection's end; a future that resolves when the connection is over.
+pub(super) struct Driver<S> {
+    stream: S,
+    wire: Arc<Wire>,
+    /// On a connection with subscriptions: where messages go, which no call waits for.
+    pushes: Option<Pushes>,
+    read: Vec<u8>,
+    filled: usize,
+    scanner: Scanner,
+    writing: Vec<u8>,
+    written: usize,
+    written_total: u64,
+    waiting: VecDeque<Waiting>,
+    tick: Pin<Box<Sleep>>,
+    yielded: bool,
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Future for Driver<S> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = &mut *self;
+        let fault = match ready!(this.turn(cx)) {
+            Ok(()) => this.wire.lost(Ran::Maybe, "the server closed the connection"),
+            Err(fault) => fault,
+        };
+        this.end(&fault);
+        Poll::Ready(())
+    }
+}
+
+impl<S> Drop for Driver<S> {
+    fn drop(&mut self) {
+        let fault = self.wire.lost(Ran::Maybe, "the connection was dropped");
+        self.end(&fault);
+    }
+}
+
+impl<S> Driver<S> {
+    fn end(&mut self, fault: &Fault) {
+        self.wire.closed.store(true, Relaxed);
+        let unsent = {
+            let mut outbox = self.wire.outbox.lock();
+            outbox.closed = true;
+            outbox.bytes = Vec::new();
+            std::mem::take(&mut outbox.waiting)
+        };
+        for waiting in self.waiting.drain(..).chain(unsent) {
+            let ran = if waiting.end > self.written_total { Ran::No } else { fault.ran };
+            if let Some(to) = waiting.to {
+                let _ = to.send(Err(Fault { ran, ..fault.clone() }));
+            }
+        }
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
+    /// Ready when the connection is over: `Ok` when the server closed it in good order.
+    fn turn(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+        if let Poll::Ready(over) = self.poll_read(cx) {
+            return Poll::Ready(over);
+        }
+        if let Poll::Ready(Err(error)) = self.poll_write(cx) {
+            return Poll::Ready(Err(Fault::io(&error, &self.wire.peer)));
+        }
+        // At most one registration per tick, however often the connection falls idle in between.
+        while !self.waiting.is_empty() && self.tick.as_mut().poll(cx).is_ready() {
+            self.expire();
+            self.tick.as_mut().reset(tokio::time::Instant::now() + TICK);
+        }
+        Poll::Pending
+    }
+
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+        loop {
+            if self.filled == self.read.len() {
+                self.read.resize(self.read.len() * 2, 0);
+            }
+            let mut room = ReadBuf::new(&mut self.read[self.filled..]);
+            match Pin::new(&mut self.stream).poll_read(cx, &mut room) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(Fault::io(&error, &self.wire.peer))),
+                Poll::Ready(Ok(())) => {}
+            }
+            let new = room.filled().len();
+            if new == 0 {
+                return Poll::Ready(Ok(()));
+            }
+            self.filled += new;
+            self.wire.heard_us.store(self.wire.made.elapsed().as_micros() as u64, Relaxed);
+            if let Err(malformed) = self.hand_out() {
+                let detail = format!("{}: {malformed}", self.wire.peer);
+                return Poll::Ready(Err(Fault::new(Code::StoreProtocol, Ran::Maybe, Then::Redial, detail)));
+            }
+        }
+    }
+
+    /// Answers every call whose reply is complete.
+    fn hand_out(&mut self) -> Result<(), resp::Malformed> {
+        let mut start = 0;
+        while start < self.filled {
+            let Some(length) = self.scanner.scan(&self.read[start..self.filled])? else { break };
+            let reply = &self.read[start..start + length];
+            start += length;
+            if let Some(pushes) = &self.pushes
+                && let Answer::Reply(Reply::Array(parts)) = resp::decode(reply)?
+                && let [Reply::Bytes(kind), Reply::Bytes(channel), Reply::Bytes(message)] = parts.as_slice()
+                && kind == "message"
+            {
+                pushes(channel, message.clone());
+                continue;
+            }
+            if let Some(to) = self.waiting.pop_front().and_then(|waiting| waiting.to) {
+                let _ = to.send(Ok(resp::decode(reply)?));
+            }
+        }
+        self.read.copy_within(start..self.filled, 0);
+        self.filled -= start;
+        if self.filled == 0 && self.read.len() > KEEP_BUFFER {
+            self.read = vec![0; READ_BUFFER];
+        }
+        Ok(())
+    }
+
+    fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        loop {
+            while self.written < self.writing.len() {
+                let count = ready!(Pin::new(&mut self.stream).poll_write(cx, &self.writing[self.written..]))?;
+                if count == 0 {
+                    return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+                }
+                self.written += count;
+                self.written_total += count as u64;
+            }
+            if self.writing.capacity() > KEEP_BUFFER {
+                self.writing = Vec::new();
+            }
+            self.writing.clear();
+            self.written = 0;
+            // Registered before looking, so that no caller slips in between.
+            self.wire.driver.register(cx.waker());
+            let mut outbox = self.wire.outbox.lock();
+            if outbox.bytes.is_empty() {
+                drop(outbox);
+                self.yielded = false;
+                return Pin::new(&mut self.stream).poll_flush(cx);
+            }
+            if !self.yielded && outbox.bytes.len() < FULL_BATCH {
+                // Callers that are ready to run join this write; an idle runtime comes back at once.
+                self.yielded = true;
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            self.yielded = false;
+            std::mem::swap(&mut outbox.bytes, &mut self.writing);
+            self.waiting.extend(outbox.waiting.drain(..));
+        }
+    }
+
+    /// Tells callers that their reply is late. Their place stays: the reply may still come.
+    fn expire(&mut self) {
+        let now = Instant::now();
+        // What still lies in the outbox will be written when the socket has room again.
+        let mut outbox = self.wire.outbox.lock();
+        for waiting in self.waiting.iter_mut().chain(&mut outbox.waiting) {
+            if waiting.until <= now
+                && let Some(to) = waiting.to.take()
+            {
+                let _ = to.send(Err(Fault::timed_out(&self.wire.peer)));
+            }
+        }
+    }
+}
