@@ -153,6 +153,11 @@ crate::cases! {
             assert!(take(limit, 2).await.is_allowed(), "{}", limit.name());
             let empty = limit.refund(A, Charge::of(100)).await.expect("refund");
             assert_eq!(empty.quota().used, 0, "{}", limit.name());
+            if limit.name() == "fixed_window" {
+                // What other programs read is never negative either.
+                let held = command_text(&*subject.engine, &["GET", &key_of(subject, limit)]).await;
+                assert_eq!(held.as_deref(), Some("0"));
+            }
             assert_eq!(limit.refund(A, Charge::of(1)).await.expect("refund").quota().remaining, 5);
             assert!(take(limit, 5).await.is_allowed(), "{}", limit.name());
             assert!(!take(limit, 1).await.is_allowed(), "{}: a refund below zero gave credit", limit.name());
