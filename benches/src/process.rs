@@ -1,6 +1,7 @@
 //! Servers and loads as child processes: loopback only, stopped by their own handle.
 
 use std::ffi::OsStr;
+use std::io::{Read as _, Seek as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -19,16 +20,22 @@ impl Owned {
     /// Starts `command` and waits until `port` on loopback answers.
     pub(crate) fn serving(mut command: Command, port: u16) -> Result<Self> {
         let name = command.get_program().to_string_lossy().into_owned();
+        // What it complains about is shown only if it does not serve; webdis grumbles at every client it loses.
+        let mut complaints = tempfile::tempfile()?;
         let child = command
             .stdin(Stdio::null())
             .stdout(Stdio::null())
+            .stderr(complaints.try_clone()?)
             .spawn()
             .with_context(|| format!("cannot start {name}"))?;
         let mut owned = Self { child, name };
         let deadline = Instant::now() + Duration::from_secs(60);
         while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
             if let Some(status) = owned.child.try_wait()? {
-                bail!("{} ended before it served: {status}", owned.name);
+                let mut said = String::new();
+                complaints.rewind()?;
+                complaints.read_to_string(&mut said)?;
+                bail!("{} ended before it served: {status}: {said}", owned.name);
             }
             if Instant::now() > deadline {
                 bail!("{} does not answer on port {port}", owned.name);

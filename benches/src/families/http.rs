@@ -3,7 +3,7 @@
 
 use std::process::Command;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use tokio::runtime::Runtime;
 
 use crate::contest::Contest;
@@ -25,8 +25,13 @@ pub(super) fn run(settings: &Settings, runtime: &Runtime, findings: &mut Finding
     let schema = folder.path().join("schema.toml");
     std::fs::write(&schema, SCHEMA)?;
 
+    let program = settings
+        .server
+        .canonicalize()
+        .with_context(|| format!("{}: build it first, as scripts/bench does", settings.server.display()))?;
     let server = |store: &str, port: u16| {
-        let mut command = Command::new(&settings.server);
+        let mut command = Command::new(&program);
+        // In a folder without a configuration of its own.
         command.current_dir(folder.path()).arg("serve").arg("--schema").arg(&schema);
         command.args(["--store", store, "--listen", &format!("127.0.0.1:{port}")]);
         Owned::serving(command, port)
