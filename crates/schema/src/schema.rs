@@ -9,7 +9,7 @@ use crate::diagnostic::{Diagnostic, nearest};
 use crate::explain::Index;
 use crate::kind::{Kind, Outage, RedisType};
 use crate::pattern::Pattern;
-use crate::spec::Spec;
+use crate::spec::{LimitSpec, Spec};
 
 /// One schema file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -168,8 +168,6 @@ impl Resource {
         }
     }
 }
-
-use crate::spec::LimitSpec;
 
 /// All documents loaded together, checked.
 #[derive(Debug, Clone)]

@@ -1,5 +1,6 @@
 //! What each kind of resource declares, checked and with its defaults filled in.
 
+use std::fmt;
 use std::time::Duration;
 
 use crate::kind::{Algorithm, CacheType, Kind, Order, Overflow, RedisType};
@@ -110,6 +111,27 @@ impl Default for RetrySpec {
     }
 }
 
+/// A text that no log and no message shows.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    pub(crate) fn new(text: String) -> Self {
+        Self(text)
+    }
+
+    /// The text itself.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(…)")
+    }
+}
+
 /// Jobs sent to a URL instead of being fetched.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PushSpec {
@@ -122,7 +144,7 @@ pub struct PushSpec {
     /// Where a 2xx body goes: a queue, batch or event.
     pub result_to: Option<(Kind, String)>,
     /// Signs the calls; comes from the environment only.
-    pub secret: Option<String>,
+    pub secret: Option<Secret>,
 }
 
 /// Jobs handed to workers.

@@ -6,7 +6,7 @@ use super::common::{Body, MILLISECOND, Reading};
 use super::fields::Got;
 use crate::keys::queue_rows;
 use crate::kind::{Kind, Order, Overflow};
-use crate::spec::{PushSpec, QueueSpec, RetrySpec, Spec};
+use crate::spec::{PushSpec, QueueSpec, RetrySpec, Secret, Spec};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -79,7 +79,7 @@ fn push(reading: &mut Reading<'_, '_>, lease: Duration) -> Option<PushSpec> {
     let timeout = fields.duration("timeout", MILLISECOND, Duration::from_secs(3600));
     let timeout_at = timeout.at().unwrap_or(fields.at);
     let timeout = timeout.or(Duration::from_secs(10));
-    let secret = fields.secret("secret");
+    let secret = fields.secret("secret").map(Secret::new);
     let result_to = fields.text("result_to");
     fields.finish();
     if timeout >= lease {

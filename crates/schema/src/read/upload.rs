@@ -98,11 +98,13 @@ fn url(reading: &Reading<'_, '_>, name: &'static str, default: &str, schemes: &[
     if schemes.iter().any(|scheme| text.starts_with(scheme)) {
         return Some(text);
     }
+    // Only what stands before the first `:`; a password may stand after it.
+    let text = text.split(':').next().unwrap_or_default();
     let wanted = schemes.join(", ");
     reading.add(
         at,
         "bad-value",
-        format!("`{name}` must begin with one of {wanted}, not {}", excerpt(&text)),
+        format!("`{name}` must begin with one of {wanted}, not {}", excerpt(text)),
         None,
     );
     None
