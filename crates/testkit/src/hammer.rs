@@ -68,7 +68,7 @@ impl Ledger {
                 }
                 // Once a reply was lost the call may have run, whatever a later attempt is told.
                 let before = self.calls.insert(place, fate);
-                if fate == Fate::NotRun && before == Some(Fate::Lost) {
+                if matches!(fate, Fate::Open | Fate::NotRun) && before == Some(Fate::Lost) {
                     self.calls.insert(place, Fate::Lost);
                 }
             }
@@ -92,6 +92,8 @@ pub struct HammerConfig {
     pub store: String,
     /// The limit's name in the schema.
     pub limit: String,
+    /// Values of the key's placeholders.
+    pub key: Vec<(String, String)>,
     /// Deadline of its calls.
     pub deadline: Option<Duration>,
     /// A prefix for request ids; with one, calls are repeated until answered.
@@ -109,6 +111,9 @@ impl Hammer {
         command.arg("--schema").arg(schema);
         command.args(["--store", &config.store, "--limit", &config.limit, "--tasks", "16"]);
         command.args(["--lie-ms", &config.lie_ms.to_string()]);
+        for (name, value) in &config.key {
+            command.args(["--key", &format!("{name}={value}")]);
+        }
         if let Some(deadline) = config.deadline {
             command.args(["--deadline-ms", &deadline.as_millis().to_string()]);
         }
@@ -141,7 +146,7 @@ impl Hammer {
             }
             assert!(!ledger.ended, "the worker ended before {what}: {:?}", ledger.codes);
             let left = deadline.checked_duration_since(Instant::now());
-            let left = left.unwrap_or_else(|| panic!("{what} never came: {} calls", ledger.calls.len()));
+            let left = left.unwrap_or_else(|| panic!("{what} never came: {} calls, {:?}", ledger.calls.len(), ledger.codes));
             ledger = self.shared.1.wait_timeout(ledger, left).unwrap_or_else(PoisonError::into_inner).0;
         }
     }

@@ -85,6 +85,7 @@ impl Scene {
                 let worker = self.hammer(HammerConfig {
                     store: store.to_owned(),
                     limit: limit.to_owned(),
+                    key: vec![("id".to_owned(), "a".to_owned())],
                     deadline: (number % 2 == 1).then_some(IMPATIENT),
                     request_ids: ids.then(|| format!("w{number}")),
                     ..HammerConfig::default()

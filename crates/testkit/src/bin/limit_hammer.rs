@@ -5,7 +5,7 @@
 //!
 //! | line | the call |
 //! |---|---|
-//! | `? task call` | is about to be made |
+//! | `? task call` | is about to be made, or made again |
 //! | `+ task call` | was allowed |
 //! | `- task call` | was refused |
 //! | `! task call code` | may have run: its reply was lost |
@@ -121,10 +121,10 @@ async fn hammer(limit: Limit, orders: Arc<Orders>, task: usize, stop: Arc<Atomic
     let mut call = 0u64;
     while !stop.load(Ordering::SeqCst) {
         call += 1;
-        tell(&format!("? {task} {call}"));
         let id = orders.request_ids.as_ref().map(|prefix| format!("{prefix}-{task}-{call}"));
         let charge = Charge { cost: 1, request_id: id.as_deref() };
         loop {
+            tell(&format!("? {task} {call}"));
             match limit.take(&key, charge).await {
                 Ok(Verdict::Allowed(_)) => tell(&format!("+ {task} {call}")),
                 Ok(Verdict::Limited { .. }) => {
@@ -132,6 +132,7 @@ async fn hammer(limit: Limit, orders: Arc<Orders>, task: usize, stop: Arc<Atomic
                     tokio::time::sleep(PAUSE).await;
                 }
                 Err(error) => {
+                    assert!(error.code.retry() != Retry::Useless, "{error}");
                     let sign = if error.code.retry() == Retry::MayHaveRun { '!' } else { '~' };
                     tell(&format!("{sign} {task} {call} {}", error.code));
                     tokio::time::sleep(PAUSE).await;

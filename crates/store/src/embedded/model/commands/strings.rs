@@ -141,7 +141,10 @@ fn set_options(model: &Model, words: &[&[u8]]) -> Outcome<SetOptions> {
             options.get = true;
         } else if is(word, "KEEPTTL") && time.is_none() {
             options.expiry = Expiry::Keep;
-        } else if fresh && let Some((unit, base)) = time_unit(word, model.now_ms) {
+        } else if let Some((unit, base)) = time_unit(word, model.now_ms)
+            && (fresh || time.is_some_and(|(seen, from, _)| (seen, from) == (unit, base)))
+        {
+            // The same option again is no contradiction to Redis: the last one counts.
             time = Some((unit, base, words.next().ok_or(Fault::SYNTAX)?));
         } else {
             return Err(Fault::SYNTAX);
