@@ -21,8 +21,9 @@ pub(crate) async fn run(args: Serve, global: &Global) -> anyhow::Result<ExitCode
     };
     let config = setup::config(global, overrides)?;
     let loaded = setup::load(&config.schemas)?;
-    for problem in loaded.diagnostics.iter().filter(|problem| problem.severity == Severity::Warning) {
-        tracing::debug!("{problem}");
+    let warnings = loaded.diagnostics.iter().filter(|problem| problem.severity == Severity::Warning).count();
+    if warnings > 0 {
+        tracing::info!(warnings, "the schema has warnings; `quaymaster check` lists them");
     }
     let schema = setup::usable(loaded)?;
     let names: Vec<&str> = schema.documents().iter().map(|document| document.name.as_str()).collect();

@@ -84,3 +84,44 @@ fn openapi() -> Response<Body> {
     static JSON: LazyLock<Bytes> = LazyLock::new(|| document().into());
     text("application/json", JSON.clone())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::call::{CALLS, Effect};
+    use crate::page::PAGES;
+
+    #[test]
+    fn every_call_and_page_is_described_under_its_method_and_nothing_else_is() {
+        let document: serde_json::Value = serde_json::from_str(&document()).unwrap_or_default();
+        let described: BTreeSet<(String, String)> = document["paths"]
+            .as_object()
+            .into_iter()
+            .flatten()
+            .flat_map(|(path, methods)| {
+                methods.as_object().into_iter().flatten().map(|(method, _)| (path.clone(), method.clone()))
+            })
+            .collect();
+        let calls = CALLS.iter().map(|call| {
+            let method = if call.effect == Effect::Reads { "get" } else { "post" };
+            (call.template.to_owned(), method.to_owned())
+        });
+        // The dashboard's own files are for browsers, not for programs.
+        let pages = PAGES.iter().filter(|page| page.path != "/" && !page.path.starts_with("/dashboard."));
+        let served: BTreeSet<_> =
+            calls.chain(pages.map(|page| (page.path.to_owned(), "get".to_owned()))).collect();
+        assert_eq!(described, served);
+    }
+
+    #[test]
+    fn every_call_has_its_operation_id() {
+        let document = document();
+        for call in CALLS {
+            let id = format!("\"operationId\": \"{}.{}\"", call.kind, call.verb);
+            assert!(document.contains(&id), "{id}");
+            assert_eq!(call.template, format!("/v1/{}/{{name}}/{}", call.kind, call.verb));
+        }
+    }
+}

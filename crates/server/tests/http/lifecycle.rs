@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
-use quaymaster::Code;
 use quaymaster::store::StoreOptions;
 use quaymaster::store::embedded::{EmbeddedOptions, EmbeddedStore};
-use quaymaster_server::doctor::Eviction;
+use quaymaster::{Code, Engine};
+use quaymaster_server::doctor::{self, Eviction};
 use quaymaster_server::open_store;
 use quaymaster_testkit::servers::{RedisConfig, RedisServer};
 use serde_json::json;
@@ -164,6 +164,39 @@ async fn a_server_started_without_its_redis_recovers_when_it_comes() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     assert_eq!(server.post("/v1/limit/psp/take", BODY).await.json()["used"], 1);
+}
+
+#[tokio::test]
+async fn a_cluster_that_would_part_what_one_step_joins_is_refused() {
+    let parted = schema(
+        r#"
+[schema]
+name = "parted"
+
+[limit.a]
+key = "a:{id}"
+algorithm = "sliding_log"
+limit = 1
+window = "1s"
+
+[lock.b]
+key = "b:{id}"
+ttl = "1s"
+
+[guard.both]
+limits = ["a"]
+lock = "b"
+"#,
+    );
+    let memory: Arc<dyn Engine> = Arc::new(EmbeddedStore::memory(EmbeddedOptions::default()).await.unwrap());
+    let on = async |act| {
+        let stage = Stage::new(memory.clone(), act);
+        doctor::refusal(&doctor::examine(&parted, &*stage, Eviction::Refused).await.unwrap())
+    };
+    assert!(on(Act::Wait).await.is_none(), "one server has no slots");
+    let refused = on(Act::Cluster).await.unwrap();
+    assert_eq!(refused.code, Code::StoreUnsafe);
+    assert!(refused.detail.contains("cluster-slots") && refused.detail.contains("colocate"), "{refused}");
 }
 
 #[tokio::test]
