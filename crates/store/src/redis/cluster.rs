@@ -111,10 +111,16 @@ impl Cluster {
         let table = self.core.table.load();
         let node = match key {
             Some(key) => table.owner(slot(key)),
+            // Any will do, so one that is known to answer.
             None => {
                 let masters = &table.masters;
-                let at = self.core.next.fetch_add(1, Relaxed) % masters.len().max(1);
-                masters.get(at).map(|(_, node)| node)
+                let from = self.core.next.fetch_add(1, Relaxed);
+                let turn = |at: usize| masters.get((from + at) % masters.len().max(1)).map(|(_, node)| node);
+                let all = || (0..masters.len()).filter_map(turn);
+                all()
+                    .find(|node| node.is_up())
+                    .or_else(|| all().find(|node| !node.breaker_open()))
+                    .or_else(|| turn(0))
             }
         };
         node.cloned().ok_or_else(|| {

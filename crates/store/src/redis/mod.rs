@@ -164,7 +164,8 @@ impl Inner {
 /// Keeps the clock's offset, and every connection, fresh: a connection that a firewall forgot is found here
 /// and not by a call.
 async fn tend(inner: Arc<Inner>) {
-    let mut every = tokio::time::interval(inner.shared.options.refresh.max(Duration::from_millis(10)));
+    let period = inner.shared.options.refresh.max(Duration::from_millis(10));
+    let mut every = tokio::time::interval_at(tokio::time::Instant::now() + period, period);
     every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         every.tick().await;

@@ -73,6 +73,7 @@ struct Core {
     dials: watch::Sender<u64>,
     fault: Mutex<Option<Fault>>,
     failures: AtomicU32,
+    closed: AtomicBool,
 }
 
 impl Drop for Node {
@@ -96,6 +97,7 @@ impl Node {
             dials: watch::Sender::new(0),
             fault: Mutex::new(None),
             failures: AtomicU32::new(0),
+            closed: AtomicBool::new(false),
         });
         let supervisor = tokio::spawn(supervise(Arc::clone(&core))).abort_handle();
         Self { core, supervisor }
@@ -213,6 +215,8 @@ impl Core {
     }
 
     fn drop_links(&self) {
+        self.closed.store(true, Relaxed);
+        self.dials.send_modify(|count| *count += 1);
         for link in self.links.iter().flatten() {
             link.wanted.store(false, Relaxed);
             link.current.store(None);
@@ -228,6 +232,9 @@ impl Core {
             return Err(Fault::new(Code::StoreBreaker, Ran::No, Then::Report, cause));
         }
         loop {
+            if self.closed.load(Relaxed) {
+                return Err(Fault::new(Code::StoreRefused, Ran::No, Then::Report, "the store was closed"));
+            }
             if let Some(live) = link.usable() {
                 return Ok(live);
             }

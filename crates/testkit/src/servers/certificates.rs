@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair,
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
     KeyUsagePurpose,
 };
 use tempfile::TempDir;
@@ -35,6 +35,8 @@ impl Certificates {
         let folder =
             tempfile::Builder::new().prefix("quaymaster-tls-").tempdir().expect("a temporary folder");
         let mut params = CertificateParams::default();
+        // Names must differ: OpenSSL takes a certificate with its issuer's name for a self-signed one.
+        params.distinguished_name.push(DnType::CommonName, "Quaymaster test authority");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let key = KeyPair::generate().expect("a key");
@@ -44,6 +46,7 @@ impl Certificates {
         let issue = |name: &str, names: &[&str], purpose| {
             let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
             let mut params = CertificateParams::new(names).expect("valid names");
+            params.distinguished_name.push(DnType::CommonName, name);
             params.extended_key_usages = vec![purpose];
             let key = KeyPair::generate().expect("a key");
             let cert = params.signed_by(&key, &authority).expect("a certificate");

@@ -78,6 +78,11 @@ impl Sentinel {
                 .expect("a sentinel answers");
         port
     }
+
+    /// Asks the first sentinel to make a replica the primary; false when it is not ready to.
+    pub fn fail_over(&self) -> bool {
+        ask::<String>(self.sentinels[0].1, &["SENTINEL", "FAILOVER", SERVICE]).is_ok()
+    }
 }
 
 fn start_sentinel(binary: Binary, folder: &Path, index: usize, primary: u16) -> (Process, u16) {

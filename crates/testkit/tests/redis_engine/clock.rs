@@ -1,0 +1,45 @@
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use quaymaster_store::Engine;
+use quaymaster_testkit::servers::{Binary, RedisConfig, RedisServer};
+
+use crate::support::{connect, until};
+
+const HOUR_US: i64 = 3_600_000_000;
+
+fn node_us() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros() as i64
+}
+
+async fn offset_follows_a_clock_that_is_set(binary: Binary) {
+    let server = RedisServer::start(RedisConfig::of(binary).faked());
+    let store = connect(&server.url()).await;
+    let health = store.health();
+    assert!(health.clock_offset_us.abs() <= health.clock_error_us as i64 + 2_000, "{health:?}");
+    for hours in [5, -3] {
+        server.clock().set_offset_ms(hours * HOUR_US / 1000);
+        let told = || async { store.time_us().await.unwrap() - node_us() };
+        until("the server's clock has jumped", async || {
+            (told().await - hours * HOUR_US).abs() < HOUR_US / 60
+        })
+        .await;
+        // One question is enough for what now_us says.
+        assert!((store.now_us() - node_us() - hours * HOUR_US).abs() < HOUR_US / 60);
+    }
+    // And without any question the background notices.
+    server.clock().set_offset_ms(7_200_000);
+    until("the offset is followed", async || {
+        (store.health().clock_offset_us - 2 * HOUR_US).abs() < HOUR_US / 60
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_offset_follows_a_clock_that_is_set_on_valkey() {
+    offset_follows_a_clock_that_is_set(Binary::Valkey9).await;
+}
+
+#[tokio::test]
+async fn the_offset_follows_a_clock_that_is_set_on_redis_6_2() {
+    offset_follows_a_clock_that_is_set(Binary::Redis62).await;
+}

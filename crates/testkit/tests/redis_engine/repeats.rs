@@ -1,0 +1,171 @@
+//! What happens to a call whose reply is lost.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+
+use quaymaster_store::redis::{RedisOptions, RedisStore};
+use quaymaster_store::{Code, Engine, Reply};
+use quaymaster_testkit::proxy::{Cut, FaultProxy, Way};
+use quaymaster_testkit::servers::{RedisConfig, RedisServer};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt};
+
+use crate::support::{code, connect, count, count_once, counted, options};
+
+/// Nothing but the calls themselves passes the proxy.
+fn quiet(url: &str) -> RedisOptions {
+    let mut options = options(url);
+    options.refresh = Duration::from_secs(600);
+    options
+}
+
+async fn behind_a_proxy() -> (RedisServer, FaultProxy) {
+    let server = RedisServer::start(RedisConfig::default());
+    let proxy = FaultProxy::start(server.address()).await;
+    (server, proxy)
+}
+
+#[tokio::test]
+async fn a_call_that_may_have_run_is_reported_and_never_sent_again() {
+    for cut in [Cut::Fin, Cut::Rst] {
+        let (server, proxy) = behind_a_proxy().await;
+        let store = RedisStore::connect(quiet(&proxy.url())).await.unwrap();
+        counted(&store, "k").await;
+        proxy.cut_after(Way::Reply, 0, cut);
+        assert_eq!(code(store.run(count("k")).await), Code::StoreLost, "{cut:?}");
+        assert_eq!(server.command::<i64>(&["GET", "k"]), 2, "{cut:?}: it ran once");
+        assert_eq!(counted(&store, "k").await, 3, "{cut:?}: the store reconnected by itself");
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_may_be_repeated_is_and_counts_once() {
+    for cut in [Cut::Fin, Cut::Rst] {
+        let (server, proxy) = behind_a_proxy().await;
+        let store = RedisStore::connect(quiet(&proxy.url())).await.unwrap();
+        store.run(count_once("k", "a")).await.unwrap();
+        proxy.cut_after(Way::Reply, 0, cut);
+        assert_eq!(store.run(count_once("k", "b")).await.unwrap(), Reply::Int(2), "{cut:?}");
+        assert_eq!(server.command::<i64>(&["GET", "k"]), 2, "{cut:?}");
+        assert!(store.health().retries >= 1);
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_was_cut_off_on_its_way_there_never_counts_twice() {
+    let (server, proxy) = behind_a_proxy().await;
+    let store = RedisStore::connect(quiet(&proxy.url())).await.unwrap();
+    counted(&store, "k").await;
+    for bytes in [1, 20, 60] {
+        counted(&store, "other").await;
+        let before: i64 = server.command(&["GET", "k"]);
+        proxy.cut_after(Way::Request, bytes, Cut::Rst);
+        let lost = store.run(count("k")).await;
+        let after: i64 = server.command(&["GET", "k"]);
+        // The proxy's kernel had taken all bytes, so whether the server has them cannot be known here.
+        assert_eq!(code(lost), Code::StoreLost);
+        assert_eq!(after, before, "half a command does nothing");
+    }
+    assert_eq!(counted(&store, "k").await, 2);
+}
+
+#[tokio::test]
+async fn a_silent_server_is_a_time_out_and_the_reply_that_comes_late_is_nobody_else_s() {
+    let (server, proxy) = behind_a_proxy().await;
+    let mut config = quiet(&proxy.url());
+    config.pools.default.response_timeout = Duration::from_millis(100);
+    config.deadline = Duration::from_millis(150);
+    let store = RedisStore::connect(config).await.unwrap();
+    counted(&store, "k").await;
+    server.pause();
+    assert_eq!(code(store.run(count("k")).await), Code::StoreTimedOut);
+    server.resume();
+    crate::support::until("the store answers again", async || store.run(count("other")).await.is_ok()).await;
+    // The timed-out call had reached the server: it ran, once, when the server went on.
+    assert_eq!(server.command::<i64>(&["GET", "k"]), 2);
+    assert_eq!(counted(&store, "k").await, 3);
+}
+
+/// A server that answers the first call only when the second has come, and the second never.
+async fn in_order_but_late(listener: tokio::net::TcpListener, connections: Arc<AtomicUsize>) {
+    while let Ok((stream, _)) = listener.accept().await {
+        connections.fetch_add(1, Relaxed);
+        let (read, mut write) = stream.into_split();
+        let mut lines = tokio::io::BufReader::new(read).lines();
+        tokio::spawn(async move {
+            let mut calls = 0;
+            while let Ok(Some(head)) = lines.next_line().await {
+                let mut words = Vec::new();
+                for _ in 0..head[1..].parse::<usize>().unwrap() {
+                    lines.next_line().await.unwrap();
+                    words.push(lines.next_line().await.unwrap().unwrap());
+                }
+                calls += usize::from(words[0] == "EVALSHA");
+                let answer = match (words[0].as_str(), calls) {
+                    ("INFO", _) => "$-1\r\n",
+                    ("TIME", _) => "*2\r\n$1\r\n1\r\n$1\r\n2\r\n",
+                    ("EVALSHA", 1) => "",
+                    ("EVALSHA", 2) => ":1\r\n",
+                    ("EVALSHA", 3) => ":2\r\n:3\r\n",
+                    _ => "+OK\r\n",
+                };
+                write.write_all(answer.as_bytes()).await.unwrap();
+            }
+        });
+    }
+}
+
+#[tokio::test]
+async fn a_slow_call_times_out_alone_and_keeps_the_connection_of_the_others() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("redis://{}", listener.local_addr().unwrap());
+    let connections = Arc::new(AtomicUsize::new(0));
+    tokio::spawn(in_order_but_late(listener, Arc::clone(&connections)));
+    let mut config = quiet(&url);
+    config.pools.default.response_timeout = Duration::from_millis(300);
+    let store = RedisStore::connect(config).await.unwrap();
+    let (first, second) = tokio::join!(biased; store.run(count("a")), store.run(count("b")));
+    assert_eq!(first.unwrap(), Reply::Int(1));
+    assert_eq!(code(second), Code::StoreTimedOut);
+    // The late reply of the second is not taken for the third's.
+    assert_eq!(store.run(count("c")).await.unwrap(), Reply::Int(3));
+    assert_eq!(connections.load(Relaxed), 1, "the connection was kept");
+}
+
+#[tokio::test]
+async fn no_call_outlives_its_deadline_when_nothing_answers() {
+    let (_server, proxy) = behind_a_proxy().await;
+    let mut config = options(&proxy.url());
+    config.deadline = Duration::from_millis(300);
+    for pool in [&mut config.pools.default, &mut config.pools.ratelimit] {
+        pool.response_timeout = Duration::from_millis(100);
+        pool.connect_timeout = Duration::from_millis(100);
+    }
+    let store = RedisStore::connect(config).await.unwrap();
+    counted(&store, "k").await;
+    proxy.silence();
+    // A safe call is tried again on a new connection, which is as silent, until its time is over.
+    let bound = Duration::from_secs(10);
+    for _ in 0..10 {
+        let result =
+            tokio::time::timeout(bound, store.run(count_once("k", "a"))).await.expect("within its deadline");
+        let failed = code(result);
+        assert!(matches!(failed, Code::StoreTimedOut | Code::StoreRefused | Code::StoreBreaker), "{failed}");
+    }
+    assert!(store.health().breaker_open, "a silent server is not asked by every call");
+    proxy.heal();
+    crate::support::until("calls resume by themselves", async || store.run(count("k")).await.is_ok()).await;
+    assert!(!store.health().breaker_open);
+}
+
+#[tokio::test]
+async fn latency_and_narrow_lines_only_make_it_slower() {
+    let (_server, proxy) = behind_a_proxy().await;
+    let store = connect(&proxy.url()).await;
+    proxy.latency(Duration::from_millis(20));
+    proxy.bandwidth(20_000);
+    for expected in 1..=5 {
+        assert_eq!(counted(&store, "k").await, expected);
+    }
+    assert_eq!(store.health().failures, 0);
+}
