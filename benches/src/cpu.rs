@@ -4,6 +4,8 @@ use std::time::Instant;
 
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::sample::Sample;
+
 /// Processor seconds of this process, all threads.
 pub(crate) fn own() -> f64 {
     let time = clock_gettime(ClockId::ProcessCPUTime);
@@ -33,12 +35,29 @@ impl Watch {
         Self { began: Instant::now(), own: own(), others }
     }
 
-    /// `name=percent` per process since the start; 100 % is one core.
-    pub(crate) fn shares(&self) -> Vec<(&'static str, String)> {
+    /// Notes on every process since the start: its share of a core, and processor time per call, which says
+    /// the same on a busy machine as on a quiet one.
+    pub(crate) fn note(&self, mut sample: Sample, own: Own) -> Sample {
         let seconds = self.began.elapsed().as_secs_f64();
-        let share = |spent: f64| format!("{:.0}%", spent / seconds * 100.0);
-        let mut shares = vec![("client_cpu", share(own() - self.own))];
-        shares.extend(self.others.iter().map(|(name, pid, before)| (*name, share(of(*pid) - before))));
-        shares
+        let mut spent: Vec<(&str, f64)> =
+            self.others.iter().map(|(name, pid, before)| (*name, of(*pid) - before)).collect();
+        if own == Own::Counts {
+            spent.insert(0, ("client", self::own() - self.own));
+        }
+        for (name, cpu) in spent {
+            let per_call = cpu * 1e6 / sample.n.max(1) as f64;
+            sample = sample.note(&format!("{name}_cpu"), format_args!("{:.0}%", cpu / seconds * 100.0));
+            sample = sample.note(&format!("{name}_us"), format_args!("{per_call:.1}"));
+        }
+        sample
     }
+}
+
+/// Whether this process is a contestant, or only started one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Own {
+    /// It makes the calls.
+    Counts,
+    /// Another process makes them.
+    Idle,
 }

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 use hdrhistogram::Histogram;
 use tokio::runtime::Runtime;
 
-use crate::cpu::Watch;
+use crate::cpu::{Own, Watch};
 use crate::sample::{Latency, Sample, histogram};
 
 /// How long a run is and how wide.
@@ -37,7 +37,7 @@ where
     let latencies = runtime.block_on(round(load, &call))?;
     let mut sample = Sample::new(latencies.len(), began.elapsed());
     sample.latency = Some(Latency::from(&latencies));
-    Ok(watch.shares().into_iter().fold(sample, |sample, (name, share)| sample.note(name, share)))
+    Ok(watch.note(sample, Own::Counts))
 }
 
 async fn round<F, Fut>(load: Load, call: &F) -> Result<Histogram<u64>>

@@ -47,7 +47,7 @@ pub(super) fn run(settings: &Settings, runtime: &Runtime, findings: &mut Finding
         findings.outcomes.push(contest("crate on Redis, appendfsync always", tasks, target).run(
             settings,
             || side(&store, tasks, &[]),
-            || side(&on_redis, tasks, &[("redis_cpu", redis.pid())]),
+            || side(&on_redis, tasks, &[("redis", redis.pid())]),
         )?);
     }
     store.close(runtime)

@@ -20,7 +20,7 @@ pub(super) fn run(settings: &Settings, runtime: &Runtime, findings: &mut Finding
     let limiter = Limiter::redis(runtime, &redis)?;
     let call = Call::of_take(runtime)?;
     let load = Load { tasks: TASKS, keys: settings.keys, lasting: settings.lasting() };
-    let processes = [("redis_cpu", redis.pid())];
+    let processes = [("redis", redis.pid())];
     let ours = || {
         let limiter = limiter.clone();
         drive(runtime, load, &processes, move |caller| limiter.clone().take(caller))

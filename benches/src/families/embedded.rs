@@ -35,7 +35,7 @@ pub(super) fn run(settings: &Settings, runtime: &Runtime, findings: &mut Finding
             findings.outcomes.push(contest.run(
                 settings,
                 || side(store, &[]),
-                || side(&on_redis, &[("redis_cpu", redis.pid())]),
+                || side(&on_redis, &[("redis", redis.pid())]),
             )?);
         }
     }

@@ -70,7 +70,7 @@ pub(super) fn run(settings: &Settings, runtime: &Runtime, findings: &mut Finding
             concurrency: 64,
             target,
         };
-        let processes = |pid| [("server_cpu", pid), ("redis_cpu", redis.pid())];
+        let processes = |pid| [("server", pid), ("redis", redis.pid())];
         findings.outcomes.push(contest.run(
             settings,
             || wrk::load(ours_port, &takes, &processes(ours.pid()), settings.lasting()),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::cpu::Watch;
+use crate::cpu::{Own, Watch};
 use crate::process::{Redis, output};
 use crate::recorder::Call;
 use crate::sample::{Latency, Sample};
@@ -17,11 +17,8 @@ pub(crate) fn evalsha(redis: &Redis, call: &Call, keys: u64, lasting: Duration) 
     let probe = run(redis, call, keys, 40_000)?;
     let count = (probe.ops_per_s() * lasting.as_secs_f64()) as u64;
     let before = redis.calls("evalsha")?;
-    let watch = Watch::start(&[("redis_cpu", redis.pid())]);
-    let mut sample = run(redis, call, keys, count)?;
-    for (name, share) in watch.shares().into_iter().filter(|(name, _)| *name != "client_cpu") {
-        sample = sample.note(name, share);
-    }
+    let watch = Watch::start(&[("redis", redis.pid())]);
+    let sample = watch.note(run(redis, call, keys, count)?, Own::Idle);
     let after = redis.calls("evalsha")?;
     ensure!(after.failed == before.failed, "redis-benchmark's calls failed: {after:?}");
     ensure!(after.made - before.made >= count, "redis-benchmark made fewer calls than it says: {after:?}");

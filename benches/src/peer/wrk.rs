@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use serde::Deserialize;
 
-use crate::cpu::Watch;
+use crate::cpu::{Own, Watch};
 use crate::process::output;
 use crate::sample::{Latency, Sample};
 
@@ -48,10 +48,7 @@ pub(crate) fn load(
     ensure!(figures.bad == 0, "{} of {} answers were bad", figures.bad, figures.n);
     let mut sample = Sample::new(figures.n, Duration::from_secs_f64(figures.seconds));
     sample.latency = Some(Latency { p50_ms: figures.p50_ms, p95_ms: figures.p95_ms, p99_ms: figures.p99_ms });
-    for (name, share) in watch.shares().into_iter().filter(|(name, _)| *name != "client_cpu") {
-        sample = sample.note(name, share);
-    }
-    Ok(sample)
+    Ok(watch.note(sample, Own::Idle))
 }
 
 fn run(port: u16, requests: &Path, seconds: u64) -> Result<Figures> {
