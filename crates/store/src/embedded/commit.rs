@@ -137,6 +137,12 @@ impl<S: Sink> Committer<S> {
             return self.enqueued.load(Acquire);
         }
         let mut queue = self.queue.lock();
+        if queue.failed.is_some() {
+            // Never to be committed and never to be acknowledged: waiting for it ends in the error.
+            queue.last += 1;
+            self.enqueued.store(queue.last, Release);
+            return queue.last;
+        }
         if self.durability == Durability::EverySec {
             queue.bytes += changes.iter().map(size).sum::<usize>();
             if queue.bytes > FULL_BYTES {
@@ -381,5 +387,6 @@ fn size(change: &Change) -> usize {
 }
 
 #[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
 #[path = "commit_tests.rs"]
 mod tests;

@@ -112,6 +112,7 @@ fn remove(path: &Path) -> io::Result<()> {
 }
 
 #[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
 

@@ -2,6 +2,7 @@
 
 mod change;
 mod clock;
+mod codec;
 mod commit;
 mod core;
 mod folder;
@@ -20,6 +21,9 @@ mod waiters;
 mod wire;
 
 pub use clock::Clock;
+#[cfg(feature = "seeded-bugs")]
+#[doc(hidden)]
+pub use model::Bug;
 pub use options::{Durability, EmbeddedOptions};
 pub use store::EmbeddedStore;
 pub use vm::VmLimits;

@@ -29,7 +29,7 @@ impl Durability {
 /// Settings of an embedded store.
 #[derive(Debug, Clone)]
 pub struct EmbeddedOptions {
-    /// When changes reach the disk.
+    /// When changes reach the disk. The owner's setting counts for everybody attached to it.
     pub durability: Durability,
     /// Where time comes from.
     pub clock: Clock,

@@ -48,6 +48,11 @@ struct House {
 }
 
 impl Owner {
+    #[cfg(feature = "seeded-bugs")]
+    pub(super) fn seed_bug(&self, bug: Option<super::Bug>) {
+        self.core.seed_bug(bug);
+    }
+
     /// An owner without a disk.
     pub(super) fn memory(options: &EmbeddedOptions) -> Result<Self> {
         let core = Arc::new(Core::new(options.clock.clone(), options.limits.clone())?);

@@ -44,6 +44,15 @@ impl EmbeddedStore {
         Ok(Self { keeper: Keeper::open(&dir, options).await? })
     }
 
+    /// Puts a known defect into the data model, or takes it out; nothing when another process owns the data.
+    #[cfg(feature = "seeded-bugs")]
+    #[doc(hidden)]
+    pub fn seed_bug(&self, bug: Option<super::Bug>) {
+        if let Some(owner) = self.keeper.owner() {
+            owner.seed_bug(bug);
+        }
+    }
+
     fn deadline(&self) -> Instant {
         Instant::now() + self.keeper.options.deadline
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
@@ -121,12 +122,8 @@ async fn count(
             }
         })
     });
-    for task in tasks.collect::<Vec<_>>() {
-        task.await.unwrap();
-    }
+    futures_util::future::join_all(tasks).await;
 }
-
-use std::sync::Arc;
 
 /// A running child and what it has said.
 pub(crate) struct Running {

@@ -1,1 +1,122 @@
+//! What the owner's socket does with strangers.
+
+use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
+
+use quaymaster_store::Code;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+
 use super::*;
+
+fn hello(protocol: u32, version: &str) -> Vec<u8> {
+    let mut body = Vec::from(0_u64.to_le_bytes());
+    body.push(0);
+    body.extend_from_slice(b"QMSOCKET");
+    body.extend_from_slice(&protocol.to_le_bytes());
+    body.extend_from_slice(&(version.len() as u32).to_le_bytes());
+    body.extend_from_slice(version.as_bytes());
+    [&(body.len() as u32).to_le_bytes(), body.as_slice()].concat()
+}
+
+/// Sends `bytes` and reads until the owner closes the connection or is silent for a while.
+async fn send(dir: &std::path::Path, bytes: &[u8]) -> Option<Vec<u8>> {
+    let mut stream = UnixStream::connect(dir.join("socket")).await.unwrap();
+    // The owner may close before it has read everything.
+    let _ = stream.write_all(bytes).await;
+    let mut answer = Vec::new();
+    let read = tokio::time::timeout(Duration::from_secs(5), stream.read_to_end(&mut answer)).await;
+    read.is_ok().then_some(answer)
+}
+
+#[tokio::test]
+async fn garbage_ends_its_own_connection_and_no_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let _owner = open(dir.path()).await;
+    let attached = open(dir.path()).await;
+    let mine = hello(1, env!("CARGO_PKG_VERSION"));
+    let frame = |body: &[u8]| [&(body.len() as u32).to_le_bytes(), body].concat();
+    let unknown = frame(&[[1; 8].as_slice(), &[99]].concat());
+    let huge = u32::MAX.to_le_bytes().to_vec();
+    for garbage in [
+        b"GET / HTTP/1.1\r\n\r\n".to_vec(),
+        frame(b"short and no hello"),
+        [mine.clone(), unknown].concat(),
+        [mine.clone(), huge].concat(),
+        [mine.clone(), mine.clone()].concat(),
+    ] {
+        let closed = send(dir.path(), &garbage).await;
+        assert!(closed.is_some(), "the connection stays open after {garbage:?}");
+    }
+    assert_eq!(int(&attached, &INCR, &["n"]).await.unwrap(), 1);
+    assert_eq!(attached.health().retries, 0);
+}
+
+#[tokio::test]
+async fn another_version_is_told_which_one_is_here() {
+    let dir = tempfile::tempdir().unwrap();
+    let _owner = open(dir.path()).await;
+    for (protocol, version) in [(1, "0.0.0"), (2, env!("CARGO_PKG_VERSION"))] {
+        let answer = send(dir.path(), &hello(protocol, version)).await.expect("the connection is closed");
+        let text = String::from_utf8_lossy(&answer);
+        assert!(text.contains(env!("CARGO_PKG_VERSION")), "{text:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_owner_of_another_version_is_refused_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let real = open(dir.path()).await;
+    // Somebody else answers at the socket: as an owner of version 9 would.
+    std::fs::remove_file(dir.path().join("socket")).unwrap();
+    let listener = tokio::net::UnixListener::bind(dir.path().join("socket")).unwrap();
+    let other = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut body = Vec::from(0_u64.to_le_bytes());
+        body.push(1);
+        body.extend_from_slice(&7_u32.to_le_bytes());
+        body.extend_from_slice(&5_u32.to_le_bytes());
+        body.extend_from_slice(b"9.9.9");
+        stream.write_u32_le(body.len() as u32).await.unwrap();
+        stream.write_all(&body).await.unwrap();
+        stream
+    });
+    let error = EmbeddedStore::open(dir.path(), EmbeddedOptions::default()).await.unwrap_err();
+    assert_eq!(error.code, Code::StoreVersion);
+    assert!(error.detail.contains("9.9.9"), "{error}");
+    other.await.unwrap();
+    drop(real);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_does_not_read_stalls_nobody() {
+    let dir = tempfile::tempdir().unwrap();
+    let owner = open(dir.path()).await;
+    let attached = open(dir.path()).await;
+    let mut deaf = UnixStream::connect(dir.path().join("socket")).await.unwrap();
+    deaf.write_all(&hello(1, env!("CARGO_PKG_VERSION"))).await.unwrap();
+    // Requests without end, answers never read: TIME, again and again.
+    let pump = tokio::spawn(async move {
+        for id in 1_u64.. {
+            let body = [id.to_le_bytes().as_slice(), &[3]].concat();
+            let frame = [&(body.len() as u32).to_le_bytes(), body.as_slice()].concat();
+            if deaf.write_all(&frame).await.is_err() {
+                return;
+            }
+        }
+    });
+    for n in 1..=200 {
+        assert_eq!(int(&attached, &INCR, &["n"]).await.unwrap(), n);
+    }
+    assert_eq!(int(&owner, &INCR, &["n"]).await.unwrap(), 201);
+    pump.abort();
+}
+
+#[tokio::test]
+async fn the_folder_and_its_socket_are_the_users_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("made/here");
+    let _owner = open(&folder).await;
+    let mode = |path: &std::path::Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode(&folder), mode(&folder.join("socket"))), (0o700, 0o600));
+}

@@ -76,6 +76,7 @@ fn checksum(bytes: &[u8]) -> u64 {
 }
 
 #[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
 

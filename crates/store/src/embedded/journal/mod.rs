@@ -118,4 +118,5 @@ impl Sink for Journal {
 }
 
 #[cfg(test)]
+#[expect(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 mod tests;

@@ -16,6 +16,8 @@ use crate::{Code, Error, Result};
 const OP: &str = "store.open";
 const DATA: &str = "data";
 const DATA_NEW: &str = "data.new";
+/// What was found wrong; stays until loss is accepted.
+const VERDICT: &str = "damaged";
 /// In the order they are made: the database numbers its keyspaces from 1.
 const KEYSPACES: [&str; 3] = ["keys", "elements", "meta"];
 const STAMP: Stamp = Stamp { keyspace: 3, key: COMMIT_KEY };
@@ -70,11 +72,12 @@ impl Journal {
         let io = io_error(dir);
         let data = dir.join(DATA);
         let marked = Mark::read(dir).map_err(&io)?;
+        check_verdict(dir, loss)?;
         if !data.try_exists().map_err(&io)? {
             match marked {
                 Marked::Missing | Marked::Commit(0) => {}
                 _ if loss == Loss::Accept => {
-                    warn!(dir = %dir.display(), "the database is missing; starting empty")
+                    warn!(dir = %dir.display(), "the database is missing; starting empty");
                 }
                 _ => return Err(damaged(dir, "the database is missing though commits were acknowledged")),
             }
@@ -95,13 +98,32 @@ impl Journal {
         let kept = check_scan(dir, &scan, marked, loss)?;
         let (db, [keys, elements, meta]) = start(dir, &data)?;
         check_format(dir, &meta)?;
-        let recovered = check_commits(dir, &meta, &scan, marked, loss)?;
+        // The database has begun to work on its files by now: the next look may not show the damage.
+        let recovered =
+            check_commits(dir, &meta, &scan, marked, loss).inspect_err(|error| judge(dir, error))?;
         if let Some(kept) = kept {
             // The copy was a precaution: everything acknowledged is there.
             fs::remove_file(kept).map_err(&io)?;
         }
         let mark = Mark::open(dir, recovered).map_err(&io)?;
         Ok(Self { dir: dir.to_owned(), db, keys, elements, meta, mark, recovered })
+    }
+}
+
+/// Whether the folder was found damaged before.
+fn check_verdict(dir: &Path, loss: Loss) -> Result<()> {
+    let verdict = dir.join(VERDICT);
+    match (fs::read_to_string(&verdict), loss) {
+        (Ok(_), Loss::Accept) => fs::remove_file(&verdict).map_err(io_error(dir)),
+        (Ok(found), Loss::Refuse) => Err(Error::new(OP, Code::StoreCorrupt, found.trim())),
+        (Err(error), _) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        (Err(error), _) => Err(io_error(dir)(error)),
+    }
+}
+
+fn judge(dir: &Path, error: &Error) {
+    if let Err(error) = fs::write(dir.join(VERDICT), format!("{}\n", error.detail)) {
+        warn!(%error, "the damage could not be noted in the folder");
     }
 }
 
@@ -208,7 +230,8 @@ fn create(dir: &Path) -> Result<()> {
         let mut batch = db.batch();
         batch.insert(&meta, FORMAT_KEY, FORMAT.to_be_bytes().as_slice());
         batch.commit().map_err(|error| failed(dir, error))?;
-        db.persist(fjall::PersistMode::SyncAll).map_err(|error| failed(dir, error))?;
+        // Into a table: the format can be read whatever becomes of the log.
+        meta.rotate_memtable_and_wait().map_err(|error| failed(dir, error))?;
     }
     fs::rename(&new, dir.join(DATA)).map_err(&io)?;
     File::open(dir).and_then(|folder| folder.sync_all()).map_err(&io)

@@ -79,10 +79,6 @@ impl Writes {
         self.places.insert((space, place), value);
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.places.is_empty()
-    }
-
     pub(super) fn into_places(self) -> impl Iterator<Item = (Space, Vec<u8>, Option<Vec<u8>>)> {
         self.places.into_iter().map(|((space, place), value)| (space, place, value))
     }
@@ -229,6 +225,7 @@ fn take_long_name(text: &[u8]) -> Option<(&[u8], &[u8])> {
 }
 
 #[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
     use proptest::prelude::*;
