@@ -42,12 +42,28 @@ pub(super) enum Request<'a> {
     Plain(&'a Words),
 }
 
-/// How far the node is known not to know the script.
-#[derive(Clone, Copy, PartialEq, Eq)]
+/// How the next attempt goes.
+#[derive(Default)]
+struct Way {
+    source: Source,
+    /// A node other than the slot's owner as last known.
+    redirect: Option<(Arc<Node>, Asking)>,
+}
+
+/// How the script is named: by its digest, loaded first, or, to a user that may not load, in full.
+#[derive(Default, Clone, Copy, PartialEq, Eq)]
 enum Source {
+    #[default]
     Digest,
     Load,
     Whole,
+}
+
+/// Whether a node must be told that it was asked on purpose for a slot it does not own yet.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Asking {
+    No,
+    Yes,
 }
 
 impl Inner {
@@ -79,11 +95,8 @@ impl Inner {
         let mut attempt = 0;
         let result = loop {
             let request = Request::Plain(command);
-            let target = Some((Arc::clone(node), false));
-            match self
-                .attempt(&request, None, Workload::Default, deadline, Source::Digest, target, false)
-                .await
-            {
+            let way = Way { redirect: Some((Arc::clone(node), Asking::No)), ..Way::default() };
+            match self.attempt(&request, None, Workload::Default, deadline, &way).await {
                 Ok(reply) => break Ok(reply),
                 Err(fault) if fault.then == Then::Report => break Err(fault),
                 Err(fault) => {
@@ -128,34 +141,41 @@ impl Inner {
     ) -> Result<Reply, Fault> {
         let options = &self.shared.options;
         let deadline = started + options.deadline;
-        let mut source = Source::Digest;
-        let mut redirect: Option<(Arc<Node>, bool)> = None;
+        // An attempt that cannot be answered any more would only leave in doubt whether it ran.
+        let last_start = deadline.checked_sub(options.deadline / 10).unwrap_or(deadline);
+        let mut way = Way::default();
+        let mut doubt: Option<Fault> = None;
         let (mut attempt, mut redirects) = (0, 0);
         loop {
-            let asking = redirect.as_ref().is_some_and(|(_, asking)| *asking);
-            let fault =
-                match self.attempt(request, key, workload, deadline, source, redirect.take(), asking).await {
-                    Ok(reply) => return Ok(reply),
-                    Err(fault) => fault,
-                };
+            let fault = match self.attempt(request, key, workload, deadline, &way).await {
+                Ok(reply) => return Ok(reply),
+                Err(fault) => fault,
+            };
             if fault.then == Then::Report || (fault.ran == Ran::Maybe && repeat == Repeat::Never) {
-                return Err(fault);
+                return Err(told(fault, doubt));
             }
+            if fault.ran == Ran::Maybe {
+                doubt.get_or_insert_with(|| fault.clone());
+            }
+            way.redirect = None;
             let pause = match (&fault.then, &self.route) {
-                (Then::LoadScript, _) if source != Source::Whole => {
-                    source = if source == Source::Digest { Source::Load } else { Source::Whole };
-                    continue;
+                (Then::LoadScript, _) => {
+                    way.source = match way.source {
+                        Source::Digest => Source::Load,
+                        Source::Load => Source::Whole,
+                        Source::Whole => return Err(told(fault, doubt)),
+                    };
+                    false
                 }
-                (Then::LoadScript, _) => return Err(fault),
                 (Then::Moved(to), Route::Cluster(cluster)) => {
                     cluster.suspect();
                     redirects += 1;
-                    redirect = self.follow(cluster, to, key, false);
+                    way.redirect = follow(cluster, to, key, Asking::No);
                     redirects > QUICK_REDIRECTS
                 }
                 (Then::Ask(to), Route::Cluster(cluster)) => {
                     redirects += 1;
-                    redirect = self.follow(cluster, to, key, true);
+                    way.redirect = follow(cluster, to, key, Asking::Yes);
                     redirects > QUICK_REDIRECTS
                 }
                 // A standalone client on a node of a cluster: nothing it can follow.
@@ -172,50 +192,33 @@ impl Inner {
                 (_, Route::Single(_)) => true,
             };
             attempt += 1;
+            let next = if pause { Instant::now() + options.backoff.delay(attempt) } else { Instant::now() };
+            if next >= last_start {
+                return Err(told(fault, doubt));
+            }
             self.shared.counters.retry();
-            if pause {
-                let next = Instant::now() + options.backoff.delay(attempt);
-                if next >= deadline {
-                    return Err(fault);
+            match &self.route {
+                _ if !pause => {}
+                // A new topology ends the pause early.
+                Route::Cluster(cluster) => {
+                    let _ = tokio::time::timeout_at(next.into(), cluster.looked()).await;
                 }
-                match &self.route {
-                    // A new topology ends the pause early.
-                    Route::Cluster(cluster) => {
-                        let _ = tokio::time::timeout_at(next.into(), cluster.looked()).await;
-                    }
-                    Route::Single(_) => tokio::time::sleep_until(next.into()).await,
-                }
-            } else if Instant::now() >= deadline {
-                return Err(fault);
+                Route::Single(_) => tokio::time::sleep_until(next.into()).await,
             }
         }
     }
 
-    fn follow(
-        &self,
-        cluster: &Cluster,
-        to: &Address,
-        key: Option<&[u8]>,
-        asking: bool,
-    ) -> Option<(Arc<Node>, bool)> {
-        let from = cluster.node(key).ok()?.live_now(Workload::Default)?.place.clone();
-        Some((cluster.at(to, &from), asking))
-    }
-
-    #[expect(clippy::too_many_arguments, reason = "one attempt is told everything the loop decided")]
     async fn attempt(
         &self,
         request: &Request<'_>,
         key: Option<&[u8]>,
         workload: Workload,
         deadline: Instant,
-        source: Source,
-        redirect: Option<(Arc<Node>, bool)>,
-        asking: bool,
+        way: &Way,
     ) -> Result<Reply, Fault> {
         let options = &self.shared.options;
-        let node = match redirect {
-            Some((node, _)) => node,
+        let node = match &way.redirect {
+            Some((node, _)) => Arc::clone(node),
             None => self.route.node(key)?,
         };
         // In a cluster the slot may find another owner meanwhile, so the wait for one node is short.
@@ -226,30 +229,45 @@ impl Inner {
         let live = node.live(workload, until).await?;
         let sent = Instant::now();
         let limit = deadline.min(sent + options.pools.of(workload).response_timeout);
-        let mut result = send(&live, request, limit, source, asking).await;
+        let mut result = send(&live, request, limit, way).await;
         match &mut result {
             Ok(_) => node.answered(),
             // Other replies came meanwhile: the server is slow, the connection is not dead.
             Err(fault) if fault.code == Code::StoreTimedOut && live.wire.heard_since(sent) => {
-                fault.then = Then::Wait
+                fault.then = Then::Wait;
             }
+            Err(fault) if fault.then == Then::Redial => node.lose(&live, fault),
             Err(_) => {}
         }
-        result.inspect_err(|fault| {
-            if fault.then == Then::Redial {
-                node.lose(&live, fault);
-            }
-        })
+        result
     }
 }
 
-async fn send(
-    live: &Live,
-    request: &Request<'_>,
-    until: Instant,
-    source: Source,
-    asking: bool,
-) -> Result<Reply, Fault> {
+/// The fault the caller hears. A call that may have run in an earlier attempt is not reported as one that
+/// did not; a call that never left is not reported as one that may have.
+fn told(fault: Fault, doubt: Option<Fault>) -> Fault {
+    match doubt {
+        Some(doubt) if fault.code.retry() == Retry::Later => {
+            Fault { detail: format!("{}; then {}", doubt.detail, fault.detail), ..doubt }
+        }
+        None if fault.ran == Ran::No => fault.before_sending(),
+        _ => fault,
+    }
+}
+
+fn follow(
+    cluster: &Cluster,
+    to: &Address,
+    key: Option<&[u8]>,
+    asking: Asking,
+) -> Option<(Arc<Node>, Asking)> {
+    let from = cluster.node(key).ok()?.live_now(Workload::Default)?.place.clone();
+    Some((cluster.at(to, &from), asking))
+}
+
+async fn send(live: &Live, request: &Request<'_>, until: Instant, way: &Way) -> Result<Reply, Fault> {
+    let source = way.source;
+    let asking = matches!(way.redirect, Some((_, Asking::Yes)));
     let loads = source == Source::Load && matches!(request, Request::Script(_));
     let skip = usize::from(loads) + usize::from(asking);
     let answer = live.wire.call(skip, until, |out| {

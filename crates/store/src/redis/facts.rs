@@ -3,9 +3,11 @@
 use std::collections::HashMap;
 
 use bytes::Bytes;
+use futures_util::future::try_join_all;
 
 use crate::redis::Inner;
 use crate::redis::call::Route;
+use crate::redis::fault::Fault;
 use crate::redis::node::Node;
 use crate::redis::options::Target;
 use crate::redis::resp::{self, words};
@@ -89,7 +91,7 @@ impl Inner {
             words([b"SCAN", from.as_bytes(), b"MATCH", pattern, b"COUNT", count.as_bytes()])
         };
         let (reply, slot, address, next_slot) = match &self.route {
-            Route::Single(_) => (self.ask(SCAN, &command(at.cursor), None).await?, 0, String::new(), None),
+            Route::Single(_) => (self.ask(SCAN, &command(at.own), None).await?, 0, String::new(), None),
             Route::Cluster(cluster) => {
                 let table = cluster.table();
                 let shards = table.shards();
@@ -98,7 +100,7 @@ impl Inner {
                 };
                 let (slot, address, node) = &shards[index];
                 let same = *slot == at.slot && address.to_string() == at.address;
-                let from = if same { at.cursor } else { 0 };
+                let from = if same { at.own } else { 0 };
 
                 let reply = self.ask_node(SCAN, &command(from), node).await?;
                 (reply, *slot, address.to_string(), shards.get(index + 1).map(|(slot, ..)| *slot))
@@ -107,20 +109,19 @@ impl Inner {
         let Some((cursor, keys)) = page(&reply) else { return Err(strange(SCAN, "SCAN", &reply)) };
         let next = match (cursor, next_slot) {
             (0, None) => None,
-            (0, Some(slot)) => Some(Cursor { slot, address: String::new(), cursor: 0 }),
-            (cursor, _) => Some(Cursor { slot, address, cursor }),
+            (0, Some(slot)) => Some(Cursor { slot, address: String::new(), own: 0 }),
+            (own, _) => Some(Cursor { slot, address, own }),
         };
-        Ok(ScanPage {
-            keys: keys.into_iter().map(Bytes::from).collect(),
-            next: next.map(|next| next.write()),
-        })
+        Ok(ScanPage { keys, next: next.map(|next| next.write()) })
     }
 
     pub(super) async fn deployment(&self) -> Result<Deployment> {
-        let mut all = Vec::new();
-        for node in self.nodes() {
-            all.push(self.deployment_of(&node).await?);
-        }
+        let nodes = self.nodes();
+        let asking = try_join_all(nodes.iter().map(|node| self.deployment_of(node)));
+        let mut all = match tokio::time::timeout(self.shared.options.deadline, asking).await {
+            Ok(all) => all?,
+            Err(_) => return Err(Fault::timed_out("the store").into_error(DEPLOYMENT)),
+        };
         let mut whole = all.pop().unwrap_or_default();
         // What is unsafe on one node is unsafe: the worst setting speaks for all.
         for node in all {
@@ -219,12 +220,13 @@ fn version_of(text: &str) -> Option<(u32, u32)> {
 struct Cursor {
     slot: u16,
     address: String,
-    cursor: u64,
+    /// As the node gave it.
+    own: u64,
 }
 
 impl Cursor {
     fn write(&self) -> ScanCursor {
-        ScanCursor(format!("{} {} {}", self.slot, self.cursor, self.address).into_bytes())
+        ScanCursor(format!("{} {} {}", self.slot, self.own, self.address).into_bytes())
     }
 
     fn read(cursor: Option<ScanCursor>) -> Result<Self> {
@@ -233,8 +235,8 @@ impl Cursor {
         let mut parts = text.splitn(3, ' ');
         let parsed = (|| {
             let slot = parts.next()?.parse().ok()?;
-            let cursor = parts.next()?.parse().ok()?;
-            Some(Self { slot, cursor, address: parts.next()?.to_owned() })
+            let own = parts.next()?.parse().ok()?;
+            Some(Self { slot, own, address: parts.next()?.to_owned() })
         })();
         parsed.ok_or_else(|| Error::new(SCAN, Code::RequestInvalid, "the cursor is not one a scan gave out"))
     }
@@ -247,8 +249,7 @@ mod tests {
 
     #[test]
     fn cursors_come_back_as_they_went_out() {
-        for cursor in
-            [Cursor::default(), Cursor { slot: 16383, address: "[::1]:7000".into(), cursor: u64::MAX }]
+        for cursor in [Cursor::default(), Cursor { slot: 16383, address: "[::1]:7000".into(), own: u64::MAX }]
         {
             assert_eq!(Cursor::read(Some(cursor.write())).unwrap(), cursor);
         }

@@ -39,6 +39,7 @@ use futures_util::stream::BoxStream;
 use parking_lot::Mutex;
 use tokio::task::AbortHandle;
 
+use crate::health::Counters;
 use crate::redis::call::Route;
 use crate::redis::clock::Clock;
 use crate::redis::cluster::Cluster;
@@ -78,11 +79,20 @@ impl RedisStore {
     /// Connects and measures the clock; fails within the deadline when the store cannot be reached, and at
     /// once when it does not want us.
     pub async fn connect(options: RedisOptions) -> Result<Self> {
+        // Longer than any one step of it may take, so that the step's own error is the one reported.
+        let limit = options.deadline + options.deadline / 10;
+        match tokio::time::timeout(limit, Self::connect_in_time(options)).await {
+            Ok(result) => result,
+            Err(_) => Err(fault::Fault::timed_out("the store").before_sending().into_error(CONNECT)),
+        }
+    }
+
+    async fn connect_in_time(options: RedisOptions) -> Result<Self> {
         let deadline = Instant::now() + options.deadline;
         let tls = if options.tls { Some(tls::client_config(&options.tls_files)?) } else { None };
         let dialer =
             Dialer { tls: tls.clone(), credentials: options.credentials.clone(), database: options.database };
-        let shared = Arc::new(Shared { options, dialer, counters: Default::default() });
+        let shared = Arc::new(Shared { options, dialer, counters: Counters::default() });
         let options = &shared.options;
         let single = |origin| Route::Single(Arc::new(Node::new(Arc::clone(&shared), origin)));
         let route = match &options.target {

@@ -235,7 +235,7 @@ mod tests {
             "redis+ring://:hunter2@host",
             "rediss+unix:///x",
         ] {
-            let error = parse(url).expect_err(url);
+            let Err(error) = parse(url) else { panic!("{url} was taken") };
             assert_eq!(error.code, Code::ConfigInvalid, "{url}");
             assert!(!error.to_string().contains("hunter2"), "{error}");
         }

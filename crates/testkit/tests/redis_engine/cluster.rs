@@ -3,10 +3,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
+use quaymaster_store::redis::RedisStore;
 use quaymaster_store::{Code, Effect, Engine, Message, Repeat, Reply, Topology};
 use quaymaster_testkit::servers::{Binary, Cluster, ClusterConfig};
 
-use crate::support::{call, code, connect, count, count_once, counted, until};
+use crate::support::{call, code, connect, count, count_once, counted, fails_with, options, until};
 
 async fn calls_find_their_nodes(binary: Binary) {
     let cluster = Cluster::start(ClusterConfig { binary, ..ClusterConfig::default() });
@@ -138,13 +139,10 @@ async fn a_whole_cluster_that_is_down_says_so() {
             .is_err_and(|error| error.code() == Some("CLUSTERDOWN"))
     })
     .await;
-    let mut config = crate::support::options(&cluster.url());
-    config.deadline = Duration::from_millis(500);
-    let impatient = quaymaster_store::redis::RedisStore::connect(config).await;
-    match impatient {
-        Ok(store) => assert_eq!(code(store.run(count(&key)).await), Code::StoreClusterDown),
-        Err(error) => assert_eq!(error.code, Code::StoreClusterDown),
-    }
+    let mut config = options(&cluster.url());
+    config.deadline = Duration::from_secs(1);
+    let impatient = RedisStore::connect(config).await.unwrap();
+    fails_with(&impatient, &count(&key), Code::StoreClusterDown).await;
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use quaymaster_store::redis::RedisStore;
 use quaymaster_store::{Code, Effect, Engine, Reply};
 use quaymaster_testkit::servers::{Binary, RedisConfig, RedisServer};
 
-use crate::support::{call, code, connect, count, counted, options, until};
+use crate::support::{call, code, connect, count, counted, fails_with, options, until};
 
 async fn refused_at_connect(url: &str) -> Code {
     RedisStore::connect(options(url)).await.map(|_| ()).unwrap_err().code
@@ -83,7 +83,7 @@ async fn a_replica_is_told_apart_and_becomes_useful_when_promoted() {
     let mut config = options(&replica.url());
     config.deadline = Duration::from_millis(300);
     let impatient = RedisStore::connect(config).await.unwrap();
-    assert_eq!(code(impatient.run(count("k")).await), Code::StoreReadOnly);
+    fails_with(&impatient, &count("k"), Code::StoreReadOnly).await;
 
     let patient = connect(&replica.url()).await;
     let (answer, ()) = tokio::join!(patient.run(count("k")), async {
@@ -98,7 +98,7 @@ async fn a_busy_server_is_waited_for_and_the_call_runs_once() {
     let server = RedisServer::start(RedisConfig::default().line("lua-time-limit 20"));
     let store = connect(&server.url()).await;
     let mut config = options(&server.url());
-    config.deadline = Duration::from_secs(2);
+    config.deadline = Duration::from_millis(500);
     let impatient = RedisStore::connect(config).await.unwrap();
     let mut endless = server.client().await;
     let spin = tokio::spawn(async move {
@@ -108,7 +108,7 @@ async fn a_busy_server_is_waited_for_and_the_call_runs_once() {
         server.try_command::<String>(&["PING"]).is_err_and(|error| error.code() == Some("BUSY"))
     })
     .await;
-    assert_eq!(code(impatient.run(count("k")).await), Code::StoreBusy);
+    fails_with(&impatient, &count("k"), Code::StoreBusy).await;
     let (answer, ()) = tokio::join!(store.run(count("k")), async {
         until("the call was refused once", async || store.health().retries > 0).await;
         server.command::<()>(&["SCRIPT", "KILL"]);

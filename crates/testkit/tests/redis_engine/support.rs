@@ -62,6 +62,19 @@ pub(crate) fn code(result: Result<Reply>) -> Code {
     }
 }
 
+/// Calls until the store fails with `expected`. A busy machine may also let the deadline pass within an
+/// attempt, which is a time-out; nothing else is accepted.
+pub(crate) async fn fails_with(store: &dyn Engine, call: &Invocation, expected: Code) {
+    for _ in 0..50 {
+        match code(store.run(call.clone()).await) {
+            found if found == expected => return,
+            Code::StoreTimedOut => {}
+            other => panic!("expected {expected}, got {other}"),
+        }
+    }
+    panic!("never failed with {expected}");
+}
+
 /// Tries until `ready` answers true; for what happens on a server by itself.
 pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut ready: impl FnMut() -> F) {
     let deadline = Instant::now() + Duration::from_secs(60);
