@@ -3,6 +3,7 @@
 //! A few hundred histories by default, ten thousand of each kind under `QUAYMASTER_SOAK=1`.
 #![expect(clippy::expect_used, reason = "a failed expectation is a failed test")]
 
+use quaymaster_store::embedded::Bug;
 use quaymaster_testkit::differential::{Fixture, count, grammar, seed};
 use quaymaster_testkit::servers::Binary;
 
@@ -62,4 +63,21 @@ async fn every_limit_operation_answers_alike_on_redis_7() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_limit_operation_answers_alike_on_redis_6_2() {
     limits_agree(Binary::Redis62, 200, 10_000).await;
+}
+
+/// Wrong answers, wrong order, wrong expiry: each is found, and cut down to a few commands.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_defect_in_the_data_model_is_found_and_cut_down() {
+    let fixture = Fixture::start(Binary::Redis7).await;
+    let wrong = [(Bug::LremFromHead, "LREM"), (Bug::PexpireKeepsOldTtl, "PEXPIRE"), (Bug::ExclusiveBoundIncluded, "(")];
+    for (bug, suspect) in wrong {
+        fixture.embedded.seed_bug(Some(bug));
+        let mismatch = fixture.compare(1..1001).await.expect_err("the defect must be found");
+        println!("{bug:?}: {mismatch}");
+        let commands: usize = mismatch.history.steps.iter().map(|step| step.commands().len()).sum();
+        assert!(commands <= 5, "{bug:?} is not cut down:\n{mismatch}");
+        assert!(mismatch.to_string().to_uppercase().contains(suspect), "{bug:?} is not what was found:\n{mismatch}");
+    }
+    fixture.embedded.seed_bug(None);
+    fixture.compare(1..251).await.expect("without a defect the two are equal");
 }

@@ -47,7 +47,7 @@ impl Dialect {
             // 6.2 negates the smallest integer into itself, refuses NX with GET, looks at no key
             // to pop none of it.
             Dialect::Redis62 => match name {
-                "ZPOPMIN" | "ZPOPMAX" => !texts.iter().any(|text| text.starts_with('-') || text == "0"),
+                "ZPOPMIN" | "ZPOPMAX" => !texts.iter().any(|text| text.parse::<f64>().is_ok_and(|count| count <= 0.0)),
                 "DECRBY" => !has("-9223372036854775808"),
                 "SET" => !(has("NX") && has("GET")),
                 _ => true,
@@ -55,6 +55,8 @@ impl Dialect {
             // Newer servers read a bound to the letter, where older ones skip a space before it, and spell Lua
             // numbers by their shortest digits.
             Dialect::Valkey9 if command.iter().any(spelled_otherwise) => false,
+            // There a negative offset counts from the start when the set is large.
+            Dialect::Valkey9 if texts.windows(2).any(|pair| pair[0] == "LIMIT" && pair[1].starts_with('-')) => false,
             Dialect::Valkey9 => match name {
                 "LREM" => !has("-9223372036854775808"),
                 // Short lists are indexed by 32 bits there.

@@ -36,7 +36,9 @@ pub(super) fn moments(rng: &mut Rng, dialect: Dialect) -> Vec<i64> {
 /// The history of a seed at these moments.
 pub(super) fn history(seed: u64, moments: &[i64], dialect: Dialect) -> History {
     let mut rng = Rng::with_seed(seed);
-    let steps = moments.iter().map(|at_us| Step { at_us: *at_us, action: action(&mut rng, dialect) }).collect();
+    let filled = Action::Each((0..10).map(|_| grammar::growth(&mut rng, dialect)).collect());
+    let actions = std::iter::once(filled).chain(std::iter::repeat_with(|| action(&mut rng, dialect)));
+    let steps = moments.iter().zip(actions).map(|(at_us, action)| Step { at_us: *at_us, action }).collect();
     History { seed, steps }
 }
 
@@ -51,7 +53,11 @@ fn action(rng: &mut Rng, dialect: Dialect) -> Action {
 }
 
 fn several(rng: &mut Rng, dialect: Dialect) -> Vec<Command> {
-    (0..rng.usize(1..9)).map(|_| grammar::command(rng, dialect)).collect()
+    let one = |rng: &mut Rng| match rng.u8(..6) {
+        0 => grammar::growth(rng, dialect),
+        _ => grammar::command(rng, dialect),
+    };
+    (0..rng.usize(1..9)).map(|_| one(rng)).collect()
 }
 
 /// A value for Lua to build: scalars, statuses, errors, and tables with holes, three deep.

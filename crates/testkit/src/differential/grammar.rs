@@ -134,6 +134,29 @@ fn any_command(rng: &mut Rng, dialect: Dialect) -> Command {
     words
 }
 
+/// A command that makes one of the keys grow, so that the others find something to work on.
+pub fn growth(rng: &mut Rng, dialect: Dialect) -> Command {
+    let mut words = match rng.u8(..7) {
+        0 => return vec![text("SET"), Word::Key(rng.u8(0..2)), text(rng.i64(-50..50).to_string())],
+        1 => vec![text("HSET"), Word::Key(2)],
+        2 => vec![text("SADD"), Word::Key(5)],
+        3 | 4 => vec![text("ZADD"), Word::Key(rng.u8(6..8))],
+        _ => vec![pick(rng, &["RPUSH", "LPUSH"]), Word::Key(rng.u8(3..5))],
+    };
+    let (pairs, scored) = (matches!(words[1], Word::Key(2 | 6 | 7)), matches!(words[1], Word::Key(6 | 7)));
+    for _ in 0..rng.usize(2..9) {
+        if scored {
+            words.push(values::score(rng, dialect));
+        }
+        words.push(values::member(rng));
+        if pairs && !scored {
+            words.push(values::value(rng));
+        }
+    }
+    // Seldom wrong, but it may be: the one refused score spoils the whole command.
+    if dialect.agrees(&words) { words } else { growth(rng, dialect) }
+}
+
 fn draw(rng: &mut Rng) -> (&'static str, &'static str) {
     let total: u32 = SHAPES.iter().map(|(_, weight, _)| weight).sum();
     let mut at = rng.u32(..total);

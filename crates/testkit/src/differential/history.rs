@@ -112,6 +112,9 @@ impl Step {
 impl fmt::Display for Word {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Word::Text(text) if text.len() > 60 => {
+                write!(f, "\"{}…\"({} bytes)", text[..8].escape_ascii(), text.len())
+            }
             Word::Text(text) if !text.is_empty() && text.iter().all(u8::is_ascii_graphic) => {
                 f.write_str(&String::from_utf8_lossy(text))
             }

@@ -33,7 +33,8 @@ pub(super) fn member(rng: &mut Rng) -> Word {
         1 => text([255, 0, 10]),
         2 => value(rng),
         3 => Word::Number(rng.i64(-3..4).to_string()),
-        _ => text(one(rng, &["a", "b", "c", "d", "e", "f", "1", "2", "aa"])),
+        4..=9 => text(one(rng, &["d", "e", "f", "1", "2", "aa"])),
+        _ => text(one(rng, &["a", "b", "c"])),
     }
 }
 
