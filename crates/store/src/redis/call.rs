@@ -300,3 +300,27 @@ fn script(out: &mut Vec<u8>, verb: &str, what: &str, call: &Invocation) {
         resp::word(out, word);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fault(code: Code, ran: Ran) -> Fault {
+        Fault::new(code, ran, Then::Redial, "x")
+    }
+
+    #[test]
+    fn what_the_caller_hears_is_true_of_all_attempts() {
+        let heard = |last, doubt: Option<Fault>| told(last, doubt).code;
+        let lost = || Some(fault(Code::StoreLost, Ran::Maybe));
+        // It never left: it did not run, whatever ended the connection.
+        assert_eq!(heard(fault(Code::StoreLost, Ran::No), None), Code::StoreRefused);
+        assert_eq!(heard(fault(Code::StoreLoading, Ran::No), None), Code::StoreLoading);
+        // It may have run before the store went away for good.
+        assert_eq!(heard(fault(Code::StoreRefused, Ran::No), lost()), Code::StoreLost);
+        assert_eq!(heard(fault(Code::StoreBreaker, Ran::No), lost()), Code::StoreLost);
+        // The repetition was answered: that is the answer.
+        assert_eq!(heard(fault(Code::KeyWrongType, Ran::No), lost()), Code::KeyWrongType);
+        assert_eq!(heard(fault(Code::StoreTimedOut, Ran::Maybe), lost()), Code::StoreTimedOut);
+    }
+}

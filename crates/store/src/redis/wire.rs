@@ -322,3 +322,121 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "what fails here is the test")]
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+
+    use super::*;
+
+    fn connected(room: usize) -> (Arc<Wire>, DuplexStream) {
+        let (ours, theirs) = duplex(room);
+        let (wire, driver) = Wire::new(ours, "peer".into(), None);
+        tokio::spawn(driver);
+        (wire, theirs)
+    }
+
+    fn soon() -> Instant {
+        Instant::now() + Duration::from_secs(30)
+    }
+
+    fn int(value: i64) -> Answer {
+        Answer::Reply(Reply::Int(value))
+    }
+
+    async fn hear(theirs: &mut DuplexStream, bytes: usize) {
+        theirs.read_exact(&mut vec![0; bytes]).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn replies_go_to_their_callers_in_order_and_skipped_ones_to_nobody() {
+        let (wire, mut theirs) = connected(1024);
+        let (first, second, ()) = tokio::join!(
+            biased;
+            wire.call(0, soon(), |out| out.extend_from_slice(b"a")),
+            wire.call(2, soon(), |out| out.extend_from_slice(b"bcd")),
+            async {
+                hear(&mut theirs, 4).await;
+                theirs.write_all(b":1\r\n:2\r\n+skipped\r\n:4\r\n").await.unwrap();
+            },
+        );
+        assert_eq!((first.unwrap(), second.unwrap()), (int(1), int(4)));
+    }
+
+    #[tokio::test]
+    async fn a_late_reply_is_nobody_else_s() {
+        let (wire, mut theirs) = connected(1024);
+        let late = wire.call(0, Instant::now(), |out| out.push(b'a')).await.unwrap_err();
+        assert_eq!((late.code, late.ran), (Code::StoreTimedOut, Ran::Maybe));
+        let (next, ()) = tokio::join!(wire.call(0, soon(), |out| out.push(b'b')), async {
+            hear(&mut theirs, 2).await;
+            theirs.write_all(b":1\r\n:2\r\n").await.unwrap();
+        });
+        assert_eq!(next.unwrap(), int(2));
+    }
+
+    #[tokio::test]
+    async fn a_call_whose_last_byte_never_left_is_known_not_to_have_run() {
+        let (wire, mut theirs) = connected(8);
+        let (sent, half, waiting, ()) = tokio::join!(
+            biased;
+            wire.call(0, soon(), |out| out.extend_from_slice(b"1234")),
+            wire.call(0, soon(), |out| out.extend_from_slice(b"123456789")),
+            async {
+                // Comes when the connection is already full.
+                while wire.outbox.lock().total < 13 || !wire.outbox.lock().bytes.is_empty() {
+                    tokio::task::yield_now().await;
+                }
+                wire.call(0, soon(), |out| out.push(b'x')).await
+            },
+            async {
+                while wire.outbox.lock().total < 14 {
+                    tokio::task::yield_now().await;
+                }
+                theirs.shutdown().await.unwrap();
+                drop(theirs);
+            },
+        );
+        let ran = [sent, half, waiting].map(|result| {
+            let fault = result.unwrap_err();
+            assert_eq!(fault.code, Code::StoreLost);
+            fault.ran
+        });
+        assert_eq!(ran, [Ran::Maybe, Ran::No, Ran::No]);
+        let after = wire.call(0, soon(), |out| out.push(b'y')).await.unwrap_err();
+        assert_eq!(after.ran, Ran::No);
+        assert!(wire.is_closed());
+    }
+
+    #[tokio::test]
+    async fn garbage_ends_the_connection_for_everybody() {
+        let (wire, mut theirs) = connected(1024);
+        let (first, second, ()) = tokio::join!(
+            biased;
+            wire.call(0, soon(), |out| out.push(b'a')),
+            wire.call(0, soon(), |out| out.push(b'b')),
+            async {
+                hear(&mut theirs, 2).await;
+                theirs.write_all(b"HTTP/1.1 400\r\n").await.unwrap();
+            },
+        );
+        for result in [first, second] {
+            let fault = result.unwrap_err();
+            assert_eq!((fault.code, fault.ran), (Code::StoreProtocol, Ran::Maybe));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_reply_larger_than_every_buffer_arrives_whole() {
+        let (wire, mut theirs) = connected(1000);
+        let large = vec![b'x'; 3 * KEEP_BUFFER];
+        let (reply, ()) = tokio::join!(wire.call(0, soon(), |out| out.extend_from_slice(&large)), async {
+            hear(&mut theirs, large.len()).await;
+            theirs.write_all(format!("${}\r\n", large.len()).as_bytes()).await.unwrap();
+            theirs.write_all(&large).await.unwrap();
+            theirs.write_all(b"\r\n").await.unwrap();
+        });
+        assert_eq!(reply.unwrap(), Answer::Reply(Reply::Bytes(large.into())));
+    }
+}
