@@ -1,5 +1,7 @@
 //! A TCP proxy that misbehaves on demand: late, slow, silent, or cut off, switchable while connections live.
 
+#![expect(clippy::expect_used, reason = "a fixture that cannot be set up fails the test that asked for it")]
+
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::SeqCst};

@@ -3,6 +3,8 @@
 //! Every fixture starts in well under a second, is ready when `start` returns, and prints the end of its
 //! log when the test that holds it panics. A program that is not installed fails the test; nothing is skipped.
 
+#![expect(clippy::expect_used, reason = "a fixture that cannot be set up fails the test that asked for it")]
+
 mod certificates;
 mod cluster;
 mod faketime;

@@ -151,7 +151,7 @@ impl RedisServer {
                     return;
                 }
                 Err(log) => {
-                    assert!(Instant::now() < deadline, "port {} is not free again:\n{log}", self.port)
+                    assert!(Instant::now() < deadline, "port {} is not free again:\n{log}", self.port);
                 }
             }
         }
