@@ -21,7 +21,7 @@ pub enum Reply {
 #[derive(Debug)]
 pub struct Parts {
     op: &'static str,
-    parts: std::vec::IntoIter<Reply>,
+    rest: std::vec::IntoIter<Reply>,
     at: usize,
 }
 
@@ -29,7 +29,7 @@ impl Reply {
     /// The parts of an array reply to the operation `op`.
     pub fn parts(self, op: &'static str) -> Result<Parts, Error> {
         match self {
-            Reply::Array(parts) => Ok(Parts { op, parts: parts.into_iter(), at: 0 }),
+            Reply::Array(parts) => Ok(Parts { op, rest: parts.into_iter(), at: 0 }),
             other => Err(Error::new(op, Code::StoreProtocol, format!("expected a table, got {other:?}"))),
         }
     }
@@ -44,7 +44,7 @@ impl Parts {
     /// The next part as an integer; decimal strings count.
     pub fn int(&mut self) -> Result<i64, Error> {
         self.at += 1;
-        let part = self.parts.next();
+        let part = self.rest.next();
         match &part {
             Some(Reply::Int(value)) => Ok(*value),
             Some(Reply::Bytes(text)) => std::str::from_utf8(text)
@@ -58,7 +58,7 @@ impl Parts {
     /// The next part as bytes.
     pub fn bytes(&mut self) -> Result<Bytes, Error> {
         self.at += 1;
-        match self.parts.next() {
+        match self.rest.next() {
             Some(Reply::Bytes(bytes)) => Ok(bytes),
             other => Err(self.wrong("a string", other.as_ref())),
         }
@@ -67,6 +67,6 @@ impl Parts {
     /// The next part whatever it is; `None` at the end.
     pub fn any(&mut self) -> Option<Reply> {
         self.at += 1;
-        self.parts.next()
+        self.rest.next()
     }
 }

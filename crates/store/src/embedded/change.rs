@@ -4,11 +4,11 @@ use bytes::Bytes;
 
 /// The identity of one incarnation of a collection. A key that is deleted and made again gets another
 /// one, so that what the journal still holds of the old incarnation can never come back.
-pub type Generation = u64;
+pub(crate) type Generation = u64;
 
 /// The type of a collection or string.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub(crate) enum Kind {
     /// A byte string.
     String,
     /// Field to value.
@@ -23,7 +23,7 @@ pub enum Kind {
 
 /// One element of a collection, named so that it can be written and removed alone.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Element {
+pub(crate) enum Element {
     /// A hash field.
     Field(Bytes),
     /// A set or zset member.
@@ -34,7 +34,7 @@ pub enum Element {
 
 /// One durable change, in the order it was made. The last word on a place wins.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Change {
+pub(crate) enum Change {
     /// The key holds this string now (and has this expiry: milliseconds since the epoch).
     PutString {
         /// Which key.

@@ -11,7 +11,7 @@ use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
 use parking_lot::Mutex;
 
-use super::change::{Change, Generation};
+use super::change::Change;
 use super::clock::{Clock, Ticker};
 use super::model::{Effects, Model};
 use super::pubsub::Hub;
@@ -162,6 +162,7 @@ impl Core {
     }
 
     /// Keys, expired ones that nobody has removed yet included.
+    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.inner.lock().model.len()
     }
@@ -171,13 +172,141 @@ impl Core {
         self.inner.lock().model.used_bytes()
     }
 
-    /// The generation the next new collection gets; everything at or above it was never handed out.
-    pub(crate) fn next_generation(&self) -> Generation {
-        self.inner.lock().model.next_generation()
-    }
-
-    #[cfg(feature = "seeded-bugs")]
+    #[cfg(any(test, feature = "seeded-bugs"))]
     pub(crate) fn seed_bug(&self, bug: Option<super::model::Bug>) {
         self.inner.lock().model.seed_bug(bug);
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use std::sync::atomic::AtomicI64;
+
+    use futures_util::FutureExt as _;
+
+    use super::*;
+    use crate::embedded::model::Bug;
+
+    const LONG: Duration = Duration::from_secs(60);
+    const SHORT: Duration = Duration::from_millis(20);
+
+    fn core() -> Arc<Core> {
+        let clock = Clock::Manual(Arc::new(AtomicI64::new(1_700_000_000_000_000)));
+        Arc::new(Core::new(clock, VmLimits::default()).unwrap())
+    }
+
+    fn run<T>(core: &Core, source: &str, record: impl FnOnce(Vec<Change>) -> T) -> Result<(Reply, T)> {
+        let script = ScriptRef { id: "test.core", sha: source, source };
+        core.execute(script, &Words::default(), &Words::default(), record)
+    }
+
+    fn text(value: &Change) -> i64 {
+        let Change::PutString { value, .. } = value else { return -1 };
+        std::str::from_utf8(value).unwrap().parse().unwrap()
+    }
+
+    #[test]
+    fn changes_are_recorded_and_messages_seen_in_the_order_of_execution() {
+        let (core, recorded) = (core(), Mutex::new(Vec::new()));
+        let mut messages = core.subscribe(b"c");
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..200 {
+                        let source = "redis.call('PUBLISH', 'c', redis.call('INCR', 'n'))";
+                        run(&core, source, |changes| recorded.lock().extend(changes)).unwrap();
+                    }
+                });
+            }
+        });
+        let order: Vec<i64> = recorded.lock().iter().map(text).collect();
+        assert_eq!(order, (1..=800).collect::<Vec<_>>());
+        for number in 1..=800 {
+            let message = messages.next().now_or_never().flatten();
+            assert_eq!(message, Some(Message::Data(number.to_string().into())));
+        }
+    }
+
+    #[test]
+    fn a_script_without_changes_is_recorded_too() {
+        let (_, changes) = run(&core(), "return redis.call('GET', 'k')", |changes| changes).unwrap();
+        assert!(changes.is_empty());
+    }
+
+    #[tokio::test]
+    async fn waiting_ends_at_once_where_an_item_is_and_with_the_limit_where_none_comes() {
+        let core = core();
+        run(&core, "redis.call('RPUSH', 'l', 'a') redis.call('SET', 'k', 'v')", drop).unwrap();
+        assert_eq!(core.wait_for_item(b"l", LONG).now_or_never(), Some(true));
+        assert!(!core.wait_for_item(b"k", SHORT).await, "a string has no items");
+        assert!(!core.wait_for_item(b"absent", SHORT).await);
+    }
+
+    #[tokio::test]
+    async fn every_way_to_fill_a_list_wakes_everybody_who_waits() {
+        for source in [
+            "redis.call('RPUSH', 'l', 'a')",
+            "redis.call('LPUSH', 'l', 'a')",
+            "redis.call('RPUSH', 'm', 'a') redis.call('LMOVE', 'm', 'l', 'LEFT', 'LEFT')",
+            "redis.call('RPUSH', 'm', 'a') redis.call('RENAME', 'm', 'l')",
+        ] {
+            let core = core();
+            let push = async { run(&core, source, drop).unwrap() };
+            let (one, two, _) =
+                tokio::join!(core.wait_for_item(b"l", LONG), core.wait_for_item(b"l", LONG), push);
+            assert!(one && two, "{source}");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_item_that_is_gone_again_or_never_came_wakes_nobody_for_good() {
+        for source in [
+            "redis.call('RPUSH', 'l', 'a') redis.call('LPOP', 'l')",
+            "redis.call('RPUSH', 'l', 'a') error('no')",
+        ] {
+            let core = core();
+            let push = async { run(&core, source, drop).is_ok() };
+            let (woken, _) = tokio::join!(core.wait_for_item(b"l", SHORT), push);
+            assert!(!woken, "{source}");
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn no_wake_up_is_lost_between_looking_and_waiting() {
+        let core = core();
+        for round in 0..2000 {
+            let key = format!("l{round}");
+            let (waiter, waited) = (Arc::clone(&core), key.clone());
+            let waiting = tokio::spawn(async move { waiter.wait_for_item(waited.as_bytes(), LONG).await });
+            run(&core, &format!("redis.call('RPUSH', '{key}', 'a')"), drop).unwrap();
+            assert!(waiting.await.unwrap(), "{key}");
+        }
+    }
+
+    #[test]
+    fn after_a_panic_in_a_command_nothing_is_served_any_more() {
+        let core = core();
+        core.seed_bug(Some(Bug::PersistPanics));
+        run(&core, "redis.call('SET', 'k', 'v')", drop).unwrap();
+        let source = "pcall(redis.call, 'PERSIST', 'k') return 1";
+        assert_eq!(run(&core, source, drop).unwrap_err().code, Code::Internal);
+        let refused = run(&core, "return 1", drop).unwrap_err();
+        assert_eq!(refused.code, Code::Internal);
+        assert!(refused.detail.contains("restart"), "{}", refused.detail);
+        assert_eq!(core.expire_some(10, |changes| changes.len()), (0, 0));
+    }
+
+    #[test]
+    fn expiry_is_recorded_like_a_script() {
+        let clock = Arc::new(AtomicI64::new(1_700_000_000_000_000));
+        let core = Core::new(Clock::Manual(Arc::clone(&clock)), VmLimits::default()).unwrap();
+        run(&core, "redis.call('SET', 'k', 'v', 'PX', 10)", drop).unwrap();
+        clock.fetch_add(5_000_000, std::sync::atomic::Ordering::SeqCst);
+        let (removed, changes) = core.expire_some(10, |changes| changes);
+        assert_eq!(removed, 1);
+        assert_eq!(changes, [Change::Remove { key: "k".into(), generation: None }]);
+        assert_eq!(core.len(), 0);
+        assert_eq!(core.used_bytes(), 0);
     }
 }

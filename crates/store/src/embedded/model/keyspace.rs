@@ -89,6 +89,7 @@ impl Keyspace {
         }
     }
 
+    #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.len
     }

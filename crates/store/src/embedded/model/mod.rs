@@ -37,7 +37,7 @@ pub(crate) use number::write_float;
 pub(crate) use out::{Out, Part};
 
 /// A defect put into the model on purpose, to prove that the differential test sees one.
-#[cfg(feature = "seeded-bugs")]
+#[cfg(any(test, feature = "seeded-bugs"))]
 #[doc(hidden)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bug {
@@ -47,6 +47,8 @@ pub enum Bug {
     PexpireKeepsOldTtl,
     /// ZRANGE BYSCORE treats an exclusive lower bound as inclusive.
     ExclusiveBoundIncluded,
+    /// PERSIST panics.
+    PersistPanics,
 }
 
 /// What a script did, handed out when it has succeeded.
@@ -73,7 +75,7 @@ pub(crate) struct Model {
     generation_at_begin: Generation,
     used_bytes: usize,
     restoring: Option<Restoring>,
-    #[cfg(feature = "seeded-bugs")]
+    #[cfg(any(test, feature = "seeded-bugs"))]
     bug: Option<Bug>,
 }
 
@@ -96,12 +98,12 @@ impl Model {
             generation_at_begin: 1,
             used_bytes: 0,
             restoring: None,
-            #[cfg(feature = "seeded-bugs")]
+            #[cfg(any(test, feature = "seeded-bugs"))]
             bug: None,
         }
     }
 
-    #[cfg(feature = "seeded-bugs")]
+    #[cfg(any(test, feature = "seeded-bugs"))]
     pub(crate) fn seed_bug(&mut self, bug: Option<Bug>) {
         self.bug = bug;
     }
@@ -140,6 +142,7 @@ impl Model {
     }
 
     /// Keys, those included whose time has passed but which nobody has removed yet.
+    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.keys.len()
     }
@@ -150,6 +153,7 @@ impl Model {
     }
 
     /// The generation the next new collection gets.
+    #[cfg(test)]
     pub(crate) fn next_generation(&self) -> Generation {
         self.next_generation
     }

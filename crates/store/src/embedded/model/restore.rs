@@ -88,7 +88,7 @@ impl Model {
                 let Some(id) = state.slots.get(&generation).copied() else { return };
                 match element {
                     Element::Field(field) => {
-                        drop(self.on_hash(id, |hash| hash.put(&field, Some((*value).into()))))
+                        drop(self.on_hash(id, |hash| hash.put(&field, Some((*value).into()))));
                     }
                     Element::Seat(seat) => drop(self.on_list(id, |list| list.put(seat, (*value).into()))),
                     Element::Member(member) => {

@@ -20,7 +20,9 @@ fn core() -> Core {
 
 fn words(list: &[&str]) -> Words {
     let mut words = Words::default();
-    list.iter().for_each(|word| words.push(word));
+    for word in list {
+        words.push(word);
+    }
     words
 }
 

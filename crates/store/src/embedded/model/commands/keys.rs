@@ -37,7 +37,7 @@ pub(super) fn expire(model: &mut Model, args: &[&[u8]], out: &mut Out) -> Outcom
 
 pub(super) fn pexpire(model: &mut Model, args: &[&[u8]], out: &mut Out) -> Outcome {
     let at = int(args[1])?.checked_add(model.now_ms).ok_or_else(|| Fault::expire_time("pexpire"))?;
-    #[cfg(feature = "seeded-bugs")]
+    #[cfg(any(test, feature = "seeded-bugs"))]
     if model.bug == Some(super::super::Bug::PexpireKeepsOldTtl)
         && model.find(args[0]).is_some_and(|id| model.keys.slot(id).expires_at != NEVER)
     {
@@ -67,6 +67,8 @@ fn expire_at(model: &mut Model, key: &[u8], at_ms: i64, out: &mut Out) {
 }
 
 pub(super) fn persist(model: &mut Model, args: &[&[u8]], out: &mut Out) -> Outcome {
+    #[cfg(any(test, feature = "seeded-bugs"))]
+    assert!(model.bug != Some(super::super::Bug::PersistPanics), "a seeded bug");
     let found = model.find_for_write(args[0]).filter(|id| model.keys.slot(*id).expires_at != NEVER);
     if let Some(id) = found {
         model.change_expiry(id, NEVER);

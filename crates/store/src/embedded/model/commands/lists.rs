@@ -158,7 +158,7 @@ pub(super) fn lrem(model: &mut Model, args: &[&[u8]], out: &mut Out) -> Outcome 
     let most =
         if limit == 0 { usize::MAX } else { usize::try_from(limit.unsigned_abs()).unwrap_or(usize::MAX) };
     let from_tail = limit < 0;
-    #[cfg(feature = "seeded-bugs")]
+    #[cfg(any(test, feature = "seeded-bugs"))]
     let from_tail = from_tail && model.bug != Some(super::super::Bug::LremFromHead);
     let items = model.list(args[0])?.into_iter().flat_map(|list| list.items.iter().enumerate());
     let hits = items.filter(|(_, item)| *item.data == *args[2]).map(|(index, _)| index);

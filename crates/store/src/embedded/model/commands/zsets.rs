@@ -96,7 +96,7 @@ impl AddOptions {
     fn allows(&self, old: Option<f64>, new: f64) -> bool {
         match old {
             None => !self.only_existing,
-            Some(old) => !self.only_new && !(self.greater && new <= old) && !(self.less && new >= old),
+            Some(old) => !(self.only_new || (self.greater && new <= old) || (self.less && new >= old)),
         }
     }
 }

@@ -164,7 +164,7 @@ impl Disk {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn a_rolled_back_script_leaves_no_trace(before in proptest::collection::vec(line(), 0..40), script in proptest::collection::vec(line(), 1..30)) {

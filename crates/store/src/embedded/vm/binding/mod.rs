@@ -11,30 +11,26 @@
 //! - The model is reachable through [`Context::model`] only while [`Bound::run`] holds it by `&mut`.
 #![expect(unsafe_code, reason = "the C interface of Lua is what this module wraps")]
 
-use std::ffi::{CStr, c_char, c_int};
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::Instant;
-use std::{ptr, slice};
+mod calls;
+mod replies;
 
-use bytes::Bytes;
+use std::ffi::{CStr, c_char, c_int};
+use std::ptr;
+use std::time::Instant;
+
 use mlua::ffi;
 use mlua::ffi::lua_State;
 
+use self::calls::{hook, protected_call, redis_call, redis_pcall};
+use self::replies::{Budget, MAX_DEPTH, SLOTS_PER_LEVEL, error_text, to_reply};
 use super::VmLimits;
-use crate::embedded::model::commands;
-use crate::embedded::model::{Fault, Model, Out, Part, write_float};
+use crate::embedded::model::{Fault, Model, Out};
 use crate::{Reply, Words};
 
 /// How often the hook looks at the limits.
 const HOOK_EVERY: c_int = 100_000;
-/// Tables in tables of a reply.
-const MAX_DEPTH: usize = 32;
-/// Stack slots one level of reply conversion holds.
-const SLOTS_PER_LEVEL: c_int = 3;
-/// `%.17g` needs at most 24 bytes.
-const NUMBER_LEN: usize = 32;
-/// Kept for the next call; longer argument buffers are given back.
-const KEEP_WORDS: usize = 1 << 12;
+/// `KEYS` and `ARGV` up to this length are used again.
+const MAX_REUSED: usize = 16;
 
 /// Why a script was ended from outside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,6 +68,9 @@ struct Context {
     started: Option<Instant>,
     fired: u64,
     refs: Refs,
+    /// Words that the last call left in `KEYS` and `ARGV`, if those tables may be used again.
+    keys_left: Option<usize>,
+    argv_left: Option<usize>,
     result: Result<Reply, String>,
 }
 
@@ -136,6 +135,8 @@ impl Bound {
             started: None,
             fired: 0,
             refs: Refs::default(),
+            keys_left: None,
+            argv_left: None,
             result: Ok(Reply::Nil),
         }));
         let address = context.get();
@@ -153,7 +154,7 @@ impl Bound {
             })?
         };
         let (seen, globals): (mlua::Table, mlua::Table) =
-            lua.load(include_str!("sandbox.lua")).set_name("=sandbox").call(functions)?;
+            lua.load(include_str!("../sandbox.lua")).set_name("=sandbox").call(functions)?;
         // SAFETY: as above; `seen` and `globals` lie at 1 and 2. `luaL_ref` pops what it refers to.
         unsafe {
             lua.exec_raw::<()>((seen, globals), |lua_state| {
@@ -320,8 +321,8 @@ unsafe fn run(
         let handler = ffi::lua_gettop(state);
         ffi::lua_rawgeti_(state, ffi::LUA_REGISTRYINDEX, script.0);
         ffi::lua_rawgeti_(state, ffi::LUA_REGISTRYINDEX, refs.globals);
-        set_words(state, refs.keys, &*keys);
-        set_words(state, refs.argv, &*args);
+        (*context).keys_left = set_words(state, refs.keys, (*context).keys_left, &*keys);
+        (*context).argv_left = set_words(state, refs.argv, (*context).argv_left, &*args);
         ffi::lua_settop(state, -2);
         let status = ffi::lua_pcall(state, 0, 1, handler);
         // From here on nothing raises: strings are only read, tables only looked into, and the stack was
@@ -335,18 +336,57 @@ unsafe fn run(
     }
 }
 
-/// Fills a fresh `KEYS` or `ARGV` and puts it into the table on top of the stack. Fresh, because a script may
-/// do anything with its table, and making one costs less than proving that it did not.
-unsafe fn set_words(state: *mut lua_State, name: c_int, words: &Words) {
+/// Fills `KEYS` or `ARGV` in the table on top of the stack; how many words the next call will find there.
+/// The table of the last call is used again if its script left it as it got it, with `left` words.
+unsafe fn set_words(state: *mut lua_State, name: c_int, left: Option<usize>, words: &Words) -> Option<usize> {
     // SAFETY: the stack has room (see `run`); only borrowed bytes are held when Lua may raise.
     unsafe {
         ffi::lua_rawgeti_(state, ffi::LUA_REGISTRYINDEX, name);
-        ffi::lua_createtable(state, c_int::try_from(words.len()).unwrap_or(0), 0);
+        ffi::lua_rawget_(state, -2);
+        let before = left.filter(|left| is_untouched(state, *left));
+        if before.is_none() {
+            ffi::lua_settop(state, -2);
+            ffi::lua_rawgeti_(state, ffi::LUA_REGISTRYINDEX, name);
+            ffi::lua_createtable(state, c_int::try_from(words.len()).unwrap_or(0), 0);
+        }
         for (index, word) in words.iter().enumerate() {
             ffi::lua_pushlstring_(state, word.as_ptr().cast(), word.len());
             ffi::lua_rawseti_(state, -2, index as c_int + 1);
         }
-        ffi::lua_rawset(state, -3);
+        for index in words.len()..before.unwrap_or(0) {
+            ffi::lua_pushnil(state);
+            ffi::lua_rawseti_(state, -2, index as c_int + 1);
+        }
+        match before {
+            Some(_) => ffi::lua_settop(state, -2),
+            None => ffi::lua_rawset(state, -3),
+        }
+        // Looking through a long table costs more than making one.
+        Some(words.len()).filter(|len| *len <= MAX_REUSED)
+    }
+}
+
+/// Whether the table on top of the stack holds exactly the indexes 1 to `left` and has no metatable.
+unsafe fn is_untouched(state: *mut lua_State, left: usize) -> bool {
+    // SAFETY: pops what it pushes; walking an unchanged table raises nothing and allocates nothing.
+    unsafe {
+        if ffi::lua_getmetatable(state, -1) != 0 {
+            ffi::lua_settop(state, -2);
+            return false;
+        }
+        let mut found = 0;
+        ffi::lua_pushnil(state);
+        while ffi::lua_next(state, -2) != 0 {
+            ffi::lua_settop(state, -2);
+            let is_index = ffi::lua_type(state, -1) == ffi::LUA_TNUMBER
+                && (1.0..=left as f64).contains(&ffi::lua_tonumber(state, -1));
+            if !is_index {
+                ffi::lua_settop(state, -2);
+                return false;
+            }
+            found += 1;
+        }
+        found == left
     }
 }
 
@@ -369,323 +409,4 @@ unsafe extern "C-unwind" fn note_line(state: *mut lua_State) -> c_int {
         }
     }
     1
-}
-
-/// Fires every [`HOOK_EVERY`] instructions.
-unsafe extern "C-unwind" fn hook(state: *mut lua_State, _: *mut ffi::lua_Debug) {
-    // SAFETY: a hook may use the stack as a C function does. Nothing is owned when the error is raised.
-    unsafe {
-        ffi::lua_pushlightuserdata(state, (&raw const CONTEXT_KEY).cast_mut().cast());
-        ffi::lua_rawget_(state, ffi::LUA_REGISTRYINDEX);
-        let context: *mut Context = ffi::lua_touserdata(state, -1).cast();
-        ffi::lua_settop(state, -2);
-        if context.is_null() {
-            return;
-        }
-        (*context).fired += 1;
-        let started = *(*context).started.get_or_insert_with(Instant::now);
-        let spent = (*context).fired.saturating_mul(HOOK_EVERY as u64);
-        if spent > (*context).limits.instructions || started.elapsed() > (*context).limits.wall {
-            (*context).stop = Stop::Endless;
-        }
-        if (*context).stop != Stop::None {
-            raise_stop(state);
-        }
-    }
-}
-
-unsafe fn raise_stop(state: *mut lua_State) -> ! {
-    // SAFETY: nothing is owned by the callers or here.
-    unsafe {
-        ffi::lua_pushliteral(state, c"ERR the script used too many instructions or too much time");
-        ffi::lua_error(state)
-    }
-}
-
-/// `pcall` that cannot swallow a stop.
-unsafe extern "C-unwind" fn protected_call(state: *mut lua_State) -> c_int {
-    // SAFETY: a closure with the context; owns nothing.
-    unsafe {
-        let context = context_of(state);
-        ffi::luaL_checkany(state, 1);
-        let status = ffi::lua_pcall(state, ffi::lua_gettop(state) - 1, ffi::LUA_MULTRET, 0);
-        // The results may have filled the stack to the brim.
-        ffi::luaL_checkstack(state, 2, ptr::null());
-        if (*context).stop != Stop::None {
-            raise_stop(state);
-        }
-        ffi::lua_pushboolean(state, c_int::from(status == ffi::LUA_OK));
-        ffi::lua_insert(state, 1);
-        ffi::lua_gettop(state)
-    }
-}
-
-unsafe extern "C-unwind" fn redis_call(state: *mut lua_State) -> c_int {
-    // SAFETY: registered as a closure with the context.
-    unsafe {
-        if command(state) == Verdict::Refused {
-            ffi::lua_error(state);
-        }
-    }
-    1
-}
-
-unsafe extern "C-unwind" fn redis_pcall(state: *mut lua_State) -> c_int {
-    // SAFETY: registered as a closure with the context.
-    unsafe { command(state) };
-    1
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Verdict {
-    Answered,
-    Refused,
-    Panicked,
-}
-
-/// Runs one command and pushes its answer, or the error table.
-unsafe fn command(state: *mut lua_State) -> Verdict {
-    // SAFETY: `execute` returns before anything is pushed; from then on only plain data is held, and what is
-    // pushed lies in the context.
-    unsafe {
-        let context = context_of(state);
-        let verdict = execute(state, context);
-        match verdict {
-            Verdict::Answered => {
-                ffi::luaL_checkstack(state, 8, ptr::null());
-                let (parts, bytes) = ((*context).out.parts(), (*context).out.bytes());
-                let mut at = 0;
-                push_part(state, parts, bytes, &mut at);
-            }
-            Verdict::Refused => {
-                let text = &(*context).fault.0;
-                ffi::lua_createtable(state, 0, 1);
-                ffi::lua_rawgeti_(state, ffi::LUA_REGISTRYINDEX, (*context).refs.err);
-                ffi::lua_pushlstring_(state, text.as_ptr().cast(), text.len());
-                ffi::lua_rawset(state, -3);
-            }
-            Verdict::Panicked => raise_stop(state),
-        }
-        verdict
-    }
-}
-
-/// Reads the arguments where they lie and runs the command. Raises nothing.
-unsafe fn execute(state: *mut lua_State, context: *mut Context) -> Verdict {
-    // SAFETY: strings on the stack stay where they are until the function returns, and nothing in between
-    // touches Lua; the slices are gone before that. `model` is set while a script runs. Numbers are written
-    // into a buffer with room for all of them, so it does not move.
-    unsafe {
-        let context = &mut *context;
-        let count = ffi::lua_gettop(state);
-        context.words.clear();
-        context.numbers.clear();
-        context.numbers.reserve(NUMBER_LEN * count as usize);
-        for index in 1..=count {
-            let word = match ffi::lua_type(state, index) {
-                ffi::LUA_TSTRING => {
-                    let mut len = 0;
-                    let text = ffi::lua_tolstring(state, index, &raw mut len);
-                    slice::from_raw_parts(text.cast::<u8>(), len)
-                }
-                ffi::LUA_TNUMBER => {
-                    let start = context.numbers.len();
-                    write_float(ffi::lua_tonumber(state, index), &mut context.numbers);
-                    slice::from_raw_parts(context.numbers.as_ptr().add(start), context.numbers.len() - start)
-                }
-                _ => {
-                    context.fault =
-                        Fault::text("ERR Lua redis lib command arguments must be strings or integers");
-                    return Verdict::Refused;
-                }
-            };
-            context.words.push(word);
-        }
-        if count == 0 {
-            context.fault =
-                Fault::text("ERR Please specify at least one argument for this redis.call() call");
-            return Verdict::Refused;
-        }
-        let Some(model) = context.model.as_mut() else {
-            context.fault = Fault::text("ERR no script is running");
-            return Verdict::Refused;
-        };
-        let (words, out) = (&context.words, &mut context.out);
-        let ran = catch_unwind(AssertUnwindSafe(|| commands::run(model, words, out)));
-        context.words.clear();
-        context.words.shrink_to(KEEP_WORDS);
-        match ran {
-            Ok(Ok(())) => Verdict::Answered,
-            Ok(Err(fault)) => {
-                context.fault = fault;
-                Verdict::Refused
-            }
-            Err(_) => {
-                context.stop = Stop::Panicked;
-                Verdict::Panicked
-            }
-        }
-    }
-}
-
-/// Pushes the part at `at` with all that belongs to it, as Redis converts replies for Lua.
-unsafe fn push_part(state: *mut lua_State, parts: &[Part], bytes: &[u8], at: &mut usize) {
-    // SAFETY: the caller has grown the stack; commands nest arrays no deeper than two. Only borrowed data is
-    // held when Lua may raise.
-    unsafe {
-        let part = parts.get(*at).copied().unwrap_or(Part::Nil);
-        *at += 1;
-        match part {
-            Part::Nil => ffi::lua_pushboolean(state, 0),
-            Part::Int(value) => ffi::lua_pushnumber(state, value as f64),
-            Part::Bulk(start, end) => {
-                let text = bytes.get(start..end).unwrap_or_default();
-                ffi::lua_pushlstring_(state, text.as_ptr().cast(), text.len());
-            }
-            Part::Status(word) => {
-                ffi::lua_createtable(state, 0, 1);
-                ffi::lua_pushlstring_(state, c"ok".as_ptr(), 2);
-                ffi::lua_pushlstring_(state, word.as_ptr().cast(), word.len());
-                ffi::lua_rawset(state, -3);
-            }
-            Part::Array(len) => {
-                ffi::lua_createtable(state, c_int::try_from(len).unwrap_or(0), 0);
-                for index in 1..=len {
-                    push_part(state, parts, bytes, at);
-                    ffi::lua_rawseti_(state, -2, index as c_int);
-                }
-            }
-        }
-    }
-}
-
-/// What a reply may still hold.
-struct Budget {
-    bytes: usize,
-    elements: usize,
-}
-
-impl Budget {
-    fn of(limits: &VmLimits) -> Self {
-        Self { bytes: limits.reply_bytes, elements: limits.reply_elements }
-    }
-}
-
-/// Converts the value on top of the stack and pops it, as Redis does. Raises nothing; needs
-/// [`SLOTS_PER_LEVEL`] slots per level.
-unsafe fn to_reply(
-    state: *mut lua_State,
-    refs: Refs,
-    budget: &mut Budget,
-    depth: usize,
-) -> Result<Reply, String> {
-    // SAFETY: `lua_tolstring` is called on strings only, which it does not convert; raw access runs no
-    // metamethod; `run` has grown the stack for MAX_DEPTH levels.
-    unsafe {
-        let reply = match ffi::lua_type(state, -1) {
-            ffi::LUA_TSTRING => bulk(state, budget),
-            ffi::LUA_TNUMBER => Ok(Reply::Int(truncate(ffi::lua_tonumber(state, -1)))),
-            ffi::LUA_TBOOLEAN if ffi::lua_toboolean(state, -1) != 0 => Ok(Reply::Int(1)),
-            ffi::LUA_TTABLE if depth >= MAX_DEPTH => Err("ERR reached lua stack limit".to_owned()),
-            ffi::LUA_TTABLE => table(state, refs, budget, depth),
-            _ => Ok(Reply::Nil),
-        };
-        ffi::lua_settop(state, -2);
-        reply
-    }
-}
-
-unsafe fn table(
-    state: *mut lua_State,
-    refs: Refs,
-    budget: &mut Budget,
-    depth: usize,
-) -> Result<Reply, String> {
-    // SAFETY: as `to_reply`.
-    unsafe {
-        if let Some(text) = string_field(state, refs.err) {
-            return Err(text);
-        }
-        ffi::lua_rawgeti_(state, ffi::LUA_REGISTRYINDEX, refs.ok);
-        ffi::lua_rawget_(state, -2);
-        if ffi::lua_type(state, -1) == ffi::LUA_TSTRING {
-            let status = bulk(state, budget);
-            ffi::lua_settop(state, -2);
-            return status;
-        }
-        ffi::lua_settop(state, -2);
-        let mut parts = Vec::with_capacity(ffi::lua_objlen(state, -1).min(budget.elements));
-        for index in 1.. {
-            ffi::lua_rawgeti_(state, -1, index);
-            if ffi::lua_type(state, -1) == ffi::LUA_TNIL {
-                ffi::lua_settop(state, -2);
-                break;
-            }
-            match budget.elements.checked_sub(1) {
-                Some(left) => budget.elements = left,
-                None => {
-                    ffi::lua_settop(state, -2);
-                    return Err("ERR the reply has too many elements".to_owned());
-                }
-            }
-            parts.push(to_reply(state, refs, budget, depth + 1)?);
-        }
-        Ok(Reply::Array(parts))
-    }
-}
-
-unsafe fn bulk(state: *mut lua_State, budget: &mut Budget) -> Result<Reply, String> {
-    // SAFETY: the value on top is a string; its bytes are copied before it is popped.
-    unsafe {
-        let mut len = 0;
-        let text = ffi::lua_tolstring(state, -1, &raw mut len);
-        budget.bytes = budget.bytes.checked_sub(len).ok_or("ERR the reply is too long")?;
-        Ok(Reply::Bytes(Bytes::copy_from_slice(slice::from_raw_parts(text.cast(), len))))
-    }
-}
-
-/// The string in a field of the table on top of the stack.
-unsafe fn string_field(state: *mut lua_State, name: c_int) -> Option<String> {
-    // SAFETY: as `to_reply`; pops what it pushes.
-    unsafe {
-        ffi::lua_rawgeti_(state, ffi::LUA_REGISTRYINDEX, name);
-        ffi::lua_rawget_(state, -2);
-        let text = top_text(state);
-        ffi::lua_settop(state, -2);
-        text
-    }
-}
-
-unsafe fn top_text(state: *mut lua_State) -> Option<String> {
-    // SAFETY: only a string is read, and copied.
-    unsafe {
-        if ffi::lua_type(state, -1) != ffi::LUA_TSTRING {
-            return None;
-        }
-        let mut len = 0;
-        let text = ffi::lua_tolstring(state, -1, &raw mut len);
-        Some(String::from_utf8_lossy(slice::from_raw_parts(text.cast(), len)).into_owned())
-    }
-}
-
-/// What the error value on top of the stack says: its `err`, or the string itself under Redis' `ERR`.
-unsafe fn error_text(state: *mut lua_State, context: &Context) -> String {
-    // SAFETY: as `to_reply`.
-    unsafe {
-        if ffi::lua_type(state, -1) == ffi::LUA_TTABLE {
-            return string_field(state, context.refs.err)
-                .unwrap_or_else(|| "ERR the script raised a table without err".to_owned());
-        }
-        match top_text(state) {
-            Some(text) if text.starts_with("ERR ") => text,
-            Some(text) => format!("ERR {text}"),
-            None => "ERR the script raised neither a string nor a table".to_owned(),
-        }
-    }
-}
-
-/// As a C cast on the machines Redis runs on: towards zero, and the lowest number for what does not fit.
-fn truncate(number: f64) -> i64 {
-    const LIMIT: f64 = 9_223_372_036_854_775_808.0;
-    if (-LIMIT..LIMIT).contains(&number) { number as i64 } else { i64::MIN }
 }
