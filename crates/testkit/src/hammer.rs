@@ -121,8 +121,11 @@ impl Hammer {
             command.args(["--request-ids", prefix]);
         }
         command.envs(config.env.iter().map(|(name, value)| (name, value)));
-        let mut child =
-            command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("limit_hammer can be started");
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("limit_hammer can be started");
         let (stdin, stdout) = (child.stdin.take(), child.stdout.take().expect("piped"));
         let shared = Arc::new((Mutex::new(Ledger::default()), Condvar::new()));
         let ledger = Arc::clone(&shared);
@@ -146,7 +149,9 @@ impl Hammer {
             }
             assert!(!ledger.ended, "the worker ended before {what}: {:?}", ledger.codes);
             let left = deadline.checked_duration_since(Instant::now());
-            let left = left.unwrap_or_else(|| panic!("{what} never came: {} calls, {:?}", ledger.calls.len(), ledger.codes));
+            let left = left.unwrap_or_else(|| {
+                panic!("{what} never came: {} calls, {:?}", ledger.calls.len(), ledger.codes)
+            });
             ledger = self.shared.1.wait_timeout(ledger, left).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
@@ -205,8 +210,10 @@ impl Hammer {
     pub fn unanswered(&self) -> Vec<String> {
         let ledger = self.shared.0.lock().unwrap_or_else(PoisonError::into_inner);
         let open = ledger.calls.iter().filter(|(_, fate)| matches!(fate, Fate::Open | Fate::Lost));
-        open.map(|((task, call), _)| self.ids.as_ref().map_or(String::new(), |ids| format!("{ids}-{task}-{call}")))
-            .collect()
+        open.map(|((task, call), _)| {
+            self.ids.as_ref().map_or(String::new(), |ids| format!("{ids}-{task}-{call}"))
+        })
+        .collect()
     }
 
     /// Error codes it met, with their counts.

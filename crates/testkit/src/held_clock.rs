@@ -93,7 +93,8 @@ mod tests {
     use super::*;
 
     fn seconds_of_a_child(clock: &HeldClock) -> i64 {
-        let said = std::process::Command::new("date").arg("+%s").envs(clock.environment()).output().expect("date");
+        let said =
+            std::process::Command::new("date").arg("+%s").envs(clock.environment()).output().expect("date");
         String::from_utf8(said.stdout).expect("digits").trim().parse().expect("seconds")
     }
 

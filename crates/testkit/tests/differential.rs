@@ -14,15 +14,22 @@ async fn commands_agree(binary: Binary, short: u64, soak: u64) {
         Ok(tally) => tally,
         Err(mismatch) => panic!("{mismatch}"),
     };
-    println!("{binary:?}: {} histories, {} steps, {} keys compared", tally.histories, tally.steps, tally.keys);
+    println!(
+        "{binary:?}: {} histories, {} steps, {} keys compared",
+        tally.histories, tally.steps, tally.keys
+    );
     assert_eq!(tally.histories, histories);
     // A history in which nothing works proves little: every command must have answered, and (those that
     // can fail at all) failed.
     for name in grammar::commands() {
         let (answers, errors) = tally.commands.get(name).copied().unwrap_or_default();
         println!("  {name:<18}{answers:>8} answers {errors:>7} errors");
-        assert!(answers >= 20, "{name}: only {answers} answers in {histories} histories");
-        assert!(errors >= 1, "{name}: no errors in {histories} histories");
+        assert!(
+            answers >= histories.min(1000) / 50,
+            "{name}: only {answers} answers in {histories} histories"
+        );
+        // Few histories may leave a command out that hardly ever fails.
+        assert!(errors >= 1 || histories < 1000, "{name}: no errors in {histories} histories");
     }
 }
 
@@ -33,12 +40,12 @@ async fn every_command_does_what_redis_7_does() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_command_does_what_redis_6_2_does() {
-    commands_agree(Binary::Redis62, 500, 10_000).await;
+    commands_agree(Binary::Redis62, 1000, 10_000).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_command_does_what_valkey_9_does() {
-    commands_agree(Binary::Valkey9, 500, 10_000).await;
+    commands_agree(Binary::Valkey9, 1000, 10_000).await;
 }
 
 async fn limits_agree(binary: Binary, short: u64, soak: u64) {
@@ -69,14 +76,21 @@ async fn every_limit_operation_answers_alike_on_redis_6_2() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_defect_in_the_data_model_is_found_and_cut_down() {
     let fixture = Fixture::start(Binary::Redis7).await;
-    let wrong = [(Bug::LremFromHead, "LREM"), (Bug::PexpireKeepsOldTtl, "PEXPIRE"), (Bug::ExclusiveBoundIncluded, "(")];
+    let wrong = [
+        (Bug::LremFromHead, "LREM"),
+        (Bug::PexpireKeepsOldTtl, "PEXPIRE"),
+        (Bug::ExclusiveBoundIncluded, "("),
+    ];
     for (bug, suspect) in wrong {
         fixture.embedded.seed_bug(Some(bug));
         let mismatch = fixture.compare(1..1001).await.expect_err("the defect must be found");
         println!("{bug:?}: {mismatch}");
         let commands: usize = mismatch.history.steps.iter().map(|step| step.commands().len()).sum();
         assert!(commands <= 5, "{bug:?} is not cut down:\n{mismatch}");
-        assert!(mismatch.to_string().to_uppercase().contains(suspect), "{bug:?} is not what was found:\n{mismatch}");
+        assert!(
+            mismatch.to_string().to_uppercase().contains(suspect),
+            "{bug:?} is not what was found:\n{mismatch}"
+        );
     }
     fixture.embedded.seed_bug(None);
     fixture.compare(1..251).await.expect("without a defect the two are equal");

@@ -205,7 +205,10 @@ on_every_algorithm! {
 }
 
 /// With a clock that runs: what the stated arithmetic allows between the first call and the last.
-async fn while_time_runs(limit: &str, most: fn(per_window: u64, window_us: i64, from_us: i64, to_us: i64) -> u64) {
+async fn while_time_runs(
+    limit: &str,
+    most: fn(per_window: u64, window_us: i64, from_us: i64, to_us: i64) -> u64,
+) {
     const PER_WINDOW: u64 = 500;
     const WINDOW_US: i64 = 1_000_000;
     let scene = Scene::new(HeldClock::running(NOON_US), PER_WINDOW, "1s");

@@ -190,7 +190,8 @@ async fn the_hour_turns_in_memory() {
     let tasks: Vec<_> = LIES_MS
         .iter()
         .map(|lie_ms| {
-            let limit = bind(Arc::new(Liar::new(engine.clone(), *lie_ms))).limit("hourly").expect("declared").clone();
+            let limit =
+                bind(Arc::new(Liar::new(engine.clone(), *lie_ms))).limit("hourly").expect("declared").clone();
             let (stop, told) = (stop.clone(), told.clone());
             std::thread::spawn(move || {
                 let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");

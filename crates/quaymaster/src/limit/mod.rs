@@ -185,6 +185,13 @@ impl Limit {
             match decode(op, reply)? {
                 Told::Answer(word, raw) => return Ok(verdict(&self.spec, word, raw, charge.cost)),
                 Told::Reset { now_ms } => {
+                    // A repeated call is told the first one's moment: the bucket is that moment's, whatever
+                    // this node's clock says.
+                    let moment_us = now_ms.saturating_mul(1000);
+                    let bucket = match bucket {
+                        Some(_) => keys::bind(op, pattern, key, None, moment_us, topology, &mut Words::default())?,
+                        None => None,
+                    };
                     return Ok(verdict(&self.spec, Word::Changed, self.after_reset(now_ms, bucket), 1));
                 }
                 Told::Stale { now_ms } => {

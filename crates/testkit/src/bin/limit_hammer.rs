@@ -90,7 +90,9 @@ async fn main() {
     if let Some(deadline) = orders.deadline {
         match &mut options {
             StoreOptions::Redis(redis) => redis.deadline = deadline,
-            StoreOptions::Embedded(_, embedded) | StoreOptions::Memory(embedded) => embedded.deadline = deadline,
+            StoreOptions::Embedded(_, embedded) | StoreOptions::Memory(embedded) => {
+                embedded.deadline = deadline
+            }
         }
     }
     let store: Arc<dyn Engine> = open(options).await.expect("the store opens");
@@ -117,7 +119,8 @@ async fn main() {
 }
 
 async fn hammer(limit: Limit, orders: Arc<Orders>, task: usize, stop: Arc<AtomicBool>) {
-    let key: Vec<(&str, &str)> = orders.key.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    let key: Vec<(&str, &str)> =
+        orders.key.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
     let mut call = 0u64;
     while !stop.load(Ordering::SeqCst) {
         call += 1;

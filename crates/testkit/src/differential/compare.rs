@@ -51,7 +51,9 @@ fn told_by_script(code: Code) -> bool {
 }
 
 fn each(commands: &[Command], ours: Reply, theirs: Reply, tolerance: Tolerance) -> Option<String> {
-    let (Reply::Array(ours), Reply::Array(theirs)) = (&ours, &theirs) else { return Some(said(&ours, &theirs)) };
+    let (Reply::Array(ours), Reply::Array(theirs)) = (&ours, &theirs) else {
+        return Some(said(&ours, &theirs));
+    };
     if ours.len() != commands.len() || theirs.len() != commands.len() {
         return Some(format!("  ours {} answers, theirs {}", ours.len(), theirs.len()));
     }
@@ -107,7 +109,9 @@ fn may_differ(command: &Command, ours: &Reply, theirs: &Reply, tolerance: Tolera
     match name(command).as_str() {
         "TIME" => true,
         "PTTL" | "TTL" => match (integer(ours), integer(theirs)) {
-            (Some(ours), Some(theirs)) => ours >= 0 && theirs >= 0 && (ours - theirs).abs() <= tolerance.ttl_ms,
+            (Some(ours), Some(theirs)) => {
+                ours >= 0 && theirs >= 0 && (ours - theirs).abs() <= tolerance.ttl_ms
+            }
             _ => false,
         },
         _ => false,

@@ -47,7 +47,9 @@ impl Dialect {
             // 6.2 negates the smallest integer into itself, refuses NX with GET, looks at no key
             // to pop none of it.
             Dialect::Redis62 => match name {
-                "ZPOPMIN" | "ZPOPMAX" => !texts.iter().any(|text| text.parse::<f64>().is_ok_and(|count| count <= 0.0)),
+                "ZPOPMIN" | "ZPOPMAX" => {
+                    !texts.iter().any(|text| text.parse::<f64>().is_ok_and(|count| count <= 0.0))
+                }
                 "DECRBY" => !has("-9223372036854775808"),
                 "SET" => !(has("NX") && has("GET")),
                 _ => true,
@@ -56,14 +58,20 @@ impl Dialect {
             // numbers by their shortest digits.
             Dialect::Valkey9 if command.iter().any(spelled_otherwise) => false,
             // There a negative offset counts from the start when the set is large.
-            Dialect::Valkey9 if texts.windows(2).any(|pair| pair[0] == "LIMIT" && pair[1].starts_with('-')) => false,
+            Dialect::Valkey9
+                if texts.windows(2).any(|pair| pair[0] == "LIMIT" && pair[1].starts_with('-')) =>
+            {
+                false
+            }
             Dialect::Valkey9 => match name {
                 "LREM" => !has("-9223372036854775808"),
                 // Short lists are indexed by 32 bits there.
-                "LSET" | "LINDEX" => {
-                    !texts.iter().any(|text| text.parse::<i64>().is_ok_and(|index| i32::try_from(index).is_err()))
+                "LSET" | "LINDEX" => !texts
+                    .iter()
+                    .any(|text| text.parse::<i64>().is_ok_and(|index| i32::try_from(index).is_err())),
+                "ZCOUNT" | "ZRANGE" | "ZRANGEBYSCORE" | "ZREMRANGEBYSCORE" => {
+                    !texts.iter().any(|text| text.starts_with(' '))
                 }
-                "ZCOUNT" | "ZRANGE" | "ZRANGEBYSCORE" | "ZREMRANGEBYSCORE" => !texts.iter().any(|text| text.starts_with(' ')),
                 _ => true,
             },
         }
@@ -72,7 +80,9 @@ impl Dialect {
 
 fn spelled_otherwise(word: &Word) -> bool {
     match word {
-        Word::Number(digits) => digits.parse::<i64>().map_or(true, |value| value.abs() > 1 << 53 || digits == "-0"),
+        Word::Number(digits) => {
+            digits.parse::<i64>().map_or(true, |value| value.abs() > 1 << 53 || digits == "-0")
+        }
         _ => false,
     }
 }

@@ -45,7 +45,8 @@ impl Fixture {
         let theirs = Side { name, engine: Arc::new(redis), hand: Hand::Held(held) };
 
         let clock = Arc::new(AtomicI64::new(start_us));
-        let options = EmbeddedOptions { clock: Clock::Manual(Arc::clone(&clock)), ..EmbeddedOptions::default() };
+        let options =
+            EmbeddedOptions { clock: Clock::Manual(Arc::clone(&clock)), ..EmbeddedOptions::default() };
         let embedded = Arc::new(EmbeddedStore::memory(options).await.expect("a store in memory"));
         let ours = Side { name: "embedded", engine: embedded.clone(), hand: Hand::Manual(clock) };
 

@@ -277,14 +277,16 @@ fn spoil(rng: &mut Rng, name: &str, words: &mut Command) {
         0 if words.len() > after_keys => {
             words.remove(rng.usize(after_keys..words.len()));
         }
-        1 if !optionless && !every_word_is_a_key => words.insert(rng.usize(after_keys..=words.len()), values::stray(rng)),
+        1 if !optionless && !every_word_is_a_key => {
+            words.insert(rng.usize(after_keys..=words.len()), values::stray(rng))
+        }
         2 if !optionless && words.len() > after_keys => {
             let at = rng.usize(after_keys..words.len());
             words[at] = values::stray(rng);
         }
         3 => words[0] = text(name.to_lowercase()),
         4 if rng.u8(..8) == 0 => words[0] = pick(rng, &["NOSUCH", "GE", ""]),
-        5 if rng.bool() => words.truncate(1),
+        5 | 6 if every_word_is_a_key || rng.bool() => words.truncate(1),
         _ => {}
     }
 }
@@ -304,8 +306,11 @@ mod tests {
     #[test]
     fn every_command_of_the_data_model_is_drawn() {
         let table = include_str!("../../../store/commands.txt");
-        let wanted: BTreeSet<&str> =
-            table.lines().filter(|line| !line.starts_with('#')).filter_map(|l| l.split_whitespace().next()).collect();
+        let wanted: BTreeSet<&str> = table
+            .lines()
+            .filter(|line| !line.starts_with('#'))
+            .filter_map(|l| l.split_whitespace().next())
+            .collect();
         assert_eq!(super::commands().collect::<BTreeSet<_>>(), wanted);
     }
 }

@@ -135,7 +135,8 @@ impl fmt::Display for History {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "history of seed {}:", self.seed)?;
         for step in &self.steps {
-            let spelled = |commands: &[Command]| commands.iter().map(|c| spell(c)).collect::<Vec<_>>().join("; ");
+            let spelled =
+                |commands: &[Command]| commands.iter().map(|c| spell(c)).collect::<Vec<_>>().join("; ");
             let what = match &step.action {
                 Action::Each(commands) => format!("each   {}", spelled(commands)),
                 Action::Call(command) => format!("call   {}", spell(command)),

@@ -47,13 +47,31 @@ const LIMITS: &[(&str, &str, u64, &str, &str)] = &[
 /// What a history does to one limit, or to several at once.
 #[derive(Debug, Clone, PartialEq)]
 enum Deed {
-    Take { limit: usize, cost: u64, request: Option<u8> },
-    Peek { limit: usize },
-    Refund { limit: usize, cost: u64, request: Option<u8> },
-    Reset { limit: usize, request: Option<u8> },
-    TakeAll { parts: Vec<(usize, u64)> },
+    Take {
+        limit: usize,
+        cost: u64,
+        request: Option<u8>,
+    },
+    Peek {
+        limit: usize,
+    },
+    Refund {
+        limit: usize,
+        cost: u64,
+        request: Option<u8>,
+    },
+    Reset {
+        limit: usize,
+        request: Option<u8>,
+    },
+    TakeAll {
+        parts: Vec<(usize, u64)>,
+    },
     /// Another program's hand on the key: command and arguments after the key.
-    Foreign { limit: usize, words: Vec<&'static str> },
+    Foreign {
+        limit: usize,
+        words: Vec<&'static str>,
+    },
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -98,7 +116,11 @@ pub struct LimitTally {
 
 impl fmt::Display for LimitMismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "limit history of seed {}, our node's clock off by {} ms:", self.history.seed, self.history.lie_ms)?;
+        writeln!(
+            f,
+            "limit history of seed {}, our node's clock off by {} ms:",
+            self.history.seed, self.history.lie_ms
+        )?;
         for step in &self.history.steps {
             writeln!(f, "  {:>14.3} ms  {}", step.at_us as f64 / 1000.0, step.deed)?;
         }
@@ -111,7 +133,8 @@ impl fmt::Display for Deed {
         let name = |limit: &usize| LIMITS[*limit].0;
         match self {
             Deed::TakeAll { parts } => {
-                let parts: Vec<String> = parts.iter().map(|(limit, cost)| format!("{} × {cost}", name(limit))).collect();
+                let parts: Vec<String> =
+                    parts.iter().map(|(limit, cost)| format!("{} × {cost}", name(limit))).collect();
                 write!(f, "take_all {}", parts.join(", "))
             }
             Deed::Take { limit, cost, request } => write!(f, "take {} × {cost} {request:?}", name(limit)),
@@ -154,7 +177,8 @@ fn moments(rng: &mut Rng) -> Vec<i64> {
                 1 => 1000,
                 2 => rng.i64(0..20_000_000),
                 3 | 4 => {
-                    let window_us = [300_000, 1_000_000, 10_000_000, 60_000_000, 3_600_000_000][rng.usize(..5)];
+                    let window_us =
+                        [300_000, 1_000_000, 10_000_000, 60_000_000, 3_600_000_000][rng.usize(..5)];
                     let edge = now_us - now_us % window_us + window_us;
                     let beside = [-1000, -1, 0, 1, 999, 1000][rng.usize(..6)];
                     (edge + beside - now_us).max(0)
@@ -217,7 +241,8 @@ fn foreign(rng: &mut Rng) -> Vec<&'static str> {
 fn history(seed: u64, lie_ms: i64, moments: &[i64]) -> LimitHistory {
     let mut rng = Rng::with_seed(seed);
     let favourites: Vec<usize> = (0..3).map(|_| rng.usize(..LIMITS.len())).collect();
-    let steps = moments.iter().map(|at_us| Step { at_us: *at_us, deed: deed(&mut rng, &favourites) }).collect();
+    let steps =
+        moments.iter().map(|at_us| Step { at_us: *at_us, deed: deed(&mut rng, &favourites) }).collect();
     LimitHistory { seed, lie_ms, steps }
 }
 
@@ -248,10 +273,14 @@ async fn act(quaymaster: &Quaymaster, prefix: &str, user: &str, deed: &Deed) -> 
             one(limit(index).refund(&key, Charge { cost: *cost, request_id: request.as_deref() }).await)
         }
         Deed::Peek { limit: index } => one(limit(index).peek(&key).await),
-        Deed::Reset { limit: index, request } => one(limit(index).reset(&key, spelled(request).as_deref()).await),
+        Deed::Reset { limit: index, request } => {
+            one(limit(index).reset(&key, spelled(request).as_deref()).await)
+        }
         Deed::TakeAll { parts } => {
-            let parts: Vec<Part<'_>> =
-                parts.iter().map(|(index, cost)| Part { limit: limit(index), key: &key, cost: *cost }).collect();
+            let parts: Vec<Part<'_>> = parts
+                .iter()
+                .map(|(index, cost)| Part { limit: limit(index), key: &key, cost: *cost })
+                .collect();
             match take_all(&parts).await {
                 Ok(verdicts) => Said::Verdicts(verdicts),
                 Err(error) => Said::Error(error.code.name()),
@@ -278,7 +307,8 @@ impl Pair {
             let mut rng = Rng::with_seed(batch[0]);
             let lie_ms = [0, 0, 7_200_000, -7_200_000][rng.usize(..4)];
             let moments = moments(&mut rng);
-            let histories: Vec<LimitHistory> = batch.iter().map(|seed| history(*seed, lie_ms, &moments)).collect();
+            let histories: Vec<LimitHistory> =
+                batch.iter().map(|seed| history(*seed, lie_ms, &moments)).collect();
             if let Some((index, difference)) = self.run_limits(&histories, &mut tally).await {
                 return Err(self.shrink_limits(histories[index].clone(), difference).await);
             }
@@ -286,7 +316,11 @@ impl Pair {
         Ok(tally)
     }
 
-    async fn run_limits(&self, histories: &[LimitHistory], tally: &mut LimitTally) -> Option<(usize, String)> {
+    async fn run_limits(
+        &self,
+        histories: &[LimitHistory],
+        tally: &mut LimitTally,
+    ) -> Option<(usize, String)> {
         let start_us = self.next_day_us();
         let prefix = format!("l{}:", start_us / super::DAY_US);
         let text = schema(&prefix);
@@ -295,7 +329,8 @@ impl Pair {
         let (ours, theirs) = (&bind(&text, lying), &bind(&text, self.theirs.engine.clone()));
         let rounds = histories.iter().map(|history| history.steps.len()).max().unwrap_or(0);
         for round in 0..rounds {
-            let moment = histories.iter().find_map(|history| history.steps.get(round)).map_or(0, |step| step.at_us);
+            let moment =
+                histories.iter().find_map(|history| history.steps.get(round)).map_or(0, |step| step.at_us);
             self.ours.set_time(start_us + moment);
             self.theirs.set_time(start_us + moment);
             let said = histories.iter().enumerate().map(|(index, history)| {
@@ -310,15 +345,22 @@ impl Pair {
                 if ours != theirs {
                     let step = &histories[index].steps[round];
                     let at_ms = step.at_us as f64 / 1000.0;
-                    return Some((index, format!("  {at_ms:.3} ms {}\n  ours   {ours:?}\n  theirs {theirs:?}", step.deed)));
+                    return Some((
+                        index,
+                        format!("  {at_ms:.3} ms {}\n  ours   {ours:?}\n  theirs {theirs:?}", step.deed),
+                    ));
                 }
                 tally.note(&ours);
             }
         }
-        tally.stale += LIMITS.iter().map(|row| ours.limit(row.0).expect("declared").counts().stale()).sum::<u64>();
-        let (held, wanted) = (self.keyspace_of_limits(true, &prefix).await, self.keyspace_of_limits(false, &prefix).await);
+        tally.stale +=
+            LIMITS.iter().map(|row| ours.limit(row.0).expect("declared").counts().stale()).sum::<u64>();
+        let (held, wanted) =
+            (self.keyspace_of_limits(true, &prefix).await, self.keyspace_of_limits(false, &prefix).await);
         if let Some((key, difference)) = compare::keyspaces(&held, &wanted, self.tolerance) {
-            let user = String::from_utf8_lossy(&key).split([':', '}']).find_map(|part| part.strip_prefix('u')?.parse().ok());
+            let user = String::from_utf8_lossy(&key)
+                .split([':', '}'])
+                .find_map(|part| part.strip_prefix('u')?.parse().ok());
             return Some((user.unwrap_or(0), format!("  at the end {}\n{difference}", key.escape_ascii())));
         }
         tally.histories += histories.len() as u64;

@@ -26,10 +26,10 @@ use fastrand::Rng;
 use futures_util::future::join_all;
 use quaymaster_store::{Code, Reply};
 
-use self::history::{Action, History};
 pub use self::compare::Tolerance;
 pub use self::dialect::Dialect;
 pub use self::fixture::Fixture;
+use self::history::{Action, History};
 pub use self::side::{Hand, Side};
 
 /// Histories that run side by side.
@@ -82,7 +82,8 @@ impl std::fmt::Display for Mismatch {
 
 /// How many histories to run: `short` in an ordinary run, `soak` in a long one, or as the environment says.
 pub fn count(short: u64, soak: u64) -> u64 {
-    let wanted = std::env::var("QUAYMASTER_HISTORIES").ok().map(|text| text.parse().expect("a number of histories"));
+    let wanted =
+        std::env::var("QUAYMASTER_HISTORIES").ok().map(|text| text.parse().expect("a number of histories"));
     wanted.unwrap_or(if std::env::var_os("QUAYMASTER_SOAK").is_some() { soak } else { short })
 }
 
@@ -125,7 +126,8 @@ impl Pair {
         let prefixes: Vec<String> = (0..histories.len()).map(|index| format!("{base}{index}:")).collect();
         let rounds = histories.iter().map(|history| history.steps.len()).max().unwrap_or(0);
         for round in 0..rounds {
-            let moment = histories.iter().find_map(|history| history.steps.get(round)).map_or(0, |step| step.at_us);
+            let moment =
+                histories.iter().find_map(|history| history.steps.get(round)).map_or(0, |step| step.at_us);
             self.ours.set_time(start_us + moment);
             self.theirs.set_time(start_us + moment);
             let compared = histories.iter().zip(&prefixes).map(|(history, prefix)| async move {
@@ -157,7 +159,9 @@ impl Pair {
         let ours = self.ours.engine.run(step.call(prefix, start_us)).await;
         if matches!(step.action, Action::Doomed(_)) {
             return match ours {
-                Err(error) if error.code == Code::ScriptFailed && error.detail.contains("on purpose") => Ok(None),
+                Err(error) if error.code == Code::ScriptFailed && error.detail.contains("on purpose") => {
+                    Ok(None)
+                }
                 other => Err(format!("a failing script answered {other:?}")),
             };
         }
@@ -187,7 +191,8 @@ impl Tally {
         for (command, told) in step.commands().iter().zip(told) {
             let Some(history::Word::Text(name)) = command.first() else { continue };
             let count = self.commands.entry(String::from_utf8_lossy(name).to_uppercase()).or_default();
-            let failed = matches!(told, Reply::Array(parts) if parts.first() == Some(&Reply::Bytes("err".into())));
+            let failed =
+                matches!(told, Reply::Array(parts) if parts.first() == Some(&Reply::Bytes("err".into())));
             if failed { count.1 += 1 } else { count.0 += 1 }
         }
     }

@@ -58,7 +58,9 @@ impl Side {
         let keys = self.keys(prefix).await;
         let mut found = BTreeMap::new();
         for page in keys.chunks(PAGE) {
-            let Reply::Array(told) = self.over(&scripts::DUMP, page).await else { panic!("a dump is a table") };
+            let Reply::Array(told) = self.over(&scripts::DUMP, page).await else {
+                panic!("a dump is a table")
+            };
             assert_eq!(told.len(), page.len());
             for (key, told) in page.iter().zip(told) {
                 let held = Held::read(told);
@@ -82,7 +84,8 @@ impl Side {
         let pattern = format!("{prefix}*");
         let (mut keys, mut cursor) = (Vec::new(), None);
         loop {
-            let page = self.engine.scan(pattern.as_bytes(), 5000, cursor.take()).await.expect("the store scans");
+            let page =
+                self.engine.scan(pattern.as_bytes(), 5000, cursor.take()).await.expect("the store scans");
             keys.extend(page.keys);
             cursor = page.next;
             if cursor.is_none() {
@@ -104,7 +107,8 @@ impl Side {
 impl Held {
     fn read(told: Reply) -> Self {
         let Reply::Array(parts) = told else { panic!("a dumped key is a table, got {told:?}") };
-        let [Reply::Bytes(kind), Reply::Int(ttl_ms), content] = <[Reply; 3]>::try_from(parts).expect("three parts")
+        let [Reply::Bytes(kind), Reply::Int(ttl_ms), content] =
+            <[Reply; 3]>::try_from(parts).expect("three parts")
         else {
             panic!("a dumped key is type, time to live and content")
         };

@@ -77,7 +77,18 @@ pub(super) fn score(rng: &mut Rng, dialect: Dialect) -> Word {
         3 => text(one(rng, &["9007199254740991", "-9007199254740991", "1763230000123"])),
         4 if !dialect.plain_scores() => text(one(
             rng,
-            &["0.1", "3.14159", "1e17", "1e-7", "123456789.123456789", "9007199254740993", "-0", "1e300", "0.3", "1e21"],
+            &[
+                "0.1",
+                "3.14159",
+                "1e17",
+                "1e-7",
+                "123456789.123456789",
+                "9007199254740993",
+                "-0",
+                "1e300",
+                "0.3",
+                "1e21",
+            ],
         )),
         5 => Word::Number(if dialect.plain_scores() { rng.i64(-9..10).to_string() } else { number(rng) }),
         _ => text(rng.i64(-6..7).to_string()),
@@ -98,11 +109,16 @@ pub(super) fn bound(rng: &mut Rng, dialect: Dialect) -> Word {
 /// Seconds to live.
 pub(super) fn seconds(rng: &mut Rng, dialect: Dialect) -> Word {
     if dialect.coarse_time() {
-        return text(one(rng, &["10", "60", "3600", "0", "-1", "-100", "9223372036854775", "9223372036854776"]));
+        return text(one(
+            rng,
+            &["10", "60", "3600", "0", "-1", "-100", "9223372036854775", "9223372036854776"],
+        ));
     }
     match rng.u8(..12) {
         0 => int(rng),
-        1 => text(one(rng, &["0", "-1", "-100", "9223372036854775", "9223372036854776", "-9223372036854776"])),
+        1 => {
+            text(one(rng, &["0", "-1", "-100", "9223372036854775", "9223372036854776", "-9223372036854776"]))
+        }
         2 => Word::Number(rng.i64(0..4).to_string()),
         _ => text(one(rng, &["1", "2", "10", "60", "3600"])),
     }
@@ -111,11 +127,16 @@ pub(super) fn seconds(rng: &mut Rng, dialect: Dialect) -> Word {
 /// Milliseconds to live.
 pub(super) fn millis(rng: &mut Rng, dialect: Dialect) -> Word {
     if dialect.coarse_time() {
-        return text(one(rng, &["10000", "60000", "100000", "0", "-1", "9223372036854775807", "9223370000000000000"]));
+        return text(one(
+            rng,
+            &["10000", "60000", "100000", "0", "-1", "9223372036854775807", "9223370000000000000"],
+        ));
     }
     match rng.u8(..12) {
         0 => int(rng),
-        1 => text(one(rng, &["0", "-1", "9223372036854775807", "9223370000000000000", "-9223372036854775808"])),
+        1 => {
+            text(one(rng, &["0", "-1", "9223372036854775807", "9223370000000000000", "-9223372036854775808"]))
+        }
         2 => Word::Number(rng.i64(0..2000).to_string()),
         _ => text(one(rng, &["1", "2", "5", "100", "999", "1000", "1001", "60000"])),
     }
@@ -136,8 +157,10 @@ pub(super) fn moment(rng: &mut Rng, dialect: Dialect) -> Word {
 /// Digits that Lua reads as a number.
 pub(super) fn number(rng: &mut Rng) -> String {
     match rng.u8(..8) {
-        0 => one(rng, &["1e15", "1e16", "1e17", "1e20", "-1e15", "1e100", "1e-5", "123456789012345678"]).to_owned(),
-        1 => one(rng, &["9007199254740991", "9007199254740992", "9007199254740993", "1763230000123456"]).to_owned(),
+        0 => one(rng, &["1e15", "1e16", "1e17", "1e20", "-1e15", "1e100", "1e-5", "123456789012345678"])
+            .to_owned(),
+        1 => one(rng, &["9007199254740991", "9007199254740992", "9007199254740993", "1763230000123456"])
+            .to_owned(),
         2 => one(rng, &["0.5", "0.1", "-0.1", "3.14159", "1.0", "100.25", "-7.5", "0.0", "-0"]).to_owned(),
         3 => format!("{}", rng.f64() * 1e6),
         _ => rng.i64(-100..1000).to_string(),
