@@ -6,8 +6,19 @@ use std::collections::{BTreeMap, BTreeSet};
 const MAX_LINES: usize = 80;
 
 /// Words that would make a script differ between engines or runs.
-const FORBIDDEN: &[&str] =
-    &["cjson", "cmsgpack", "loadstring", "math.random", "os.", "io.", "struct.", "bit.", "redis.pcall", "goto "];
+const FORBIDDEN: &[&str] = &[
+    "cjson",
+    "cmsgpack",
+    "loadstring",
+    "math.random",
+    "os.",
+    "io.",
+    "struct.",
+    "bit.",
+    "redis.pcall",
+    "redis[",
+    "goto ",
+];
 
 /// Whether a command writes, by its name.
 pub(crate) type Commands = BTreeMap<String, bool>;
@@ -49,7 +60,10 @@ pub(crate) fn build(
     let mut problem = |line: usize, what: String| problems.push(format!("{file}:{line}: {what}"));
 
     if text.lines().count() > MAX_LINES {
-        problem(MAX_LINES + 1, format!("an operation has at most {MAX_LINES} lines; move a part into lua/inc"));
+        problem(
+            MAX_LINES + 1,
+            format!("an operation has at most {MAX_LINES} lines; move a part into lua/inc"),
+        );
     }
     let header: Vec<&str> = text.lines().take_while(|line| line.starts_with("--")).collect();
     let body_at = header.len() + 1;
@@ -79,7 +93,16 @@ pub(crate) fn build(
         match line.strip_prefix("--@include ") {
             Some(wanted) => match includes.get(wanted.trim()) {
                 Some(include) if include.contains("--@include") => {
-                    problem(index + 1, format!("lua/inc/{wanted}.lua includes another file; includes are flat"));
+                    problem(
+                        index + 1,
+                        format!("lua/inc/{wanted}.lua includes another file; includes are flat"),
+                    );
+                }
+                Some(include) if include.contains("KEYS") || include.contains("ARGV") => {
+                    problem(
+                        index + 1,
+                        format!("lua/inc/{wanted}.lua uses KEYS or ARGV; give it what it needs"),
+                    );
                 }
                 Some(include) => source.push_str(&strip(include)),
                 None => {
@@ -115,7 +138,10 @@ pub(crate) fn build(
                 used_commands.insert(command);
             }
             Some(command) => {
-                problem(line, format!("{command} is not a command both engines have; see store/commands.txt"));
+                problem(
+                    line,
+                    format!("{command} is not a command both engines have; see store/commands.txt"),
+                );
             }
             None => problem(line, "redis.call needs its command as a literal".to_string()),
         }
@@ -123,7 +149,10 @@ pub(crate) fn build(
     for word in FORBIDDEN {
         if let Some(at) = source.find(word) {
             let line = source[..at].lines().count();
-            problem(line, format!("`{}` must not be used in a script (line of the resolved source)", word.trim()));
+            problem(
+                line,
+                format!("`{}` must not be used in a script (line of the resolved source)", word.trim()),
+            );
         }
     }
     let words: Vec<&str> = replies.iter().filter_map(|reply| reply.split('"').nth(1)).collect();
@@ -244,13 +273,16 @@ fn calls(source: &str) -> Vec<(usize, Option<String>)> {
 
 /// An include without its comments: fewer bytes to load, the same behaviour.
 fn strip(include: &str) -> String {
-    include.lines().filter(|line| !line.trim_start().starts_with("--")).fold(String::new(), |mut out, line| {
-        if !line.is_empty() {
-            out.push_str(line);
-            out.push('\n');
-        }
-        out
-    })
+    include.lines().filter(|line| !line.trim_start().starts_with("--")).fold(
+        String::new(),
+        |mut out, line| {
+            if !line.is_empty() {
+                out.push_str(line);
+                out.push('\n');
+            }
+            out
+        },
+    )
 }
 
 impl Script {

@@ -65,7 +65,11 @@ fn every_rule_is_enforced() {
         ("local fallback = ARGV[1]", "local fallback = 1", "ARGV 1 (fallback) is declared but never used"),
         ("--@include shout", "--@include whisper", "there is no lua/inc/whisper.lua; there are shout"),
         ("{ \"none\", fallback }", "{ \"nothing\", fallback }", "can answer \"nothing\""),
-        ("{ \"none\", fallback }", "{ \"found\", fallback }", "OUT names \"none\", which the script never says"),
+        (
+            "{ \"none\", fallback }",
+            "{ \"found\", fallback }",
+            "OUT names \"none\", which the script never says",
+        ),
         ("shout(held)", "cjson.decode(held)", "`cjson` must not be used"),
         ("local thing", &format!("{}local thing", "\n".repeat(80)), "at most 80 lines"),
     ] {
@@ -77,6 +81,7 @@ fn every_rule_is_enforced() {
 
 #[test]
 fn all_problems_come_at_once() {
-    let broken = GOOD.replace("demo.read:", "demo.x:").replace("\"GET\"", "\"SCAN\"").replace("shout\n", "x\n");
+    let broken =
+        GOOD.replace("demo.read:", "demo.x:").replace("\"GET\"", "\"SCAN\"").replace("shout\n", "x\n");
     assert_eq!(build(&broken).expect_err("must be refused").len(), 3);
 }

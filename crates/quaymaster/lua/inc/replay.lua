@@ -18,3 +18,13 @@ local function replay_keep(request, op, ttl_ms, word, x, y, z)
   end
   return { word, x, y, z }
 end
+
+-- The same for an answer of any length.
+local function replay_keep_all(request, op, ttl_ms, reply)
+  if not request then return end
+  local record = { op }
+  for _, part in ipairs(reply) do
+    record[#record + 1] = type(part) == "number" and string.format("%.0f", part) or part
+  end
+  redis.call("SET", request, table.concat(record, " "), "PX", ttl_ms)
+end

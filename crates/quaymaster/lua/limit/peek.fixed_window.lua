@@ -7,8 +7,8 @@
 --       4 ttl_ms    int>0
 --       5 start_ms  int>=0 the bucket in the key, 0 without one
 --       6 end_ms    int>=0
--- OUT   "allowed"  used  reset_ms  0
---       "limited"  used  reset_ms  0
+-- OUT   "allowed"  used  reset_ms  life
+--       "limited"  used  reset_ms  life
 --       "stale"    now_ms  0  0
 --       "malformed" 0  0  0
 -- COST  O(1)

@@ -8,6 +8,7 @@
 --       5 nonce     text  unique per call
 -- OUT   "allowed"  used  reset_ms  retry_ms
 --       "limited"  used  reset_ms  retry_ms
+--       "malformed" 0  0  0
 -- COST  O(log n)
 
 --@include clock

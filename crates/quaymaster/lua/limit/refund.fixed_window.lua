@@ -9,7 +9,7 @@
 --       5 start_ms  int>=0 the bucket in the key, 0 without one
 --       6 end_ms    int>=0
 --       7 keep_ms   int>0 how long a repeated request_id is recognised
--- OUT   "refunded" used  reset_ms  0
+-- OUT   "refunded" used  reset_ms  life
 --       "stale"    now_ms  0  0
 --       "malformed" 0  0  0
 --       "conflict"
@@ -31,8 +31,10 @@ local keep_ms = tonumber(ARGV[7])
 local kept = replay_read(request, "refund")
 if kept then return kept end
 local now_us = clock_us()
-local word, used, reset_ms = fixed_window_check(counter, now_us, cost, limit, window_ms, ttl_ms, start_ms, end_ms)
+local word, used, reset_ms, life = fixed_window_check(counter, now_us, cost, limit, window_ms, ttl_ms, start_ms, end_ms)
 if word == "stale" or word == "malformed" then return { word, used, 0, 0 } end
 local left = math.max(used - cost, 0)
-if used > 0 then fixed_window_write(counter, now_us, left, ttl_ms, end_ms, reset_ms) end
-return replay_keep(request, "refund", keep_ms, "refunded", left, reset_ms, 0)
+if used > 0 then
+  left, reset_ms, life = fixed_window_write(counter, left, window_ms, ttl_ms, end_ms, reset_ms, life)
+end
+return replay_keep(request, "refund", keep_ms, "refunded", left, reset_ms, life)

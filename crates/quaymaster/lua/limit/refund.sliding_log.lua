@@ -9,6 +9,7 @@
 --       5 nonce     text  unique per call
 --       6 keep_ms   int>0 how long a repeated request_id is recognised
 -- OUT   "refunded" used  reset_ms  retry_ms
+--       "malformed" 0  0  0
 --       "conflict"
 -- COST  O(cost × log n), cost at most 10,000
 
@@ -30,6 +31,9 @@ local now_us = clock_us()
 local now_ms = math.floor(now_us / 1000)
 redis.call("ZREMRANGEBYSCORE", log, "-inf", string.format("%.0f", now_ms - window_ms))
 redis.call("ZPOPMAX", log, cost)
-local used = redis.call("ZCARD", log)
+-- What a call of cost 1 would be told now.
+local word, used, reset_ms, retry_ms = sliding_log_check(log, now_us, 1, limit, window_ms)
+if word == "malformed" then return { "malformed", 0, 0, 0 } end
 if used > 0 then redis.call("PEXPIRE", log, ttl_ms) end
-return replay_keep(request, "refund", keep_ms, "refunded", used, sliding_log_reset(log, now_ms, window_ms), 0)
+if word == "allowed" then reset_ms = sliding_log_reset(log, now_ms, window_ms) end
+return replay_keep(request, "refund", keep_ms, "refunded", used, reset_ms, retry_ms)

@@ -30,7 +30,7 @@ local keep_ms = tonumber(ARGV[7])
 local kept = replay_read(request, "refund")
 if kept then return kept end
 local now_us = clock_us()
-local ahead_us, part = token_bucket_backlog(bucket, now_us, limit)
+local ahead_us, part = token_bucket_backlog(bucket, now_us, limit, window_us)
 if not ahead_us then return { "malformed", 0, 0, 0 } end
 local left_us, left_part = ahead_us - inc_us, part - inc_part
 if left_part < 0 then left_us, left_part = left_us - 1, left_part + limit end

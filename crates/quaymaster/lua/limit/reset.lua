@@ -5,7 +5,7 @@
 -- ARGV  1 start_ms  int>=0  the bucket in the key, 0 without one
 --       2 end_ms    int>=0
 --       3 keep_ms   int>0   how long a repeated request_id is recognised
--- OUT   "reset"     now_ms  0  0
+-- OUT   "reset"     0  reset_ms  0  until the bucket in the key ends, 0 without one
 --       "stale"     now_ms  0  0
 --       "conflict"
 -- COST  O(n) of what is removed
@@ -23,4 +23,4 @@ if kept then return kept end
 local now_ms = math.floor(clock_us() / 1000)
 if end_ms > 0 and (now_ms < start_ms or now_ms >= end_ms) then return { "stale", now_ms, 0, 0 } end
 redis.call("DEL", state)
-return replay_keep(request, "reset", keep_ms, "reset", now_ms, 0, 0)
+return replay_keep(request, "reset", keep_ms, "reset", 0, end_ms > 0 and end_ms - now_ms or 0, 0)

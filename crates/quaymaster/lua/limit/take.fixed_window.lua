@@ -9,8 +9,8 @@
 --       5 start_ms  int>=0 the bucket in the key, 0 without one
 --       6 end_ms    int>=0
 --       7 keep_ms   int>0 how long a repeated request_id is recognised
--- OUT   "allowed"  used  reset_ms  0
---       "limited"  used  reset_ms  0
+-- OUT   "allowed"  used  reset_ms  life
+--       "limited"  used  reset_ms  life
 --       "stale"    now_ms  0  0
 --       "malformed" 0  0  0
 --       "conflict"
@@ -34,7 +34,7 @@ if kept then return kept end
 local now_us = clock_us()
 local word, x, y, z = fixed_window_check(counter, now_us, cost, limit, window_ms, ttl_ms, start_ms, end_ms)
 if word ~= "allowed" then
-  if word == "limited" then fixed_window_heal(counter, now_us, ttl_ms, end_ms, x, y) end
+  if word == "limited" then fixed_window_heal(counter, window_ms, ttl_ms, end_ms, x, z) end
   return { word, x, y, z }
 end
 x, y, z = fixed_window_commit(counter, now_us, cost, limit, window_ms, ttl_ms, start_ms, end_ms, x, y, z)

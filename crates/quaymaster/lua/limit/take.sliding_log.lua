@@ -10,6 +10,7 @@
 --       6 keep_ms   int>0 how long a repeated request_id is recognised
 -- OUT   "allowed"  used  reset_ms  retry_ms
 --       "limited"  used  reset_ms  retry_ms
+--       "malformed" 0  0  0
 --       "conflict"
 -- COST  O(cost × log n), cost at most 10,000
 

@@ -29,6 +29,7 @@ if kept then return kept end
 local now_us = clock_us()
 local word, x, y, z = sliding_window_check(state, now_us, cost, limit, window_ms, ttl_ms)
 if word ~= "allowed" then
+  if word == "limited" then sliding_window_heal(state, now_us, window_ms, ttl_ms) end
   return { word, x, y, z }
 end
 x, y, z = sliding_window_commit(state, now_us, cost, limit, window_ms, ttl_ms, nil, nil, x, y, z)

@@ -33,6 +33,7 @@ if kept then return kept end
 local now_us = clock_us()
 local word, x, y, z = token_bucket_check(bucket, now_us, cost, limit, window_us, ttl_ms, inc_us, inc_part)
 if word ~= "allowed" then
+  if word == "limited" then token_bucket_heal(bucket, now_us, limit, window_us, ttl_ms) end
   return { word, x, y, z }
 end
 x, y, z = token_bucket_commit(bucket, now_us, cost, limit, window_us, ttl_ms, inc_us, inc_part, x, y, z)

@@ -1,20 +1,24 @@
 -- limit.take_all: several limits in one step; all are counted or none is.
 --
--- KEYS  1.. state   any     one key per limit, at most 16
--- ARGV  1.. limits  text    nine per limit: algorithm, cost, limit, then four of its own, two unused
--- OUT   "allowed"  {word x y z} per limit, as its own take answers
---       "limited"  {word x y z} per limit, as its own peek answers
+-- KEYS  1.. state   any     one key per limit, at most 16; then the request's, if there is one
+-- ARGV  1.. limits  text    keep_ms, then eight per limit: algorithm, cost, limit, its own four, one spare
+-- OUT   "allowed"  word x y z per limit, as its own take answers
+--       "limited"  word x y z per limit, as its own peek answers
 --       "stale"    now_ms
 --       "malformed" index of the limit
--- COST  O(limits), at most 16
+--       "conflict"
+-- COST  O(limits × their own cost), at most 16
 
 --@include clock
+--@include replay
 --@include limit/fixed_window
 --@include limit/sliding_log
 --@include limit/sliding_window
 --@include limit/token_bucket
 
-local STRIDE = 9
+local STRIDE = 8
+local count = (#ARGV - 1) / STRIDE
+local request = KEYS[count + 1]
 local check = {
   fixed_window = fixed_window_check, sliding_log = sliding_log_check,
   sliding_window = sliding_window_check, token_bucket = token_bucket_check,
@@ -24,27 +28,36 @@ local commit = {
   sliding_window = sliding_window_commit, token_bucket = token_bucket_commit,
 }
 
+local kept = replay_read(request, "take_all")
+if kept then return kept end
 local now_us = clock_us()
-local limits, answers, verdict = {}, {}, "allowed"
-for index = 1, #KEYS do
-  local at = (index - 1) * STRIDE
+local limits, reply = {}, { "allowed" }
+for index = 1, count do
+  local at = 1 + (index - 1) * STRIDE
   local own = { algorithm = ARGV[at + 1] }
   for part = 2, 7 do own[part - 1] = tonumber(ARGV[at + part]) or ARGV[at + part] end
   local word, x, y, z = check[own.algorithm](KEYS[index], now_us, own[1], own[2], own[3], own[4], own[5], own[6])
   if word == "stale" then return { "stale", x } end
   if word == "malformed" then return { "malformed", index } end
-  if word == "limited" then verdict = "limited" end
-  limits[index], answers[index] = own, { word, x, y, z }
+  if word == "limited" then reply[1] = "limited" end
+  limits[index] = own
+  for _, part in ipairs({ word, x, y, z }) do reply[#reply + 1] = part end
 end
-for index = 1, #KEYS do
-  local own, a = limits[index], answers[index]
-  if verdict == "allowed" then
-    a[2], a[3], a[4] = commit[own.algorithm](KEYS[index], now_us, own[1], own[2], own[3], own[4],
-      own[5], own[6], a[2], a[3], a[4])
-  elseif a[1] == "limited" and own.algorithm == "fixed_window" then
-    fixed_window_heal(KEYS[index], now_us, own[4], own[6], a[2], a[3])
-  elseif a[1] == "allowed" and own.algorithm == "sliding_log" and a[2] > 0 then
-    a[3] = sliding_log_reset(KEYS[index], math.floor(now_us / 1000), own[3])
+for index = 1, count do
+  local own, key, at = limits[index], KEYS[index], index * 4 - 2
+  local word, x, y, z = reply[at], reply[at + 1], reply[at + 2], reply[at + 3]
+  if reply[1] == "allowed" then
+    x, y, z = commit[own.algorithm](key, now_us, own[1], own[2], own[3], own[4], own[5], own[6], x, y, z)
+  elseif own.algorithm == "fixed_window" and word == "limited" then
+    fixed_window_heal(key, own[3], own[4], own[6], x, z)
+  elseif own.algorithm == "sliding_log" and word == "allowed" and x > 0 then
+    y = sliding_log_reset(key, math.floor(now_us / 1000), own[3])
+  elseif own.algorithm == "sliding_window" and word == "limited" then
+    sliding_window_heal(key, now_us, own[3], own[4])
+  elseif own.algorithm == "token_bucket" and word == "limited" then
+    token_bucket_heal(key, now_us, own[2], own[3], own[4])
   end
+  reply[at + 1], reply[at + 2], reply[at + 3] = x, y, z
 end
-return { verdict, unpack(answers) }
+if reply[1] == "allowed" then replay_keep_all(request, "take_all", tonumber(ARGV[1]), reply) end
+return reply

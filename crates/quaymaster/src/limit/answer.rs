@@ -45,6 +45,13 @@ impl Verdict {
         }
     }
 
+    /// The same, without the verdict.
+    pub(super) fn into_quota(self) -> Quota {
+        match self {
+            Verdict::Allowed(quota) | Verdict::Limited { quota, .. } => quota,
+        }
+    }
+
     /// When the same call can pass: zero when it may now, `None` when waiting never helps.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
@@ -74,18 +81,22 @@ pub(super) enum Word {
 pub(super) fn verdict(spec: &LimitSpec, word: Word, raw: Raw, cost: u64) -> Verdict {
     let limit = spec.effective();
     let window_ms = millis(spec.window);
+    // A fixed window with a bucket ends at its end even when nothing is counted in it.
+    let fixed = spec.algorithm == Algorithm::FixedWindow;
     let (used, reset_ms) = match spec.algorithm {
         Algorithm::FixedWindow | Algorithm::SlidingLog => (raw.x, raw.y),
         Algorithm::SlidingWindow => {
             (weighted(raw, window_ms), if raw.y > 0 { 2 * window_ms - raw.z } else { window_ms - raw.z })
         }
-        Algorithm::TokenBucket => (tokens(spec, raw), raw.x.saturating_add(u64::from(raw.y > 0)).div_ceil(1000)),
+        Algorithm::TokenBucket => {
+            (tokens(spec, raw), raw.x.saturating_add(u64::from(raw.y > 0)).div_ceil(1000))
+        }
     };
     let quota = Quota {
         limit,
         used,
         remaining: limit.saturating_sub(used),
-        reset_after: Duration::from_millis(if used == 0 && !bounded(spec) { 0 } else { reset_ms }),
+        reset_after: Duration::from_millis(if used == 0 && !fixed { 0 } else { reset_ms }),
     };
     let passes = match word {
         Word::Allowed => true,
@@ -95,18 +106,15 @@ pub(super) fn verdict(spec: &LimitSpec, word: Word, raw: Raw, cost: u64) -> Verd
     if passes {
         return Verdict::Allowed(quota);
     }
+    let cost = if word == Word::Changed { 1 } else { cost };
     let retry_ms = (cost <= limit).then(|| match spec.algorithm {
-        Algorithm::FixedWindow => reset_ms,
+        // A counter that ends by itself lives through its last millisecond.
+        Algorithm::FixedWindow => reset_ms + u64::from(raw.z > 0),
         Algorithm::SlidingLog => raw.z,
         Algorithm::SlidingWindow => weighted_retry(raw, window_ms, limit, cost),
         Algorithm::TokenBucket => token_retry(spec, raw, cost),
     });
     Verdict::Limited { quota, retry_after: retry_ms.map(|ms| Duration::from_millis(ms.max(1))) }
-}
-
-/// A fixed window ends at its end even when nothing is counted in it.
-fn bounded(spec: &LimitSpec) -> bool {
-    spec.algorithm == Algorithm::FixedWindow
 }
 
 pub(super) fn millis(duration: Duration) -> u64 {
@@ -148,13 +156,16 @@ fn longest_cover(count: u64, room: u64, window_ms: u64) -> u64 {
 pub(super) fn increment(spec: &LimitSpec, cost: u64) -> (u64, u64) {
     let limit = u128::from(spec.effective().max(1));
     let total = u128::from(cost) * u128::from(micros(spec.window));
-    (u64::try_from(total / limit).unwrap_or(u64::MAX), u64::try_from(total % limit).unwrap_or(0))
+    // More than a hundred windows is refused like any more, and must stay exact in Lua.
+    let whole = u64::try_from(total / limit).unwrap_or(u64::MAX).min(micros(spec.window).saturating_mul(100));
+    (whole, u64::try_from(total % limit).unwrap_or(0))
 }
 
 /// Tokens out of the bucket, rounded up.
 fn tokens(spec: &LimitSpec, raw: Raw) -> u64 {
     let limit = u128::from(spec.effective());
-    let out = (u128::from(raw.x) * limit + u128::from(raw.y)).div_ceil(u128::from(micros(spec.window).max(1)));
+    let out =
+        (u128::from(raw.x) * limit + u128::from(raw.y)).div_ceil(u128::from(micros(spec.window).max(1)));
     u64::try_from(out).unwrap_or(u64::MAX)
 }
 

@@ -34,12 +34,24 @@ pub(super) fn bind(
     })
     .map_err(|error: quaymaster_schema::KeyError| Error::new(op, error.code, error.detail))?;
     if let Some(id) = request_id {
-        check_request_id(op, id)?;
-        let suffix = format!("req:{id}");
-        keys.push_with(|out| pattern.render_side(key, &suffix, spelling, out))
-            .map_err(|error| Error::new(op, error.code, error.detail))?;
+        bind_request(op, pattern, key, id, topology, keys)?;
     }
     Ok(bucket)
+}
+
+/// Appends the key under which the answer to `id` is kept, beside the limit's own.
+pub(super) fn bind_request(
+    op: &'static str,
+    pattern: &Pattern,
+    key: Key<'_>,
+    id: &str,
+    topology: Topology,
+    keys: &mut Words,
+) -> Result<()> {
+    check_request_id(op, id)?;
+    let suffix = format!("req:{id}");
+    keys.push_with(|out| pattern.render_side(key, &suffix, spelling(topology), out))
+        .map_err(|error| Error::new(op, error.code, error.detail))
 }
 
 fn check_request_id(op: &'static str, id: &str) -> Result<()> {

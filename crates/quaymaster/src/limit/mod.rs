@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use quaymaster_schema::{Algorithm, LimitSpec, Resource};
-use quaymaster_store::{Engine, Reply, Words};
+use quaymaster_store::{Engine, Parts, Reply, Words};
 
 pub use answer::{Quota, Verdict};
 
@@ -154,15 +154,15 @@ impl Limit {
         self.run(Verb::Reset, key, Charge { cost: 1, request_id }).await
     }
 
-    fn check_cost(&self, op: &'static str, cost: u64) -> Result<()> {
+    fn check_cost(&self, verb: Verb, op: &'static str, cost: u64) -> Result<()> {
         if cost == 0 {
             return Err(Error::new(op, Code::LimitCost, "cost must be an integer of at least 1, got 0"));
         }
-        if self.spec.algorithm == Algorithm::SlidingLog
-            && cost > SLIDING_LOG_MAX_COST
-            && cost <= self.spec.effective()
-        {
-            let detail = format!("cost {cost}: a sliding_log counts at most {SLIDING_LOG_MAX_COST} units a call");
+        // A take over the limit is refused before anything is written, whatever its size.
+        let written = verb == Verb::Refund || cost <= self.spec.effective();
+        if self.spec.algorithm == Algorithm::SlidingLog && cost > SLIDING_LOG_MAX_COST && written {
+            let detail =
+                format!("cost {cost}: a sliding_log counts at most {SLIDING_LOG_MAX_COST} units a call");
             return Err(Error::new(op, Code::LimitCost, detail));
         }
         Ok(())
@@ -170,7 +170,7 @@ impl Limit {
 
     async fn run(&self, verb: Verb, key: Key<'_>, charge: Charge<'_>) -> Result<Verdict> {
         let op = verb.op();
-        self.check_cost(op, charge.cost)?;
+        self.check_cost(verb, op, charge.cost)?;
         let pattern = &self.resource.keys[0].pattern;
         let mut now_us = self.engine.now_us();
         for _ in 0..STALE_TRIES {
@@ -184,25 +184,17 @@ impl Limit {
             let reply = self.engine.run(call).await.map_err(|error| error.during(op))?;
             match decode(op, reply)? {
                 Told::Answer(word, raw) => return Ok(verdict(&self.spec, word, raw, charge.cost)),
-                Told::Reset { now_ms } => {
-                    // A repeated call is told the first one's moment: the bucket is that moment's, whatever
-                    // this node's clock says.
-                    let moment_us = now_ms.saturating_mul(1000);
-                    let bucket = match bucket {
-                        Some(_) => keys::bind(op, pattern, key, None, moment_us, topology, &mut Words::default())?,
-                        None => None,
-                    };
-                    return Ok(verdict(&self.spec, Word::Changed, self.after_reset(now_ms, bucket), 1));
+                Told::Reset { reset_ms } => {
+                    let fixed = self.spec.algorithm == Algorithm::FixedWindow;
+                    let raw = Raw { x: 0, y: if fixed { reset_ms } else { 0 }, z: 0 };
+                    return Ok(verdict(&self.spec, Word::Changed, raw, 1));
                 }
                 Told::Stale { now_ms } => {
                     self.counts.stale.fetch_add(1, Relaxed);
                     now_us = now_ms * 1000;
                 }
                 Told::Malformed => return Err(self.malformed(op)),
-                Told::Conflict => {
-                    let detail = "request_id was already used for another verb on this limit";
-                    return Err(Error::new(op, Code::RequestInvalid, detail));
-                }
+                Told::Conflict => return Err(conflict(op)),
             }
         }
         Err(Error::new(op, Code::StoreClock, format!("the bucket changed {STALE_TRIES} times in a row")))
@@ -210,23 +202,17 @@ impl Limit {
 
     fn malformed(&self, op: &'static str) -> Error {
         let held = self.resource.keys[0].kind;
-        Error::new(op, Code::KeyMalformed, format!("limit.{}: the {held:?} holds no count of ours", self.name()))
+        Error::new(
+            op,
+            Code::KeyMalformed,
+            format!("limit.{}: the {held:?} holds no count of ours", self.name()),
+        )
     }
+}
 
-    /// A limit that was just reset, in the numbers its algorithm would answer.
-    fn after_reset(&self, now_ms: i64, bucket: Option<quaymaster_schema::Bucket>) -> Raw {
-        let window_ms = answer::millis(self.spec.window);
-        let now = u64::try_from(now_ms).unwrap_or(0);
-        let left = match bucket {
-            Some(bucket) => u64::try_from(bucket.end_ms - now_ms).unwrap_or(0),
-            None => window_ms - now % window_ms.max(1),
-        };
-        match self.spec.algorithm {
-            Algorithm::FixedWindow => Raw { x: 0, y: left, z: 0 },
-            Algorithm::SlidingWindow => Raw { x: 0, y: 0, z: window_ms - left },
-            Algorithm::SlidingLog | Algorithm::TokenBucket => Raw { x: 0, y: 0, z: 0 },
-        }
-    }
+fn conflict(op: &'static str) -> Error {
+    let detail = "request_id was already used for another verb on this limit";
+    Error::new(op, Code::RequestInvalid, detail)
 }
 
 /// One of several limits to take in one step.
@@ -243,11 +229,29 @@ pub struct Part<'a> {
 /// Most limits in one [`take_all`].
 pub const TAKE_ALL_MAX: usize = 16;
 
+/// What several limits answer together.
+#[must_use = "a limited call must not go ahead"]
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Together {
+    /// Every limit let the call pass and counted it.
+    Allowed(Vec<Quota>),
+    /// At least one refused and none counted; what each would have said alone.
+    Limited(Vec<Verdict>),
+}
+
+impl Together {
+    /// Whether the call may go ahead.
+    pub fn is_allowed(&self) -> bool {
+        matches!(self, Together::Allowed(_))
+    }
+}
+
 /// Takes several limits in one step: all are counted when every one lets the call pass, else none is.
-/// The answers come in the order of `parts`. On a cluster the keys must share a slot (`colocate`).
-pub async fn take_all(parts: &[Part<'_>]) -> Result<Vec<Verdict>> {
+/// The answers come in the order of `parts`. On a cluster the keys must share a slot (`colocate`). A
+/// repeated `request_id` (kept beside the first part's key) gets the same answer and counts nothing.
+pub async fn take_all(parts: &[Part<'_>], request_id: Option<&str>) -> Result<Together> {
     const OP: &str = "limit.take_all";
-    let Some(first) = parts.first() else { return Ok(Vec::new()) };
+    let Some(first) = parts.first() else { return Ok(Together::Allowed(Vec::new())) };
     if parts.len() > TAKE_ALL_MAX {
         let detail = format!("{} limits in one call; the most is {TAKE_ALL_MAX}", parts.len());
         return Err(Error::new(OP, Code::RequestInvalid, detail));
@@ -256,22 +260,42 @@ pub async fn take_all(parts: &[Part<'_>]) -> Result<Vec<Verdict>> {
     let mut now_us = engine.now_us();
     for _ in 0..STALE_TRIES {
         let (mut words, mut args) = (Words::default(), Words::default());
+        ops::push_keep(&mut args);
         for part in parts {
-            part.limit.check_cost(OP, part.cost)?;
+            part.limit.check_cost(Verb::Take, OP, part.cost)?;
             let pattern = &part.limit.resource.keys[0].pattern;
             let bucket = keys::bind(OP, pattern, part.key, None, now_us, engine.topology(), &mut words)?;
             ops::push_block(&mut args, &part.limit.spec, part.cost, bucket);
         }
         refuse_twice_the_same_key(&words)?;
-        let reply = engine.run(ops::take_all(words, args)).await.map_err(|error| error.during(OP))?;
-        let mut told = reply.parts(OP)?;
+        let mut call = ops::take_all(words, args);
+        if let Some(id) = request_id {
+            let pattern = &first.limit.resource.keys[0].pattern;
+            keys::bind_request(OP, pattern, first.key, id, engine.topology(), &mut call.keys)?;
+            call = call.repeat_safe();
+        }
+        let mut told = engine.run(call).await.map_err(|error| error.during(OP))?.parts(OP)?;
         match &told.bytes()?[..] {
             b"stale" => now_us = told.int()? * 1000,
             b"malformed" => {
                 let index = usize::try_from(told.int()?).unwrap_or(1).saturating_sub(1);
                 return Err(parts.get(index).unwrap_or(first).limit.malformed(OP));
             }
-            _ => return parts.iter().map(|part| part_verdict(part, told.any())).collect(),
+            b"conflict" => return Err(conflict(OP)),
+            b"allowed" => {
+                let verdicts = part_verdicts(parts, &mut told)?;
+                for part in parts {
+                    part.limit.counts.allowed.fetch_add(1, Relaxed);
+                }
+                return Ok(Together::Allowed(verdicts.into_iter().map(Verdict::into_quota).collect()));
+            }
+            _ => {
+                let verdicts = part_verdicts(parts, &mut told)?;
+                for (part, verdict) in parts.iter().zip(&verdicts) {
+                    part.limit.counts.limited.fetch_add(u64::from(!verdict.is_allowed()), Relaxed);
+                }
+                return Ok(Together::Limited(verdicts));
+            }
         }
     }
     Err(Error::new(OP, Code::StoreClock, format!("a bucket changed {STALE_TRIES} times in a row")))
@@ -288,31 +312,37 @@ fn refuse_twice_the_same_key(words: &Words) -> Result<()> {
     Ok(())
 }
 
-fn part_verdict(part: &Part<'_>, reply: Option<Reply>) -> Result<Verdict> {
-    let reply = reply.unwrap_or(Reply::Nil);
-    match decode("limit.take_all", reply)? {
+fn part_verdicts(parts: &[Part<'_>], told: &mut Parts) -> Result<Vec<Verdict>> {
+    let answer = |part: &Part<'_>| match decode_parts("limit.take_all", told)? {
         Told::Answer(word, raw) => Ok(verdict(&part.limit.spec, word, raw, part.cost)),
         other => Err(Error::new("limit.take_all", Code::StoreProtocol, format!("unexpected {other:?}"))),
-    }
+    };
+    parts.iter().map(answer).collect()
 }
 
 #[derive(Debug)]
 enum Told {
     Answer(Word, Raw),
-    Reset { now_ms: i64 },
+    Reset { reset_ms: u64 },
     Stale { now_ms: i64 },
     Malformed,
     Conflict,
 }
 
 fn decode(op: &'static str, reply: Reply) -> Result<Told> {
-    let mut parts = reply.parts(op)?;
+    decode_parts(op, &mut reply.parts(op)?)
+}
+
+fn decode_parts(op: &'static str, parts: &mut Parts) -> Result<Told> {
     let word = parts.bytes()?;
     let word = match &word[..] {
         b"allowed" => Word::Allowed,
         b"limited" => Word::Limited,
         b"refunded" => Word::Changed,
-        b"reset" => return Ok(Told::Reset { now_ms: parts.int()? }),
+        b"reset" => {
+            parts.int()?;
+            return Ok(Told::Reset { reset_ms: u64::try_from(parts.int()?).unwrap_or(0) });
+        }
         b"stale" => return Ok(Told::Stale { now_ms: parts.int()? }),
         b"malformed" => return Ok(Told::Malformed),
         b"conflict" => return Ok(Told::Conflict),

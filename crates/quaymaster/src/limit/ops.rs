@@ -1,13 +1,17 @@
 //! One function per operation: the call it becomes. No policy.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use quaymaster_schema::{Algorithm, Bucket, LimitSpec};
 use quaymaster_store::{Invocation, Script, Words, Workload};
 
 use super::answer::{increment, micros, millis};
 use crate::scripts;
+
+/// Above every limit a schema may declare, and still counted exactly by Lua: a larger cost is refused, and a
+/// larger refund empties the counter, just the same.
+const COST_MAX: u64 = 2_000_000_000_000_000;
 
 /// How long a repeated `request_id` is recognised.
 const KEEP_MS: i64 = 600_000;
@@ -53,7 +57,13 @@ impl Verb {
 }
 
 /// The call of `verb` with its arguments; keys are bound by the caller.
-pub(super) fn call(verb: Verb, spec: &LimitSpec, cost: u64, bucket: Option<Bucket>, keys: Words) -> Invocation {
+pub(super) fn call(
+    verb: Verb,
+    spec: &LimitSpec,
+    cost: u64,
+    bucket: Option<Bucket>,
+    keys: Words,
+) -> Invocation {
     let mut call = Invocation::new(verb.script(spec.algorithm), Workload::RateLimit);
     call.keys = keys;
     if verb == Verb::Reset {
@@ -72,8 +82,7 @@ pub(super) fn call(verb: Verb, spec: &LimitSpec, cost: u64, bucket: Option<Bucke
 /// Cost, limit and the algorithm's own arguments, in the order of its include.
 fn push_spec(args: &mut Words, spec: &LimitSpec, cost: u64, bucket: Option<Bucket>) {
     let limit = spec.effective();
-    // A cost over the limit is refused whatever its size: keep it in the range Lua counts exactly.
-    let cost = cost.min(limit + 1);
+    let cost = cost.min(COST_MAX);
     let window_ms = millis(spec.window) as i64;
     let ttl_ms = millis(spec.ttl) as i64;
     args.push_int(cost as i64);
@@ -103,7 +112,12 @@ fn push_spec(args: &mut Words, spec: &LimitSpec, cost: u64, bucket: Option<Bucke
     }
 }
 
-/// The block of one limit in `limit.take_all`: always nine words.
+/// The first word of `limit.take_all`.
+pub(super) fn push_keep(args: &mut Words) {
+    args.push_int(KEEP_MS);
+}
+
+/// The block of one limit in `limit.take_all`: always eight words.
 pub(super) fn push_block(args: &mut Words, spec: &LimitSpec, cost: u64, bucket: Option<Bucket>) {
     let start = args.len();
     args.push(match spec.algorithm {
@@ -113,7 +127,7 @@ pub(super) fn push_block(args: &mut Words, spec: &LimitSpec, cost: u64, bucket: 
         Algorithm::TokenBucket => "token_bucket",
     });
     push_spec(args, spec, cost, bucket);
-    while args.len() < start + 9 {
+    while args.len() < start + 8 {
         args.push("0");
     }
 }
@@ -136,5 +150,6 @@ fn push_nonce(args: &mut Words) {
     static CALLS: AtomicU64 = AtomicU64::new(0);
     let process = PROCESS.get_or_init(|| fastrand::u64(..));
     let call = CALLS.fetch_add(1, Ordering::Relaxed);
-    args.push(format!("{process:x}.{call:x}"));
+    // Never to be taken for a number.
+    args.push(format!("q{process:x}.{call:x}"));
 }

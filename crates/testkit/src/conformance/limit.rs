@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use quaymaster::limit::{Charge, Limit, Part, Verdict, take_all};
+use quaymaster::limit::{Charge, Limit, Part, Together, Verdict, take_all};
 use quaymaster::{Code, Engine, Quaymaster};
 use quaymaster_store::Topology;
 
@@ -325,21 +325,127 @@ crate::cases! {
             ["one", "two", "three", "four"].iter().map(|name| quaymaster.limit(name).expect("declared")).collect();
         let parts: Vec<Part<'_>> = limits.iter().map(|limit| Part { limit, key: A, cost: 1 }).collect();
         for used in 1..=2 {
-            let verdicts = take_all(&parts).await.expect("take_all");
-            assert!(verdicts.iter().all(Verdict::is_allowed), "{verdicts:?}");
-            assert!(verdicts.iter().all(|verdict| verdict.quota().used == used), "{verdicts:?}");
+            let Together::Allowed(quotas) = take_all(&parts, None).await.expect("take_all") else {
+                panic!("refused at {used}");
+            };
+            assert!(quotas.iter().all(|quota| quota.used == used), "{quotas:?}");
         }
-        let refused = take_all(&parts).await.expect("take_all");
+        let Together::Limited(refused) = take_all(&parts, None).await.expect("take_all") else {
+            panic!("passed over a limit");
+        };
         let allowed: Vec<bool> = refused.iter().map(Verdict::is_allowed).collect();
         assert_eq!(allowed, [true, false, true, true]);
         for limit in &limits {
             assert_eq!(limit.peek(A).await.expect("peek").quota().used, 2, "{}", limit.name());
         }
+        let _ = limits[1].reset(A, None).await.expect("reset");
+        let first = take_all(&parts, Some("together")).await.expect("take_all");
+        assert!(first.is_allowed());
+        let again = take_all(&parts, Some("together")).await.expect("take_all");
+        let used = |answer: &Together| match answer {
+            Together::Allowed(quotas) => quotas.iter().map(|quota| quota.used).collect::<Vec<_>>(),
+            Together::Limited(_) => panic!("a repeated call was refused"),
+        };
+        assert_eq!(used(&first), used(&again));
+        assert_eq!(limits[0].peek(A).await.expect("peek").quota().used, 3, "a repeated call counted");
+        let conflict = limits[0].take(A, Charge::one().request_id("together")).await.expect_err("another verb");
+        assert_eq!(conflict.code, Code::RequestInvalid);
         let twice = [parts[0], parts[0]];
-        assert_eq!(take_all(&twice).await.expect_err("same key").code, Code::RequestInvalid);
-        assert!(take_all(&[]).await.expect("none").is_empty());
+        assert_eq!(take_all(&twice, None).await.expect_err("same key").code, Code::RequestInvalid);
+        assert!(take_all(&[], None).await.expect("none").is_allowed());
         let many = vec![parts[0]; 17];
-        assert_eq!(take_all(&many).await.expect_err("too many").code, Code::RequestInvalid);
+        assert_eq!(take_all(&many, None).await.expect_err("too many").code, Code::RequestInvalid);
+    }
+
+    async fn a_refund_larger_than_the_limit_gives_all_of_it_back(subject: &Subject) {
+        let quaymaster = four(subject, 10, "1h");
+        let limit = quaymaster.limit("fixed_window").expect("declared");
+        command_text(&*subject.engine, &["SET", &key_of(subject, limit), "100"]).await;
+        let full = limit.refund(A, Charge::of(50)).await.expect("refund");
+        assert_eq!(full.quota().used, 50);
+        assert!(!full.is_allowed());
+        assert!(full.retry_after().is_some_and(|wait| wait > Duration::from_secs(1)), "{full:?}");
+        let log = quaymaster.limit("sliding_log").expect("declared");
+        let now_ms = (subject.time_us().await / 1000).to_string();
+        for member in 0..20 {
+            command_int(&*subject.engine, &["ZADD", &key_of(subject, log), &now_ms, &member.to_string()]).await;
+        }
+        let full = log.refund(A, Charge::one()).await.expect("refund");
+        assert_eq!(full.quota().used, 19);
+        assert!(full.retry_after().is_some_and(|wait| wait > Duration::from_secs(60)), "{full:?}");
+        let error = log.refund(A, Charge::of(10_001)).await.expect_err("too many for one call");
+        assert_eq!(error.code, Code::LimitCost);
+    }
+
+    async fn a_repeated_reset_gets_the_same_answer(subject: &Subject) {
+        let quaymaster = subject.schema(
+            "[limit.minute]\nkey = \"m:{id}:{minute}\"\nalgorithm = \"fixed_window\"\nlimit = 5\nwindow = \"60s\"\n",
+        );
+        let limit = quaymaster.limit("minute").expect("declared");
+        let first = limit.reset(A, Some("again")).await.expect("reset");
+        assert!(first.quota().reset_after > Duration::ZERO && first.quota().reset_after <= Duration::from_secs(60));
+        subject.pass(if subject.clock.is_some() { 59_000 } else { 50 }).await;
+        assert_eq!(limit.reset(A, Some("again")).await.expect("reset"), first);
+    }
+
+    async fn what_no_limit_wrote_is_malformed_and_what_another_clock_wrote_ends(subject: &Subject) {
+        let quaymaster = four(subject, 3, "400ms");
+        let engine = &*subject.engine;
+        let window = quaymaster.limit("sliding_window").expect("declared");
+        let start = (subject.time_us().await / 400_000 * 400).to_string();
+        for count in ["nan", "inf", "-1000", "0x3", "1.5", "99999999999999999"] {
+            command_int(engine, &["HSET", &key_of(subject, window), "start", &start, "current", count]).await;
+            let error = window.take(A, Charge::one()).await.expect_err(count);
+            assert_eq!(error.code, Code::KeyMalformed, "{count}: {error}");
+        }
+        let bucket = quaymaster.limit("token_bucket").expect("declared");
+        command_text(engine, &["SET", &key_of(subject, bucket), "99999999999999999999999999:0"]).await;
+        assert_eq!(bucket.take(A, Charge::one()).await.expect_err("too far").code, Code::KeyMalformed);
+        let log = quaymaster.limit("sliding_log").expect("declared");
+        for member in ["a", "b", "c"] {
+            command_int(engine, &["ZADD", &key_of(subject, log), "inf", member]).await;
+        }
+        assert_eq!(log.take(A, Charge::one()).await.expect_err("never ends").code, Code::KeyMalformed);
+
+        // A day ahead, and full: at most one window later there is room.
+        let ahead_us = subject.time_us().await + 86_400_000_000;
+        command_text(engine, &["SET", &key_of(subject, bucket), &format!("{ahead_us}:0")]).await;
+        let ahead = (ahead_us / 400_000 * 400).to_string();
+        let state = key_of(subject, window);
+        command_int(engine, &["DEL", &state]).await;
+        command_int(engine, &["HSET", &state, "start", &ahead, "current", "3", "previous", "0"]).await;
+        for limit in [bucket, window] {
+            assert!(!take(limit, 1).await.is_allowed(), "{}", limit.name());
+            subject.pass(801).await;
+            assert!(take(limit, 1).await.is_allowed(), "{}: locked out by another clock", limit.name());
+        }
+    }
+
+    async fn a_window_is_never_cut_short(subject: &Subject) {
+        // Windows so short that calls fall into their first and last milliseconds all the time.
+        let quaymaster = four(subject, 2, "10ms");
+        let limit = quaymaster.limit("fixed_window").expect("declared");
+        let mut began: Option<i64> = None;
+        let mut windows = 0;
+        for _ in 0..1_000_000 {
+            let before = subject.time_us().await;
+            let verdict = take(limit, 1).await;
+            let after = subject.time_us().await;
+            if verdict.is_allowed() && verdict.quota().used == 1 {
+                if let Some(began) = began {
+                    assert!(after - began >= 9_000, "two windows within {} µs", after - began);
+                }
+                began = Some(before);
+                windows += 1;
+            }
+            if subject.clock.is_some() {
+                subject.pass(1).await;
+            }
+            if windows > 30 {
+                return;
+            }
+        }
+        panic!("only {windows} windows");
     }
 
     async fn a_node_with_a_wrong_clock_counts_in_the_stores_hour(subject: &Subject) {

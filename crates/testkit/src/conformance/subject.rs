@@ -70,7 +70,8 @@ impl Subject {
 
     /// Binds a schema whose keys all begin with this subject's prefix.
     pub fn schema(&self, body: &str) -> Quaymaster {
-        let text = format!("[schema]\nname = \"case\"\nowner = \"tests\"\nprefix = \"{}\"\n{body}", self.prefix);
+        let text =
+            format!("[schema]\nname = \"case\"\nowner = \"tests\"\nprefix = \"{}\"\n{body}", self.prefix);
         let loaded = load(&[Source { name: "case.toml", text: &text }], &|_| None);
         let schema = loaded.schema.unwrap_or_else(|| panic!("{:#?}\n{text}", loaded.diagnostics));
         Quaymaster::new(Arc::new(schema), self.engine.clone())

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use fastrand::Rng;
 use futures_util::future::join_all;
-use quaymaster::limit::{Charge, Limit, Part, Verdict, take_all};
+use quaymaster::limit::{Charge, Limit, Part, Together, Verdict, take_all};
 use quaymaster::{Engine, Quaymaster};
 use quaymaster_schema::{Source, load};
 
@@ -250,7 +250,7 @@ fn history(seed: u64, lie_ms: i64, moments: &[i64]) -> LimitHistory {
 #[derive(Debug, PartialEq)]
 enum Said {
     Verdict(Verdict),
-    Verdicts(Vec<Verdict>),
+    Together(Together),
     Reply(quaymaster_store::Reply),
     Error(&'static str),
 }
@@ -281,8 +281,8 @@ async fn act(quaymaster: &Quaymaster, prefix: &str, user: &str, deed: &Deed) -> 
                 .iter()
                 .map(|(index, cost)| Part { limit: limit(index), key: &key, cost: *cost })
                 .collect();
-            match take_all(&parts).await {
-                Ok(verdicts) => Said::Verdicts(verdicts),
+            match take_all(&parts, None).await {
+                Ok(together) => Said::Together(together),
                 Err(error) => Said::Error(error.code.name()),
             }
         }
@@ -420,7 +420,7 @@ impl LimitTally {
             Said::Verdict(verdict) if verdict.is_allowed() => self.allowed += 1,
             Said::Verdict(_) => self.limited += 1,
             Said::Error(_) => self.errors += 1,
-            Said::Verdicts(_) | Said::Reply(_) => {}
+            Said::Together(_) | Said::Reply(_) => {}
         }
     }
 }

@@ -15,6 +15,8 @@ local function sliding_log_check(log, now_us, cost, limit, window_ms)
   local now_ms = math.floor(now_us / 1000)
   local used = sliding_log_live(log, now_ms, window_ms)
   if used + cost <= limit then return "allowed", used, 0, 0 end
+  local reset_ms = sliding_log_reset(log, now_ms, window_ms)
+  if reset_ms == math.huge then return "malformed", 0, 0, 0 end
   local retry_ms = 0
   if cost <= limit then
     -- Room comes when this many of the oldest live calls have left.
@@ -23,7 +25,7 @@ local function sliding_log_check(log, now_us, cost, limit, window_ms)
     local pair = redis.call("ZRANGEBYSCORE", log, after, "+inf", "WITHSCORES", "LIMIT", leaving - 1, 1)
     retry_ms = math.max(math.ceil(tonumber(pair[2])) + window_ms - now_ms, 1)
   end
-  return "limited", used, sliding_log_reset(log, now_ms, window_ms), retry_ms
+  return "limited", used, reset_ms, retry_ms
 end
 
 local function sliding_log_commit(log, now_us, cost, _, window_ms, ttl_ms, nonce, _, used)

@@ -6,15 +6,19 @@ local function sliding_window_read(state, now_us, window_ms)
   local now_ms = math.floor(now_us / 1000)
   local start_ms = now_ms - now_ms % window_ms
   local held = redis.call("HMGET", state, "start", "current", "previous")
-  local held_ms = tonumber(held[1] or 0)
-  local current, previous = tonumber(held[2] or 0), tonumber(held[3] or 0)
-  if not (held_ms and current and previous) then return nil end
+  for field = 1, 3 do
+    local count = held[field] or "0"
+    if not string.find(count, "^%d+$") or #count > 16 then return nil end
+    held[field] = tonumber(count)
+  end
+  local held_ms, current, previous = held[1], held[2], held[3]
   if held_ms == start_ms - window_ms then
     current, previous = 0, current
   elseif held_ms < start_ms then
     current, previous = 0, 0
   end
-  return previous, current, now_ms - start_ms
+  -- A window that lies ahead was written by another clock: it counts as this one.
+  return previous, current, now_ms - start_ms, held_ms > start_ms
 end
 
 local function sliding_window_check(state, now_us, cost, limit, window_ms)
@@ -35,4 +39,10 @@ end
 
 local function sliding_window_commit(state, now_us, cost, _, window_ms, ttl_ms, _, _, previous, current)
   return sliding_window_write(state, now_us, window_ms, ttl_ms, previous, current + cost)
+end
+
+-- A full state is not written, so one from the future is brought into the present here.
+local function sliding_window_heal(state, now_us, window_ms, ttl_ms)
+  local previous, current, _, ahead = sliding_window_read(state, now_us, window_ms)
+  if ahead then sliding_window_write(state, now_us, window_ms, ttl_ms, previous, current) end
 end

@@ -3,19 +3,21 @@
 -- The theoretical arrival time in microseconds is whole + part / limit, so that a rate which does not
 -- divide the window is kept exactly. A cost moves it by inc + inc_part / limit; a call passes while the
 -- result lies at most window_us ahead of now.
-local function token_bucket_backlog(bucket, now_us, limit)
+local function token_bucket_backlog(bucket, now_us, limit, window_us)
   local held = redis.call("GET", bucket)
   if not held then return 0, 0 end
   local whole, part = string.match(held, "^(%d+):(%d+)$")
-  if not whole then return nil end
+  if not whole or #whole > 16 or #part > 16 then return nil end
   local ahead_us = tonumber(whole) - now_us
   if ahead_us < 0 then return 0, 0 end
+  -- Further ahead than any call can bring it: another clock wrote it. Empty is as full as it gets.
+  if ahead_us > window_us then return window_us, 0, true end
   -- The limit may have been lowered since: a part is always less than one.
   return ahead_us, math.min(tonumber(part), math.max(limit - 1, 0))
 end
 
 local function token_bucket_check(bucket, now_us, _, limit, window_us, _, inc_us, inc_part)
-  local ahead_us, part = token_bucket_backlog(bucket, now_us, limit)
+  local ahead_us, part = token_bucket_backlog(bucket, now_us, limit, window_us)
   if not ahead_us then return "malformed", 0, 0, 0 end
   local next_us, next_part = ahead_us + inc_us, part + inc_part
   if next_part >= limit then next_us, next_part = next_us + 1, next_part - limit end
@@ -32,4 +34,10 @@ local function token_bucket_commit(bucket, now_us, _, limit, _, ttl_ms, inc_us, 
   local next_us, next_part = ahead_us + inc_us, part + inc_part
   if next_part >= limit then next_us, next_part = next_us + 1, next_part - limit end
   return token_bucket_write(bucket, now_us, ttl_ms, next_us, next_part)
+end
+
+-- An empty bucket is not written, so one from the future is brought into the present here.
+local function token_bucket_heal(bucket, now_us, limit, window_us, ttl_ms)
+  local ahead_us, part, ahead = token_bucket_backlog(bucket, now_us, limit, window_us)
+  if ahead then token_bucket_write(bucket, now_us, ttl_ms, ahead_us, part) end
 end
