@@ -86,6 +86,12 @@ pub const LINTS: &[Lint] = &[
         "a key could not be read back into its values",
     ),
     lint(
+        "reserved-placeholder",
+        Error,
+        "a key's placeholder is named like one of the resource's other keys",
+        "one name would stand for two values of the same key",
+    ),
+    lint(
         "colocate-placeholder",
         Error,
         "a hash tag needs a value that a key does not have",

@@ -24,10 +24,21 @@ fn fixture(code: &str, which: &str) -> Loaded {
     let file = format!("{code}.{which}.toml");
     let text =
         std::fs::read_to_string(folder().join(&file)).unwrap_or_else(|error| panic!("{file}: {error}"));
+    let text = padded(text);
     let with = std::fs::read_to_string(folder().join(format!("{code}.with.toml"))).ok();
     let mut sources: Vec<Source<'_>> = with.iter().map(|text| Source { name: "with.toml", text }).collect();
     sources.push(Source { name: &file, text: &text });
     load(&sources, &env)
+}
+
+/// Fills a fixture that begins with `# padded to N bytes` up with a comment.
+fn padded(mut text: String) -> String {
+    let head = text.lines().next().and_then(|line| line.strip_prefix("# padded to ")?.strip_suffix(" bytes"));
+    if let Some(size) = head.map(|size| size.parse::<usize>().unwrap()) {
+        text.push('#');
+        text.push_str(&"x".repeat(size - text.len()));
+    }
+    text
 }
 
 fn one(text: &str) -> Vec<Diagnostic> {
@@ -210,4 +221,73 @@ fn eviction_takes_everything_but_caches() {
     assert!(kinds("volatile-ttl").contains(&("lock", "lock")));
     assert!(kinds("allkeys-lru").iter().all(|(kind, _)| *kind != "cache"));
     assert_eq!(kinds("something-new"), kinds("allkeys-random"));
+}
+
+#[test]
+fn a_key_that_is_a_bucket_and_separators_has_no_hash_tag_and_is_refused() {
+    let limit = |key: &str| {
+        let text =
+            format!("[limit.a]\nkey = \"{key}\"\nalgorithm = \"fixed_window\"\nlimit = 1\nwindow = \"1m\"\n");
+        one(&text).into_iter().map(|d| d.code).collect::<Vec<_>>()
+    };
+    for key in [":{minute}", "::{minute}", "{minute}:", ":{minute}:", "{minute}"] {
+        assert_eq!(limit(key), ["bad-pattern"], "{key}");
+    }
+    for key in ["a:{minute}", "{minute}:{id}", "::a{minute}"] {
+        assert_eq!(limit(key), [""; 0], "{key}");
+    }
+    let run = |key: &str| {
+        one(&format!("[run.r]\nkey = \"{key}\"\nstate_ttl = \"1h\"\nhour_ttl = \"2h\"\n"))
+            .into_iter()
+            .map(|d| d.code)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(run("{run_id}"), ["bad-pattern"], "its index would lie under `{{}}`");
+    assert_eq!(run("run:{run_id}"), [""; 0]);
+    let batch = "[queue.q]\nmax_size = 9\n[batch.b]\nby = \"c\"\nwindow = \"1m\"\nto = \"q\"\n";
+    let found = one(&format!("{batch}key = \"{{c}}:current\"\n"));
+    assert!(found.iter().any(|d| d.code == "bad-pattern"), "{found:?}");
+}
+
+#[test]
+fn a_placeholder_may_not_be_named_like_one_of_the_kinds_other_keys() {
+    let codes = |text: &str| one(text).into_iter().map(|d| d.code).collect::<Vec<_>>();
+    let upload = |id: &str| codes(&format!("[upload.u]\nkey = \"up:{{{id}}}:state\"\n"));
+    assert_eq!(upload("chunk_number"), ["reserved-placeholder"]);
+    assert_eq!(upload("stage_id"), ["reserved-placeholder"]);
+    assert_eq!(upload("idempotency_key"), ["reserved-placeholder"]);
+    assert_eq!(upload("upload_id"), [""; 0]);
+    let run = "[run.r]\nkey = \"r:{task_id}\"\nstate_ttl = \"1h\"\nhour_ttl = \"2h\"\n";
+    assert_eq!(codes(run), ["reserved-placeholder"]);
+    let batch = |by: &str| {
+        codes(&format!(
+            "[queue.q]\nmax_size = 9\ncolocate = \"q\"\n\
+             [batch.b]\nby = \"{by}\"\nwindow = \"1m\"\nto = \"q\"\ncolocate = \"q\"\n"
+        ))
+    };
+    assert_eq!(batch("batch_id"), ["reserved-placeholder"]);
+    assert_eq!(batch("request_id"), ["reserved-placeholder"]);
+    assert_eq!(batch("camera_id"), [""; 0]);
+}
+
+#[test]
+fn a_guard_takes_as_many_limits_as_one_script_and_no_more() {
+    let guard = |count: usize| {
+        let limit = |n: usize| {
+            format!(
+                "[limit.a{n}]\nkey = \"a{n}:{{id}}\"\nalgorithm = \"token_bucket\"\nlimit = 1\nwindow = \"1s\"\n\
+                 colocate = \"{{id}}\"\n"
+            )
+        };
+        let names: Vec<String> = (0..count).map(|n| format!("\"a{n}\"")).collect();
+        one(&format!(
+            "{}[guard.g]\nlimits = [{}]\n",
+            (0..count).map(limit).collect::<String>(),
+            names.join(", ")
+        ))
+    };
+    assert_eq!(guard(16), []);
+    let found = guard(17);
+    assert_eq!(found.iter().map(|d| d.code).collect::<Vec<_>>(), ["bad-value"]);
+    assert!(found[0].message.contains("16"), "{}", found[0].message);
 }

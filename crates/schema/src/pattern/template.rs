@@ -62,8 +62,14 @@ impl Template {
         if template.names().count() > MOST_PLACEHOLDERS {
             return fault("bad-pattern", format!("more than {MOST_PLACEHOLDERS} placeholders"));
         }
-        if template.pieces.iter().all(|piece| matches!(piece, Piece::Bucket(_))) {
-            return fault("bad-pattern", "a time bucket alone names nothing");
+        // The tag of side keys is the key without its bucket, and a store ignores an empty tag.
+        let names_nothing = |piece: &Piece| match piece {
+            Piece::Text(text) => text.bytes().all(|byte| byte == b':'),
+            Piece::Bucket(_) => true,
+            Piece::Name(_) => false,
+        };
+        if template.pieces.iter().all(names_nothing) {
+            return fault("bad-pattern", "separators and a time bucket alone name nothing");
         }
         template.unambiguous()?;
         Ok(template)
@@ -336,7 +342,21 @@ mod tests {
     #[test]
     fn what_cannot_be_a_key_is_refused() {
         let codes = |text: &str| Template::parse(text).map_err(|fault| fault.code);
-        for bad in ["", "a{", "a}", "{a{b}}", "{}", "{a b}", "{1}", "a*", "a\n", "{minute}", "a\\"] {
+        for bad in [
+            "",
+            "a{",
+            "a}",
+            "{a{b}}",
+            "{}",
+            "{a b}",
+            "{1}",
+            "a*",
+            "a\n",
+            "{minute}",
+            ":{minute}",
+            "::",
+            "a\\",
+        ] {
             assert_eq!(codes(bad), Err("bad-pattern"), "{bad}");
         }
         for bad in ["{a}{b}", "x:{a}-{b}", "{a}:{a}", "{a}{hour}", "k:{hour}:{day}"] {

@@ -54,9 +54,12 @@ pub(super) fn read(reading: &mut Reading<'_, '_>) -> Option<Body> {
         reading.add(if names.is_empty() { key_at } else { by_at }, "bad-pattern", message, None);
         return None;
     }
-    let rows = if key.bucket().is_none() { batch_rows(key, &spec) } else { None };
+    // The list of open batches lies under the text in front of the placeholder.
+    let shaped = key.bucket().is_none() && !key.literal_head().is_empty();
+    let rows = if shaped { batch_rows(key, &spec) } else { None };
     let Some(rows) = rows else {
-        let message = format!("the key of a batch ends in a word, as in `batch:{{{}}}:current`", spec.by);
+        let message =
+            format!("the key of a batch begins and ends with a word, as in `batch:{{{}}}:current`", spec.by);
         reading.add(key_at, "bad-pattern", message, None);
         return None;
     };

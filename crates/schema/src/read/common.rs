@@ -207,6 +207,7 @@ impl Reading<'_, '_> {
             pin_colon(fields, &mut draft, name, at);
         }
         check_tag(fields, &draft);
+        check_reserved(fields, &draft);
         Some(draft)
     }
 }
@@ -243,4 +244,18 @@ fn check_tag(fields: &Fields<'_, '_>, draft: &Draft) {
             return;
         }
     }
+}
+
+/// Side keys extend the key by placeholders of their own; the key may not have one of these names.
+fn check_reserved(fields: &Fields<'_, '_>, draft: &Draft) {
+    let Some((primary, others)) = draft.rows.split_first() else { return };
+    let reserved = |name: &&str| others.iter().flat_map(|row| &row.classes).any(|(known, _)| known == name);
+    if let Some(name) = primary.template.names().find(reserved) {
+        reserved_placeholder(fields, draft.key_at, name);
+    }
+}
+
+pub(super) fn reserved_placeholder(fields: &Fields<'_, '_>, at: At, name: &str) {
+    let message = format!("[{}] has other keys with a `{{{name}}}` of their own", fields.path);
+    fields.add(at, "reserved-placeholder", message, Some("give this placeholder another name".to_owned()));
 }

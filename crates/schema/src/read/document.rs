@@ -197,7 +197,8 @@ fn check_prefix(prefix: String, at: At, report: &Report<'_>) -> String {
     if prefix.is_empty() {
         return prefix;
     }
-    match Template::parse(&prefix) {
+    // With a word behind it, as it always stands: separators alone are a prefix, but no key.
+    match Template::parse(&format!("{prefix}x")) {
         Ok(template) if template.names().next().is_some() || template.bucket().is_some() => {
             report.add(at, "bad-pattern", "`prefix` has no placeholders", None);
             String::new()

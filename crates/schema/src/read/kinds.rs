@@ -93,8 +93,16 @@ fn key(reading: &mut Reading<'_, '_>) -> Option<Body> {
     Some(Body::new(Spec::Key(spec), vec![row], key_at))
 }
 
+/// One script takes all limits of a guard, and this many at most.
+const MOST_LIMITS: usize = 16;
+
 fn guard(reading: &mut Reading<'_, '_>) -> Body {
-    let limits = reading.fields.texts("limits").or(Vec::new());
+    let mut limits = reading.fields.texts("limits").or(Vec::new());
+    if let Some((_, at)) = limits.get(MOST_LIMITS) {
+        let message = format!("a guard takes at most {MOST_LIMITS} limits, not {}", limits.len());
+        reading.add(*at, "bad-value", message, Some("one step takes them all; drop some or use two guards"));
+        limits.truncate(MOST_LIMITS);
+    }
     let idempotency = reading.fields.text("idempotency");
     let lock = reading.fields.text("lock");
     for (index, (name, at)) in limits.iter().enumerate() {

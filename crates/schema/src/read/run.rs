@@ -1,6 +1,6 @@
 //! Reading a run.
 
-use super::common::{Body, LONGEST, MILLISECOND, Reading};
+use super::common::{Body, LONGEST, MILLISECOND, Reading, reserved_placeholder};
 use super::fields::Got;
 use crate::keys::run_rows;
 use crate::kind::{BucketUnit, Kind};
@@ -15,7 +15,7 @@ pub(super) fn read(reading: &mut Reading<'_, '_>) -> Option<Body> {
     let limit = fields.text("limit");
     let id = key.as_ref().map(|(key, _)| key.names().map(str::to_owned).collect::<Vec<_>>());
     let default_task = match id.as_deref() {
-        Some([id]) => format!("task_start:{{{id}}}:{{task_id}}"),
+        Some([id]) if id != "task_id" => format!("task_start:{{{id}}}:{{task_id}}"),
         _ => "task_start:{run_id}:{task_id}".to_owned(),
     };
     let task = reading.key_or("task_key", &default_task);
@@ -30,17 +30,18 @@ pub(super) fn read(reading: &mut Reading<'_, '_>) -> Option<Body> {
         reading.add(hour_at, "ttl-shorter-than-window", message, Some("make `hour_ttl` at least 1h"));
     }
     let id = match id?.as_slice() {
-        [id] if key.bucket().is_none() => id.clone(),
+        // The index of runs lies under the text in front of the id.
+        [id] if key.bucket().is_none() && !key.literal_head().is_empty() => id.clone(),
         _ => {
-            reading.add(
-                key_at,
-                "bad-pattern",
-                "the key of a run has one placeholder, its id, and no bucket",
-                None,
-            );
+            let message = "the key of a run is text and one placeholder, its id, without a bucket, as in `run:{run_id}`";
+            reading.add(key_at, "bad-pattern", message, None);
             return None;
         }
     };
+    if id == "task_id" {
+        reserved_placeholder(&reading.fields, key_at, &id);
+        return None;
+    }
     if !names_are(&task, &[&id, "task_id"]) || task.bucket().is_some() {
         let message = format!("`task_key` has `{{{id}}}` and `{{task_id}}` and no bucket");
         reading.add(task_at, "bad-pattern", message, None);
