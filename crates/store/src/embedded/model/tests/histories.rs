@@ -208,13 +208,16 @@ proptest! {
             }
             prop_assert_eq!(snapshot(&replayed), snapshot(&live));
         }
+        let alive: Vec<_> = snapshot(&live).keys.into_values().filter_map(|entry| entry.generation).collect();
+        for (generation, element) in disk.elements.keys() {
+            prop_assert!(alive.contains(generation), "{element} of dead {generation} was never named as garbage");
+        }
         let mut loaded = Model::new();
         for change in disk.keys.into_values().chain(disk.elements.into_values()) {
             loaded.restore(change);
         }
         prop_assert_eq!(snapshot(&loaded), snapshot(&live));
-        let alive = snapshot(&live).keys.into_values().filter_map(|entry| entry.generation).max();
-        prop_assert!(alive.is_none_or(|highest| loaded.next_generation() > highest));
+        prop_assert!(alive.iter().all(|generation| loaded.next_generation() > *generation));
     }
 }
 
