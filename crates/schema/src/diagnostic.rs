@@ -54,12 +54,31 @@ impl fmt::Display for Diagnostic {
 pub(crate) struct Lines<'a> {
     text: &'a str,
     starts: Vec<usize>,
+    /// How many characters begin before each block: a line may be as long as the file, and have a problem in
+    /// every word.
+    begun: Vec<usize>,
+}
+
+const BLOCK: usize = 1024;
+
+fn begins(bytes: &[u8]) -> usize {
+    bytes.iter().filter(|byte| **byte & 0xc0 != 0x80).count()
 }
 
 impl<'a> Lines<'a> {
     pub(crate) fn new(text: &'a str) -> Self {
         let starts = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect();
-        Self { text, starts }
+        let mut begun = vec![0];
+        for block in text.as_bytes().chunks(BLOCK) {
+            begun.push(begun.last().copied().unwrap_or(0) + begins(block));
+        }
+        Self { text, starts, begun }
+    }
+
+    /// The characters that begin before a byte offset.
+    fn characters(&self, offset: usize) -> usize {
+        let block = offset / BLOCK;
+        self.begun[block] + begins(&self.text.as_bytes()[block * BLOCK..offset])
     }
 
     /// Line and column of a byte offset; offsets past the end or inside a character are rounded down.
@@ -70,7 +89,7 @@ impl<'a> Lines<'a> {
         }
         let line = self.starts.partition_point(|&start| start <= offset);
         let start = self.starts[line - 1];
-        (line, self.text[start..offset].chars().count() + 1)
+        (line, self.characters(offset) - self.characters(start) + 1)
     }
 }
 
@@ -79,6 +98,16 @@ pub(crate) fn excerpt(text: &str) -> String {
     const LONGEST: usize = 32;
     let cut: String = text.chars().take(LONGEST).flat_map(char::escape_debug).collect();
     if text.chars().nth(LONGEST).is_some() { format!("`{cut}…`") } else { format!("`{cut}`") }
+}
+
+/// Cuts what would fill a screen: a message may list what a file holds, but does not repeat the file.
+pub(crate) fn shortened(mut text: String) -> String {
+    const LONGEST: usize = 2000;
+    if let Some((cut, _)) = text.char_indices().nth(LONGEST) {
+        text.truncate(cut);
+        text.push('…');
+    }
+    text
 }
 
 /// The candidate a mistyped word most likely meant.
@@ -108,6 +137,17 @@ mod tests {
         assert_eq!(lines.position(7), (2, 1));
         assert_eq!(lines.position(10), (2, 3));
         assert_eq!(lines.position(999), (2, 7));
+    }
+
+    #[test]
+    fn a_column_far_along_a_line_is_counted_from_the_lines_start() {
+        let text = format!("{}\n{}", "ä".repeat(1500), "aä€".repeat(2000));
+        let lines = Lines::new(&text);
+        for offset in (0..=text.len()).filter(|offset| text.is_char_boundary(*offset)) {
+            let start = text[..offset].rfind('\n').map_or(0, |at| at + 1);
+            let line = if start == 0 { 1 } else { 2 };
+            assert_eq!(lines.position(offset), (line, text[start..offset].chars().count() + 1));
+        }
     }
 
     #[test]

@@ -22,6 +22,7 @@ const fn lint(code: &'static str, severity: Severity, what: &'static str, why: &
 /// Every code, grammar first.
 pub const LINTS: &[Lint] = &[
     lint("toml-syntax", Error, "the file is not TOML", "nothing can be read from it"),
+    lint("too-large", Error, "the file is larger than 1 MiB", "a schema is written and read by people"),
     lint(
         "unknown-kind",
         Error,

@@ -1,6 +1,6 @@
 //! From sources to a checked schema.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::check;
@@ -94,19 +94,25 @@ fn unique_names(drafts: Vec<Draft>, report: &Report<'_>) -> Vec<Draft> {
     kept
 }
 
+/// How many undeclared names are compared with every declared one.
+const MOST_GUESSES: usize = 32;
+
 fn references(drafts: &[Draft], declared: &[(Kind, String)], report: &Report<'_>) {
+    let known: HashSet<(Kind, &str)> = declared.iter().map(|(kind, name)| (*kind, name.as_str())).collect();
+    let mut guesses = MOST_GUESSES;
     for draft in drafts {
         for reference in &draft.references {
-            let names =
-                || declared.iter().filter(|(kind, _)| *kind == reference.kind).map(|(_, name)| name.as_str());
-            if !names().any(|name| name == reference.name) {
+            if !known.contains(&(reference.kind, reference.name.as_str())) {
+                guesses = guesses.saturating_sub(1);
+                let names = known.iter().filter(|(kind, _)| *kind == reference.kind && guesses > 0);
                 let message = format!(
                     "[{}] refers to {} {}, which is not declared",
                     draft.label(),
                     reference.kind,
                     excerpt(&reference.name)
                 );
-                let help = nearest(&reference.name, names()).map(|near| format!("did you mean `{near}`?"));
+                let help = nearest(&reference.name, names.map(|(_, name)| *name));
+                let help = help.map(|near| format!("did you mean `{near}`?"));
                 report.add(reference.at, "unknown-resource", message, help);
             }
         }

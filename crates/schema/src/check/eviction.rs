@@ -60,15 +60,27 @@ fn meaning(kind: Kind) -> &'static str {
     }
 }
 
+/// The most resources one warning names.
+const MOST_NAMED: usize = 20;
+
 /// The lint: a document that declares such a policy.
 pub(crate) fn eviction(schema: &Schema, heads: &[At], report: &Report<'_>) {
     for (document, at) in schema.documents.iter().zip(heads) {
         let Some(policy) = &document.eviction else { continue };
         let mut names: Vec<String> = Vec::new();
+        let mut more = 0;
         for resource in schema.resources.iter().filter(|resource| resource.document == document.name) {
-            if !losses(resource, policy).is_empty() {
+            if losses(resource, policy).is_empty() {
+                continue;
+            }
+            if names.len() == MOST_NAMED {
+                more += 1;
+            } else {
                 names.push(format!("[{}.{}] ({})", resource.kind, resource.name, meaning(resource.kind)));
             }
+        }
+        if more > 0 {
+            names.push(format!("and {more} more"));
         }
         if !names.is_empty() {
             let message =

@@ -1,14 +1,18 @@
 //! Resources that one step joins must share a slot on a cluster.
 
+use std::collections::HashMap;
+
 use crate::diagnostic::{Diagnostic, Severity};
 use crate::kind::Kind;
 use crate::read::draft::Draft;
-use crate::read::report::Report;
+use crate::read::report::{MOST, Report};
 use crate::spec::{PushSpec, QueueSpec, Spec};
 
 /// Warns, and returns the same problems as errors for whoever starts on a cluster.
 pub(crate) fn slots(drafts: &[Draft], report: &Report<'_>) -> Vec<Diagnostic> {
-    let find = |kind: Kind, name: &str| drafts.iter().find(|draft| draft.kind == kind && draft.name == name);
+    let known: HashMap<(Kind, &str), &Draft> =
+        drafts.iter().map(|draft| ((draft.kind, draft.name.as_str()), draft)).collect();
+    let find = |kind: Kind, name: &str| known.get(&(kind, name)).copied();
     let mut problems = Vec::new();
     for draft in drafts {
         let joined: Vec<&Draft> = match &draft.spec {
@@ -35,8 +39,11 @@ pub(crate) fn slots(drafts: &[Draft], report: &Report<'_>) -> Vec<Diagnostic> {
         let message = format!("[{}] joins in one step, on a cluster, {}", draft.label(), parts.join(", "));
         let help = "give all of them the same `colocate`, a constant or placeholders all their keys have";
         report.add(draft.at, "cluster-slots", message.clone(), Some(help.to_owned()));
-        let problem = report.diagnostic(draft.at, "cluster-slots", message, Some(help.to_owned()));
-        problems.push(Diagnostic { severity: Severity::Error, ..problem });
+        // One problem is enough to refuse a cluster; the warnings count the rest.
+        if problems.len() < MOST {
+            let problem = report.diagnostic(draft.at, "cluster-slots", message, Some(help.to_owned()));
+            problems.push(Diagnostic { severity: Severity::Error, ..problem });
+        }
     }
     problems
 }

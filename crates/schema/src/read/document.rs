@@ -27,6 +27,9 @@ const POLICIES: [&str; 8] = [
     "volatile-ttl",
 ];
 
+/// The largest source, in bytes.
+const LARGEST: usize = 1 << 20;
+
 /// What one source holds.
 pub(crate) struct File {
     pub(crate) document: Document,
@@ -35,7 +38,7 @@ pub(crate) struct File {
     pub(crate) drafts: Vec<Draft>,
     /// Every resource it names, also those that could not be read.
     pub(crate) declared: Vec<(Kind, String)>,
-    /// Its syntax is broken, so nobody knows what it declares.
+    /// It could not be read, so nobody knows what it declares.
     pub(crate) broken: bool,
 }
 
@@ -47,6 +50,12 @@ pub(crate) fn read(
     report: &Report<'_>,
 ) -> File {
     let start = At { source: index, offset: 0 };
+    if source.text.len() > LARGEST {
+        let message = format!("the file has {} bytes; a schema has at most 1 MiB", source.text.len());
+        report.add(start, "too-large", message, Some("split it; several files load together".to_owned()));
+        let (document, at) = head(index, source, &DeTable::new(), env, report);
+        return File { document, at, drafts: Vec::new(), declared: Vec::new(), broken: true };
+    }
     let (tree, errors) = DeTable::parse_recoverable(source.text);
     for error in &errors {
         let offset = error.span().map_or(0, |span| span.start);

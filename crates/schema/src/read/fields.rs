@@ -427,7 +427,8 @@ impl<'a, 'i> Fields<'a, 'i> {
                 }
                 other => {
                     let found = format!("a {}", other.type_str());
-                    let _: Got<()> = self.wrong(key.get_ref(), inner.place(value), "a string", &found);
+                    let message = format!("{} must be a string, not {found}", excerpt(key.get_ref()));
+                    self.add(inner.place(value), "wrong-type", message, None);
                 }
             }
         }
