@@ -228,12 +228,17 @@ impl Inner {
         };
         let live = node.live(workload, until).await?;
         let sent = Instant::now();
-        let limit = deadline.min(sent + options.pools.of(workload).response_timeout);
+        let patience = options.pools.of(workload).response_timeout;
+        let limit = deadline.min(sent + patience);
         let mut result = send(&live, request, limit, way).await;
         match &mut result {
             Ok(_) => node.answered(),
-            // Other replies came meanwhile: the server is slow, the connection is not dead.
-            Err(fault) if fault.code == Code::StoreTimedOut && live.wire.heard_since(sent) => {
+            // Other replies came meanwhile, or there was hardly any time to answer: the server is slow, the
+            // connection is not dead.
+            Err(fault)
+                if fault.code == Code::StoreTimedOut
+                    && (live.wire.heard_since(sent) || limit - sent < patience.min(options.deadline) / 2) =>
+            {
                 fault.then = Then::Wait;
             }
             Err(fault) if fault.then == Then::Redial => node.lose(&live, fault),

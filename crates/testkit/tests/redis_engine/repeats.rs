@@ -8,9 +8,8 @@ use quaymaster_store::redis::{RedisOptions, RedisStore};
 use quaymaster_store::{Code, Engine, Reply};
 use quaymaster_testkit::proxy::{Cut, FaultProxy, Way};
 use quaymaster_testkit::servers::{RedisConfig, RedisServer};
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt};
 
-use crate::support::{code, connect, count, count_once, counted, options};
+use crate::support::{code, connect, count, count_once, counted, fake_server, options};
 
 /// Nothing but the calls themselves passes the proxy.
 fn quiet(url: &str) -> RedisOptions {
@@ -86,41 +85,27 @@ async fn a_silent_server_is_a_time_out_and_the_reply_that_comes_late_is_nobody_e
     assert_eq!(counted(&store, "k").await, 3);
 }
 
-/// A server that answers the first call only when the second has come, and the second never.
-async fn in_order_but_late(listener: tokio::net::TcpListener, connections: Arc<AtomicUsize>) {
-    while let Ok((stream, _)) = listener.accept().await {
-        connections.fetch_add(1, Relaxed);
-        let (read, mut write) = stream.into_split();
-        let mut lines = tokio::io::BufReader::new(read).lines();
-        tokio::spawn(async move {
-            let mut calls = 0;
-            while let Ok(Some(head)) = lines.next_line().await {
-                let mut words = Vec::new();
-                for _ in 0..head[1..].parse::<usize>().unwrap() {
-                    lines.next_line().await.unwrap();
-                    words.push(lines.next_line().await.unwrap().unwrap());
-                }
-                calls += usize::from(words[0] == "EVALSHA");
-                let answer = match (words[0].as_str(), calls) {
-                    ("INFO", _) => "$-1\r\n",
-                    ("TIME", _) => "*2\r\n$1\r\n1\r\n$1\r\n2\r\n",
-                    ("EVALSHA", 1) => "",
-                    ("EVALSHA", 2) => ":1\r\n",
-                    ("EVALSHA", 3) => ":2\r\n:3\r\n",
-                    _ => "+OK\r\n",
-                };
-                write.write_all(answer.as_bytes()).await.unwrap();
-            }
-        });
-    }
-}
-
 #[tokio::test]
 async fn a_slow_call_times_out_alone_and_keeps_the_connection_of_the_others() {
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("redis://{}", listener.local_addr().unwrap());
+    // Answers the first call only when the second has come, and the second only with the third.
+    let mut calls = 0;
     let connections = Arc::new(AtomicUsize::new(0));
-    tokio::spawn(in_order_but_late(listener, Arc::clone(&connections)));
+    let seen = Arc::clone(&connections);
+    let server = fake_server(move |words| {
+        calls += usize::from(words[0] == "EVALSHA");
+        seen.fetch_add(usize::from(words[0] == "CLIENT"), Relaxed);
+        match (words[0].as_str(), calls) {
+            ("INFO", _) => "$-1\r\n",
+            ("TIME", _) => "*2\r\n$1\r\n1\r\n$1\r\n2\r\n",
+            ("EVALSHA", 1) => "",
+            ("EVALSHA", 2) => ":1\r\n",
+            ("EVALSHA", 3) => ":2\r\n:3\r\n",
+            _ => "+OK\r\n",
+        }
+        .to_owned()
+    })
+    .await;
+    let url = format!("redis://{server}");
     let mut config = quiet(&url);
     config.pools.default.response_timeout = Duration::from_millis(300);
     let store = RedisStore::connect(config).await.unwrap();

@@ -5,9 +5,9 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use quaymaster_store::redis::RedisStore;
 use quaymaster_store::{Code, Engine, Message, Reply};
-use quaymaster_testkit::servers::{Sentinel, SentinelConfig};
+use quaymaster_testkit::servers::{RedisConfig, RedisServer, Sentinel, SentinelConfig};
 
-use crate::support::{connect, count, count_once, counted, options, until};
+use crate::support::{connect, count, count_once, counted, fake_server, options, until};
 
 #[tokio::test]
 async fn the_primary_is_found_and_found_again_after_a_failover_under_load() {
@@ -89,4 +89,21 @@ async fn a_service_that_no_sentinel_knows_is_named() {
     let error = RedisStore::connect(config).await.map(|_| ()).unwrap_err();
     assert_eq!(error.code, Code::StoreRefused);
     assert!(error.detail.contains("nowhere"), "{error}");
+}
+
+#[tokio::test]
+async fn a_replica_that_a_sentinel_still_names_is_not_taken_for_the_primary() {
+    let primary = RedisServer::start(RedisConfig::default());
+    let follow = format!("replicaof 127.0.0.1 {}", primary.port());
+    let replica = RedisServer::start(RedisConfig::default().line(follow));
+    let port = replica.port().to_string();
+    let stale = fake_server(move |words| match words[0].as_str() {
+        "SENTINEL" => format!("*2\r\n$9\r\n127.0.0.1\r\n${}\r\n{port}\r\n", port.len()),
+        _ => "+OK\r\n".to_owned(),
+    })
+    .await;
+    let mut config = options(&format!("redis+sentinel://{stale}/quay"));
+    config.deadline = Duration::from_secs(2);
+    let error = RedisStore::connect(config).await.map(|_| ()).unwrap_err();
+    assert_eq!(error.code, Code::StoreReadOnly, "even reads would be of the past");
 }

@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 
 use quaymaster_store::redis::{RedisOptions, RedisStore};
 use quaymaster_store::{Code, Effect, Engine, Invocation, Reply, Result, Script, Workload};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpListener;
 
 /// A script for the life of the test process.
 pub(crate) fn script(source: &'static str, effect: Effect) -> &'static Script {
@@ -90,4 +92,28 @@ pub(crate) async fn counted(store: &dyn Engine, key: &str) -> i64 {
         Reply::Int(value) => value,
         other => panic!("{other:?}"),
     }
+}
+
+/// A server that speaks the protocol and answers what it is told; gives its URL's authority.
+pub(crate) async fn fake_server(answer: impl FnMut(&[String]) -> String + Clone + Send + 'static) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let (read, mut write) = stream.into_split();
+            let mut lines = BufReader::new(read).lines();
+            let mut answer = answer.clone();
+            tokio::spawn(async move {
+                while let Ok(Some(head)) = lines.next_line().await {
+                    let mut words = Vec::new();
+                    for _ in 0..head[1..].parse::<usize>().unwrap() {
+                        lines.next_line().await.unwrap();
+                        words.push(lines.next_line().await.unwrap().unwrap());
+                    }
+                    write.write_all(answer(&words).as_bytes()).await.unwrap();
+                }
+            });
+        }
+    });
+    address
 }
