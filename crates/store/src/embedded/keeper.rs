@@ -238,10 +238,12 @@ impl Keeper {
     }
 
     /// Whether a call that has no answer is made again; the error otherwise.
-    pub(super) fn again(&self, op: &'static str, miss: Miss, repeat: Repeat) -> Result<()> {
+    pub(super) async fn again(&self, op: &'static str, miss: Miss, repeat: Repeat) -> Result<()> {
         let error = match (miss, repeat) {
             (Miss::NotSent, _) | (Miss::Lost, Repeat::Safe) => {
                 self.counters.retry();
+                // Whoever is to find the next owner must get to run, however often this is tried.
+                tokio::task::yield_now().await;
                 return Ok(());
             }
             (Miss::Lost, Repeat::Never) => {

@@ -127,8 +127,9 @@ impl Link {
         Self { out, calls, ended, reader, writer, offset_us, error_us }
     }
 
+    /// Whether it takes no more calls: the owner is gone, or has said goodbye and answers its last ones.
     pub(super) fn is_ended(&self) -> bool {
-        *self.ended.borrow()
+        self.calls.table.lock().closed
     }
 
     /// Resolves when the owner is gone.
@@ -183,7 +184,11 @@ impl Link {
     async fn send(&self, request: &Request, waiting: Waiting, deadline: Instant) -> Result<u64, Miss> {
         let permit = match timeout_at(deadline, self.out.reserve()).await {
             Ok(Ok(permit)) => permit,
-            Ok(Err(_)) => return Err(Miss::NotSent),
+            Ok(Err(_)) => {
+                // The writer is gone before the reader has seen the end: take no more calls meanwhile.
+                self.calls.table.lock().closed = true;
+                return Err(Miss::NotSent);
+            }
             Err(_) => return Err(Miss::TimedOut),
         };
         // Numbered and queued under one lock: the owner reads them in the order of their numbers.

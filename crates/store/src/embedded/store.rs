@@ -90,7 +90,7 @@ impl EmbeddedStore {
                 }
                 Ok(Answer::Failed { code, detail }) => return Err(Error::new(op, code, detail)),
                 Ok(_) => return Err(unexpected(op)),
-                Err(miss) => self.keeper.again(op, miss, repeat)?,
+                Err(miss) => self.keeper.again(op, miss, repeat).await?,
             }
         }
     }
@@ -110,7 +110,7 @@ impl EmbeddedStore {
                     }
                     Ok(answer) => answer,
                     Err(miss) => {
-                        self.keeper.again(op, miss, Repeat::Safe)?;
+                        self.keeper.again(op, miss, Repeat::Safe).await?;
                         continue;
                     }
                 },
@@ -138,7 +138,7 @@ impl EmbeddedStore {
                         Ok(Answer::Found(found)) => return Ok(found),
                         Ok(Answer::Failed { code, detail }) => return Err(Error::new(op, code, detail)),
                         Ok(_) => return Err(unexpected(op)),
-                        Err(miss) => self.keeper.again(op, miss, Repeat::Safe)?,
+                        Err(miss) => self.keeper.again(op, miss, Repeat::Safe).await?,
                     }
                 }
             }

@@ -31,7 +31,7 @@ pub(super) async fn listen(keeper: &Arc<Keeper>, channel: Bytes) -> Result<BoxSt
         };
         match subscribe(&link, &channel, &messages, deadline).await {
             Ok(id) => break (link, id),
-            Err(Refusal::Missed(miss)) => keeper.again(op, miss, Repeat::Safe)?,
+            Err(Refusal::Missed(miss)) => keeper.again(op, miss, Repeat::Safe).await?,
             Err(Refusal::Refused(code, detail)) => return Err(Error::new(op, code, detail)),
         }
     };

@@ -30,6 +30,7 @@ async fn a_closed_owner_hands_over_without_losing_or_repeating_a_call() {
         });
         let counters = counters.collect::<Vec<_>>();
         while int(&heir, &GET, &["n"]).await.unwrap() < 100 {
+            assert!(!counters.iter().any(|counter| counter.is_finished()), "a call failed");
             tokio::task::yield_now().await;
         }
         owner.close().await.unwrap();
