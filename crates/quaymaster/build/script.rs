@@ -88,7 +88,7 @@ pub(crate) fn build(
     let replies: Vec<String> = entries("OUT").into_iter().map(|(_, text)| text).collect();
     let cost = entries("COST").into_iter().map(|(_, text)| text).collect::<Vec<_>>().join(" ");
 
-    let mut source = String::new();
+    let (mut included, mut body) = (Vec::new(), String::new());
     for (index, line) in text.lines().enumerate() {
         match line.strip_prefix("--@include ") {
             Some(wanted) => match includes.get(wanted.trim()) {
@@ -104,7 +104,10 @@ pub(crate) fn build(
                         format!("lua/inc/{wanted}.lua uses KEYS or ARGV; give it what it needs"),
                     );
                 }
-                Some(include) => source.push_str(&strip(include)),
+                Some(include) => match functions(include) {
+                    Ok(functions) => included.extend(functions),
+                    Err(what) => problem(index + 1, format!("lua/inc/{wanted}.lua: {what}")),
+                },
                 None => {
                     let known = includes.keys().cloned().collect::<Vec<_>>().join(", ");
                     problem(index + 1, format!("there is no lua/inc/{wanted}.lua; there are {known}"));
@@ -112,11 +115,12 @@ pub(crate) fn build(
             },
             None if index + 1 < body_at => {}
             None => {
-                source.push_str(line);
-                source.push('\n');
+                body.push_str(line);
+                body.push('\n');
             }
         }
     }
+    let source = reached(included, &body) + body.trim_start();
 
     for (what, names, many) in [("KEYS", &keys, many_keys), ("ARGV", &args, many_args)] {
         let used = indexes(text, what);
@@ -271,18 +275,62 @@ fn calls(source: &str) -> Vec<(usize, Option<String>)> {
     found
 }
 
-/// An include without its comments: fewer bytes to load, the same behaviour.
-fn strip(include: &str) -> String {
-    include.lines().filter(|line| !line.trim_start().starts_with("--")).fold(
-        String::new(),
-        |mut out, line| {
-            if !line.is_empty() {
-                out.push_str(line);
-                out.push('\n');
+/// One function of an include, without comments.
+struct Function {
+    name: String,
+    text: String,
+}
+
+/// The functions of an include; anything else at its top level is a mistake.
+fn functions(include: &str) -> Result<Vec<Function>, String> {
+    let mut found: Vec<Function> = Vec::new();
+    let mut inside = false;
+    for (index, line) in include.lines().enumerate() {
+        if line.trim().is_empty() || line.trim_start().starts_with("--") {
+            continue;
+        }
+        if let Some(name) = line.strip_prefix("local function ").and_then(|rest| rest.split('(').next()) {
+            found.push(Function { name: name.to_string(), text: String::new() });
+            inside = true;
+        }
+        match found.last_mut().filter(|_| inside) {
+            Some(function) => {
+                function.text.push_str(line);
+                function.text.push('\n');
             }
-            out
-        },
-    )
+            None => {
+                return Err(format!(
+                    "line {}: an include holds `local function`s and nothing else",
+                    index + 1
+                ));
+            }
+        }
+        inside = line != "end";
+    }
+    Ok(found)
+}
+
+/// Keeps the functions that `body` reaches: making a closure that nobody calls costs as much as one that is.
+fn reached(functions: Vec<Function>, body: &str) -> String {
+    let mut wanted = vec![false; functions.len()];
+    let mut texts = vec![body];
+    while let Some(text) = texts.pop() {
+        for (index, function) in functions.iter().enumerate() {
+            let called = text
+                .split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+                .any(|word| word == function.name);
+            if called && !wanted[index] {
+                wanted[index] = true;
+                texts.push(&function.text);
+            }
+        }
+    }
+    functions
+        .iter()
+        .zip(wanted)
+        .filter(|(_, wanted)| *wanted)
+        .map(|(function, _)| function.text.as_str())
+        .collect()
 }
 
 impl Script {

@@ -26,7 +26,9 @@ return { "none", fallback }
 fn build(text: &str) -> Result<script::Script, Vec<String>> {
     let includes = BTreeMap::from([(
         "shout".to_string(),
-        "-- shout: louder.\nlocal function shout(text) return string.upper(text) end\n".to_string(),
+        "-- shout: louder.\nlocal function loud(text)\n  return string.upper(text)\nend\n\n\
+         local function shout(text)\n  return loud(text)\nend\n\nlocal function unused()\n  return 1\nend\n"
+            .to_string(),
     )]);
     let commands = script::parse_commands("# comment\nGET read\nSET write  NX\n");
     script::build("demo/read", text, &includes, &commands)
@@ -47,6 +49,7 @@ fn a_good_script_gives_its_facts() {
     assert!(!script.writes);
     assert!(script.source.contains("string.upper"));
     assert!(!script.source.contains("--@include"));
+    assert!(!script.source.contains("unused"), "a function nobody reaches costs a closure per call");
     let writing = GOOD.replace("if held", "redis.call(\"SET\", thing, fallback)\nif held");
     assert!(build(&writing).expect("good").writes);
 }

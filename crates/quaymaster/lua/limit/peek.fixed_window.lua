@@ -20,9 +20,9 @@ local counter = KEYS[1]
 local cost = tonumber(ARGV[1])
 local limit = tonumber(ARGV[2])
 local window_ms = tonumber(ARGV[3])
-local ttl_ms = tonumber(ARGV[4])
-local start_ms = tonumber(ARGV[5])
-local end_ms = tonumber(ARGV[6])
+local ttl_ms = ARGV[4]
+local start_ms = ARGV[5]
+local end_ms = ARGV[6]
 
-local now_us = clock_us()
+local now_us = end_ms ~= "0" and clock_us()
 return { fixed_window_check(counter, now_us, cost, limit, window_ms, ttl_ms, start_ms, end_ms) }

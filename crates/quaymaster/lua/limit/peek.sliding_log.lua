@@ -18,7 +18,7 @@ local log = KEYS[1]
 local cost = tonumber(ARGV[1])
 local limit = tonumber(ARGV[2])
 local window_ms = tonumber(ARGV[3])
-local ttl_ms = tonumber(ARGV[4])
+local ttl_ms = ARGV[4]
 local nonce = ARGV[5]
 
 local now_us = clock_us()

@@ -17,7 +17,7 @@ local state = KEYS[1]
 local cost = tonumber(ARGV[1])
 local limit = tonumber(ARGV[2])
 local window_ms = tonumber(ARGV[3])
-local ttl_ms = tonumber(ARGV[4])
+local ttl_ms = ARGV[4]
 
 local now_us = clock_us()
 return { sliding_window_check(state, now_us, cost, limit, window_ms, ttl_ms) }

@@ -19,9 +19,9 @@ local bucket = KEYS[1]
 local cost = tonumber(ARGV[1])
 local limit = tonumber(ARGV[2])
 local window_us = tonumber(ARGV[3])
-local ttl_ms = tonumber(ARGV[4])
-local inc_us = tonumber(ARGV[5])
-local inc_part = tonumber(ARGV[6])
+local ttl_ms = ARGV[4]
+local inc_us = ARGV[5]
+local inc_part = ARGV[6]
 
 local now_us = clock_us()
 return { token_bucket_check(bucket, now_us, cost, limit, window_us, ttl_ms, inc_us, inc_part) }

@@ -23,18 +23,21 @@ local counter, request = KEYS[1], KEYS[2]
 local cost = tonumber(ARGV[1])
 local limit = tonumber(ARGV[2])
 local window_ms = tonumber(ARGV[3])
-local ttl_ms = tonumber(ARGV[4])
-local start_ms = tonumber(ARGV[5])
-local end_ms = tonumber(ARGV[6])
-local keep_ms = tonumber(ARGV[7])
+local ttl_ms = ARGV[4]
+local start_ms = ARGV[5]
+local end_ms = ARGV[6]
+local keep_ms = ARGV[7]
 
-local kept = replay_read(request, "refund")
-if kept then return kept end
-local now_us = clock_us()
+if request then
+  local kept = replay_read(request, "refund")
+  if kept then return kept end
+end
+local now_us = end_ms ~= "0" and clock_us()
 local word, used, reset_ms, life = fixed_window_check(counter, now_us, cost, limit, window_ms, ttl_ms, start_ms, end_ms)
 if word == "stale" or word == "malformed" then return { word, used, 0, 0 } end
-local left = math.max(used - cost, 0)
 if used > 0 then
-  left, reset_ms, life = fixed_window_write(counter, left, window_ms, ttl_ms, end_ms, reset_ms, life)
+  used, reset_ms, life = fixed_window_commit(counter, now_us, -math.min(cost, used), limit, window_ms, ttl_ms,
+    start_ms, end_ms, used, reset_ms, life)
 end
-return replay_keep(request, "refund", keep_ms, "refunded", left, reset_ms, life)
+if request then replay_keep(request, "refund", keep_ms, "refunded", used, reset_ms, life) end
+return { "refunded", used, reset_ms, life }

@@ -21,12 +21,14 @@ local log, request = KEYS[1], KEYS[2]
 local cost = tonumber(ARGV[1])
 local limit = tonumber(ARGV[2])
 local window_ms = tonumber(ARGV[3])
-local ttl_ms = tonumber(ARGV[4])
+local ttl_ms = ARGV[4]
 local nonce = ARGV[5]
-local keep_ms = tonumber(ARGV[6])
+local keep_ms = ARGV[6]
 
-local kept = replay_read(request, "refund")
-if kept then return kept end
+if request then
+  local kept = replay_read(request, "refund")
+  if kept then return kept end
+end
 local now_us = clock_us()
 local now_ms = math.floor(now_us / 1000)
 redis.call("ZREMRANGEBYSCORE", log, "-inf", string.format("%.0f", now_ms - window_ms))
@@ -36,4 +38,5 @@ local word, used, reset_ms, retry_ms = sliding_log_check(log, now_us, 1, limit, 
 if word == "malformed" then return { "malformed", 0, 0, 0 } end
 if used > 0 then redis.call("PEXPIRE", log, ttl_ms) end
 if word == "allowed" then reset_ms = sliding_log_reset(log, now_ms, window_ms) end
-return replay_keep(request, "refund", keep_ms, "refunded", used, reset_ms, retry_ms)
+if request then replay_keep(request, "refund", keep_ms, "refunded", used, reset_ms, retry_ms) end
+return { "refunded", used, reset_ms, retry_ms }

@@ -20,11 +20,13 @@ local state, request = KEYS[1], KEYS[2]
 local cost = tonumber(ARGV[1])
 local limit = tonumber(ARGV[2])
 local window_ms = tonumber(ARGV[3])
-local ttl_ms = tonumber(ARGV[4])
-local keep_ms = tonumber(ARGV[5])
+local ttl_ms = ARGV[4]
+local keep_ms = ARGV[5]
 
-local kept = replay_read(request, "refund")
-if kept then return kept end
+if request then
+  local kept = replay_read(request, "refund")
+  if kept then return kept end
+end
 local now_us = clock_us()
 local previous, current, elapsed_ms = sliding_window_read(state, now_us, window_ms)
 if not previous then return { "malformed", 0, 0, 0 } end
@@ -35,4 +37,5 @@ current, previous = current - from_current, previous - from_previous
 if from_current + from_previous > 0 then
   sliding_window_write(state, now_us, window_ms, ttl_ms, previous, current)
 end
-return replay_keep(request, "refund", keep_ms, "refunded", previous, current, elapsed_ms)
+if request then replay_keep(request, "refund", keep_ms, "refunded", previous, current, elapsed_ms) end
+return { "refunded", previous, current, elapsed_ms }

@@ -22,13 +22,15 @@ local bucket, request = KEYS[1], KEYS[2]
 local cost = tonumber(ARGV[1])
 local limit = tonumber(ARGV[2])
 local window_us = tonumber(ARGV[3])
-local ttl_ms = tonumber(ARGV[4])
-local inc_us = tonumber(ARGV[5])
-local inc_part = tonumber(ARGV[6])
-local keep_ms = tonumber(ARGV[7])
+local ttl_ms = ARGV[4]
+local inc_us = ARGV[5]
+local inc_part = ARGV[6]
+local keep_ms = ARGV[7]
 
-local kept = replay_read(request, "refund")
-if kept then return kept end
+if request then
+  local kept = replay_read(request, "refund")
+  if kept then return kept end
+end
 local now_us = clock_us()
 local ahead_us, part = token_bucket_backlog(bucket, now_us, limit, window_us)
 if not ahead_us then return { "malformed", 0, 0, 0 } end
@@ -36,4 +38,5 @@ local left_us, left_part = ahead_us - inc_us, part - inc_part
 if left_part < 0 then left_us, left_part = left_us - 1, left_part + limit end
 if left_us < 0 then left_us, left_part = 0, 0 end
 if ahead_us > 0 or part > 0 then token_bucket_write(bucket, now_us, ttl_ms, left_us, left_part) end
-return replay_keep(request, "refund", keep_ms, "refunded", left_us, left_part, 0)
+if request then replay_keep(request, "refund", keep_ms, "refunded", left_us, left_part, 0) end
+return { "refunded", left_us, left_part, 0 }

@@ -18,9 +18,13 @@ local start_ms = tonumber(ARGV[1])
 local end_ms = tonumber(ARGV[2])
 local keep_ms = tonumber(ARGV[3])
 
-local kept = replay_read(request, "reset")
-if kept then return kept end
+if request then
+  local kept = replay_read(request, "reset")
+  if kept then return kept end
+end
 local now_ms = math.floor(clock_us() / 1000)
 if end_ms > 0 and (now_ms < start_ms or now_ms >= end_ms) then return { "stale", now_ms, 0, 0 } end
 redis.call("DEL", state)
-return replay_keep(request, "reset", keep_ms, "reset", 0, end_ms > 0 and end_ms - now_ms or 0, 0)
+local reset_ms = end_ms > 0 and end_ms - now_ms or 0
+if request then replay_keep(request, "reset", keep_ms, "reset", 0, reset_ms, 0) end
+return { "reset", 0, reset_ms, 0 }

@@ -24,18 +24,23 @@ local counter, request = KEYS[1], KEYS[2]
 local cost = tonumber(ARGV[1])
 local limit = tonumber(ARGV[2])
 local window_ms = tonumber(ARGV[3])
-local ttl_ms = tonumber(ARGV[4])
-local start_ms = tonumber(ARGV[5])
-local end_ms = tonumber(ARGV[6])
-local keep_ms = tonumber(ARGV[7])
+local ttl_ms = ARGV[4]
+local start_ms = ARGV[5]
+local end_ms = ARGV[6]
+local keep_ms = ARGV[7]
 
-local kept = replay_read(request, "take")
-if kept then return kept end
-local now_us = clock_us()
+if request then
+  local kept = replay_read(request, "take")
+  if kept then return kept end
+end
+local now_us = end_ms ~= "0" and clock_us()
 local word, x, y, z = fixed_window_check(counter, now_us, cost, limit, window_ms, ttl_ms, start_ms, end_ms)
 if word ~= "allowed" then
-  if word == "limited" then fixed_window_heal(counter, window_ms, ttl_ms, end_ms, x, z) end
+  if word == "limited" and fixed_window_ails(counter, end_ms, z) then
+    fixed_window_commit(counter, now_us, 0, limit, window_ms, ttl_ms, start_ms, end_ms, x, y, 2)
+  end
   return { word, x, y, z }
 end
 x, y, z = fixed_window_commit(counter, now_us, cost, limit, window_ms, ttl_ms, start_ms, end_ms, x, y, z)
-return replay_keep(request, "take", keep_ms, word, x, y, z)
+if request then replay_keep(request, "take", keep_ms, word, x, y, z) end
+return { word, x, y, z }

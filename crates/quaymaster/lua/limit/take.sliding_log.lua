@@ -22,16 +22,19 @@ local log, request = KEYS[1], KEYS[2]
 local cost = tonumber(ARGV[1])
 local limit = tonumber(ARGV[2])
 local window_ms = tonumber(ARGV[3])
-local ttl_ms = tonumber(ARGV[4])
+local ttl_ms = ARGV[4]
 local nonce = ARGV[5]
-local keep_ms = tonumber(ARGV[6])
+local keep_ms = ARGV[6]
 
-local kept = replay_read(request, "take")
-if kept then return kept end
+if request then
+  local kept = replay_read(request, "take")
+  if kept then return kept end
+end
 local now_us = clock_us()
 local word, x, y, z = sliding_log_check(log, now_us, cost, limit, window_ms, ttl_ms, nonce)
 if word ~= "allowed" then
   return { word, x, y, z }
 end
 x, y, z = sliding_log_commit(log, now_us, cost, limit, window_ms, ttl_ms, nonce, nil, x, y, z)
-return replay_keep(request, "take", keep_ms, word, x, y, z)
+if request then replay_keep(request, "take", keep_ms, word, x, y, z) end
+return { word, x, y, z }

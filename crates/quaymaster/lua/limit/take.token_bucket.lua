@@ -23,13 +23,15 @@ local bucket, request = KEYS[1], KEYS[2]
 local cost = tonumber(ARGV[1])
 local limit = tonumber(ARGV[2])
 local window_us = tonumber(ARGV[3])
-local ttl_ms = tonumber(ARGV[4])
-local inc_us = tonumber(ARGV[5])
-local inc_part = tonumber(ARGV[6])
-local keep_ms = tonumber(ARGV[7])
+local ttl_ms = ARGV[4]
+local inc_us = ARGV[5]
+local inc_part = ARGV[6]
+local keep_ms = ARGV[7]
 
-local kept = replay_read(request, "take")
-if kept then return kept end
+if request then
+  local kept = replay_read(request, "take")
+  if kept then return kept end
+end
 local now_us = clock_us()
 local word, x, y, z = token_bucket_check(bucket, now_us, cost, limit, window_us, ttl_ms, inc_us, inc_part)
 if word ~= "allowed" then
@@ -37,4 +39,5 @@ if word ~= "allowed" then
   return { word, x, y, z }
 end
 x, y, z = token_bucket_commit(bucket, now_us, cost, limit, window_us, ttl_ms, inc_us, inc_part, x, y, z)
-return replay_keep(request, "take", keep_ms, word, x, y, z)
+if request then replay_keep(request, "take", keep_ms, word, x, y, z) end
+return { word, x, y, z }

@@ -28,14 +28,17 @@ local commit = {
   sliding_window = sliding_window_commit, token_bucket = token_bucket_commit,
 }
 
-local kept = replay_read(request, "take_all")
-if kept then return kept end
+if request then
+  local kept = replay_read(request, "take_all")
+  if kept then return kept end
+end
 local now_us = clock_us()
 local limits, reply = {}, { "allowed" }
 for index = 1, count do
   local at = 1 + (index - 1) * STRIDE
   local own = { algorithm = ARGV[at + 1] }
-  for part = 2, 7 do own[part - 1] = tonumber(ARGV[at + part]) or ARGV[at + part] end
+  for part = 1, 4 do own[part] = tonumber(ARGV[at + 1 + part]) end
+  own[5], own[6] = ARGV[at + 6], ARGV[at + 7]
   local word, x, y, z = check[own.algorithm](KEYS[index], now_us, own[1], own[2], own[3], own[4], own[5], own[6])
   if word == "stale" then return { "stale", x } end
   if word == "malformed" then return { "malformed", index } end
@@ -48,8 +51,8 @@ for index = 1, count do
   local word, x, y, z = reply[at], reply[at + 1], reply[at + 2], reply[at + 3]
   if reply[1] == "allowed" then
     x, y, z = commit[own.algorithm](key, now_us, own[1], own[2], own[3], own[4], own[5], own[6], x, y, z)
-  elseif own.algorithm == "fixed_window" and word == "limited" then
-    fixed_window_heal(key, own[3], own[4], own[6], x, z)
+  elseif own.algorithm == "fixed_window" and word == "limited" and fixed_window_ails(key, own[6], z) then
+    fixed_window_commit(key, now_us, 0, own[2], own[3], own[4], own[5], own[6], x, y, 2)
   elseif own.algorithm == "sliding_log" and word == "allowed" and x > 0 then
     y = sliding_log_reset(key, math.floor(now_us / 1000), own[3])
   elseif own.algorithm == "sliding_window" and word == "limited" then
@@ -59,5 +62,5 @@ for index = 1, count do
   end
   reply[at + 1], reply[at + 2], reply[at + 3] = x, y, z
 end
-if reply[1] == "allowed" then replay_keep_all(request, "take_all", tonumber(ARGV[1]), reply) end
+if request and reply[1] == "allowed" then replay_keep_all(request, "take_all", ARGV[1], reply) end
 return reply
