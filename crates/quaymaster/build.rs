@@ -20,8 +20,7 @@ fn main() {
     for path in lua_files(&root.join("lua/inc"), &mut problems) {
         includes.insert(stem(&path, &root.join("lua/inc")), read(&path, &mut problems));
     }
-    let mut generated = String::new();
-    let mut all = String::new();
+    let mut scripts = Vec::new();
     for path in lua_files(&root.join("lua"), &mut problems) {
         if path.starts_with(root.join("lua/inc")) {
             continue;
@@ -29,10 +28,7 @@ fn main() {
         let name = stem(&path, &root.join("lua"));
         let text = read(&path, &mut problems);
         match script::build(&name, &text, &includes, &commands) {
-            Ok(script) => {
-                generated.push_str(&script.to_rust());
-                all.push_str(&format!("    {},\n", script.const_name()));
-            }
+            Ok(script) => scripts.push(script),
             Err(found) => problems.extend(found),
         }
     }
@@ -42,10 +38,13 @@ fn main() {
         }
         process::exit(1);
     }
-    generated.push_str(&format!(
-        "/// Every script with the facts of its header.\npub(crate) static ALL: &[&Operation] = &[\n{}];\n",
-        all.lines().map(|line| format!("    &{}\n", line.trim())).collect::<String>()
-    ));
+    let items: String = scripts.iter().map(script::Script::to_rust).collect();
+    let names: Vec<String> = scripts.iter().map(|script| format!("&{}", script.const_name())).collect();
+    let generated = format!(
+        "{items}/// Every script with the facts of its header.\n\
+         pub(crate) static ALL: &[&Operation] = &[{}];\n",
+        names.join(", ")
+    );
     let out = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default()).join("scripts.rs");
     if let Err(error) = fs::write(&out, generated) {
         println!("cargo::error=cannot write {}: {error}", out.display());
