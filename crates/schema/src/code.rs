@@ -94,7 +94,8 @@ codes! {
     StoreUnsafe      "store.unsafe"       503 3 Useless "The store's settings would destroy data", "Change the setting the detail names, or pass the flag it names.";
     StoreVersion     "store.version"      503 3 Useless "The store's version does not fit", "Use Redis 6.2 or newer; processes on one data folder must be of one version.";
     StoreCorrupt     "store.corrupt"      503 3 Useless "The data folder is damaged", "Restore a backup, or move the folder away; nothing was changed.";
-    StoreDisk        "store.disk"         503 3 MayHaveRun "The disk failed or is full", "Free space or repair it, then restart; what was acknowledged is safe, this call may or may not be.";
+    StoreDisk        "store.disk"         503 3 MayHaveRun "The disk failed or is full", "Free space or repair it: the folder is opened again by itself. What was acknowledged is safe, this call may or may not be.";
+    StoreFolder      "store.folder"       503 3 Later "The data folder cannot be used", "Free space, or correct its path or permissions, as the detail says; it is tried again by itself. The call did not run.";
     StoreClock       "store.clock"        503 3 Later "The store's clock moves too fast to follow", "Check the clocks of this node and of the store.";
     StoreProtocol    "store.protocol"     503 3 Later "The store gave an answer we do not understand", "Check that it is Redis or Valkey and nothing else.";
     ScriptFailed     "script.failed"      500 1 Useless "A script failed", "This is a defect of Quaymaster; nothing was changed on the embedded store.";

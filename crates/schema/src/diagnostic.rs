@@ -59,7 +59,7 @@ pub(crate) struct Lines<'a> {
     begun: Vec<usize>,
 }
 
-const BLOCK: usize = 1024;
+const BLOCK: usize = 256;
 
 fn begins(bytes: &[u8]) -> usize {
     bytes.iter().filter(|byte| **byte & 0xc0 != 0x80).count()
@@ -103,7 +103,9 @@ pub(crate) fn excerpt(text: &str) -> String {
 /// Cuts what would fill a screen: a message may list what a file holds, but does not repeat the file.
 pub(crate) fn shortened(mut text: String) -> String {
     const LONGEST: usize = 2000;
-    if let Some((cut, _)) = text.char_indices().nth(LONGEST) {
+    if text.len() > LONGEST
+        && let Some((cut, _)) = text.char_indices().nth(LONGEST)
+    {
         text.truncate(cut);
         text.push('…');
     }

@@ -1,6 +1,7 @@
 //! Checks that need all resources together.
 
 mod eviction;
+mod outline;
 mod overlap;
 mod slots;
 

@@ -1,5 +1,6 @@
 //! Whether two patterns can spell the same key: the two languages' intersection, searched for a common word.
 
+use std::cell::Cell;
 use std::collections::HashSet;
 
 use super::template::{Piece, Template};
@@ -78,23 +79,35 @@ impl Automaton {
         Automaton { ends: builder.heads.into_iter().collect(), steps: builder.steps }
     }
 
-    /// Whether some key is accepted by both.
-    pub(crate) fn meets(&self, other: &Automaton) -> bool {
-        let mut seen = HashSet::from([(0, 0)]);
+    /// The number of its states.
+    pub(crate) fn size(&self) -> usize {
+        self.steps.len()
+    }
+
+    /// Whether some key is accepted by both; adds what the search took to `taken`.
+    pub(crate) fn meets(&self, other: &Automaton, taken: &Cell<usize>) -> bool {
+        let width = other.steps.len();
+        let mut seen = vec![0_u64; (self.steps.len() * width).div_ceil(64)];
         let mut todo = vec![(0, 0)];
-        while let Some((a, b)) = todo.pop() {
+        let mut steps = seen.len();
+        let met = loop {
+            let Some((a, b)) = todo.pop() else { break false };
             if self.ends.contains(&a) && other.ends.contains(&b) {
-                return true;
+                break true;
             }
+            steps += self.steps[a].len() * other.steps[b].len();
             for (on_a, next_a) in &self.steps[a] {
                 for (on_b, next_b) in &other.steps[b] {
-                    if on_a.meets(*on_b) && seen.insert((*next_a, *next_b)) {
+                    let at = next_a * width + next_b;
+                    if on_a.meets(*on_b) && seen[at / 64] & (1 << (at % 64)) == 0 {
+                        seen[at / 64] |= 1 << (at % 64);
                         todo.push((*next_a, *next_b));
                     }
                 }
             }
-        }
-        false
+        };
+        taken.set(taken.get() + steps);
+        met
     }
 }
 
@@ -166,7 +179,7 @@ mod tests {
             forbidden: forbidden.iter().filter(|f| f.0 == name).map(|f| f.1.to_owned()).collect(),
         };
         let automaton = |text: &str| Automaton::new(&Template::parse(text).unwrap(), &rule);
-        automaton(a).meets(&automaton(b))
+        automaton(a).meets(&automaton(b), &Cell::new(0))
     }
 
     #[test]
