@@ -96,6 +96,8 @@ pub struct HammerConfig {
     pub key: Vec<(String, String)>,
     /// Deadline of its calls.
     pub deadline: Option<Duration>,
+    /// How long one attempt of a call waits for its reply; on Redis.
+    pub response_timeout: Option<Duration>,
     /// A prefix for request ids; with one, calls are repeated until answered.
     pub request_ids: Option<String>,
     /// By how much its idea of the store's clock is wrong.
@@ -116,6 +118,9 @@ impl Hammer {
         }
         if let Some(deadline) = config.deadline {
             command.args(["--deadline-ms", &deadline.as_millis().to_string()]);
+        }
+        if let Some(timeout) = config.response_timeout {
+            command.args(["--response-timeout-ms", &timeout.as_millis().to_string()]);
         }
         if let Some(prefix) = &config.request_ids {
             command.args(["--request-ids", prefix]);

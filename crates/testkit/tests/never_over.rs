@@ -87,6 +87,8 @@ impl Scene {
                     limit: limit.to_owned(),
                     key: vec![("id".to_owned(), "a".to_owned())],
                     deadline: (number % 2 == 1).then_some(IMPATIENT),
+                    // The others have time for a second attempt, which only a call with a request id may make.
+                    response_timeout: (number % 2 == 0).then_some(IMPATIENT),
                     request_ids: ids.then(|| format!("w{number}")),
                     ..HammerConfig::default()
                 });

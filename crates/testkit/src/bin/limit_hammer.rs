@@ -35,6 +35,7 @@ struct Orders {
     key: Vec<(String, String)>,
     tasks: usize,
     deadline: Option<Duration>,
+    response_timeout: Option<Duration>,
     request_ids: Option<String>,
     lie_ms: i64,
 }
@@ -47,6 +48,7 @@ fn orders() -> Orders {
         key: Vec::new(),
         tasks: 16,
         deadline: None,
+        response_timeout: None,
         request_ids: None,
         lie_ms: 0,
     };
@@ -60,6 +62,9 @@ fn orders() -> Orders {
             "--limit" => orders.limit = value,
             "--tasks" => orders.tasks = number() as usize,
             "--deadline-ms" => orders.deadline = Some(Duration::from_millis(number() as u64)),
+            "--response-timeout-ms" => {
+                orders.response_timeout = Some(Duration::from_millis(number() as u64));
+            }
             "--request-ids" => orders.request_ids = Some(value),
             "--lie-ms" => orders.lie_ms = number(),
             "--key" => {
@@ -94,6 +99,11 @@ async fn main() {
                 embedded.deadline = deadline
             }
         }
+    }
+    if let (Some(timeout), StoreOptions::Redis(redis)) = (orders.response_timeout, &mut options) {
+        redis.pools.ratelimit.response_timeout = timeout;
+        // A breaker would hold second attempts back, and hide one that must not be made.
+        redis.breaker.failures = u32::MAX;
     }
     let store: Arc<dyn Engine> = open(options).await.expect("the store opens");
     let lying: Arc<dyn Engine> = Arc::new(Liar::new(store.clone(), orders.lie_ms));
