@@ -1,5 +1,7 @@
 //! Worker processes that take from a limit, and the ledger of what they were told.
 
+#![expect(clippy::expect_used, reason = "what cannot be set up or told fails the test that asked for it")]
+
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::path::Path;

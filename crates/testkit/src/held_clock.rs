@@ -5,6 +5,8 @@
 //! at once in every process that was started with [`HeldClock::environment`], and leaves monotonic
 //! clocks alone.
 
+#![expect(clippy::expect_used, reason = "what cannot be set up or told fails the test that asked for it")]
+
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;

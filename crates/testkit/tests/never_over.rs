@@ -40,10 +40,11 @@ impl Scene {
         let folder = tempfile::tempdir().expect("a folder");
         let mut schema = "[schema]\nname = \"over\"\nowner = \"tests\"\n".to_owned();
         for algorithm in ["fixed_window", "sliding_log", "sliding_window", "token_bucket"] {
-            schema.push_str(&format!(
+            let table = format!(
                 "[limit.{algorithm}]\nkey = \"{algorithm}:{{id}}\"\nalgorithm = \"{algorithm}\"\n\
                  limit = {limit}\nwindow = \"{window}\"\n"
-            ));
+            );
+            schema.push_str(&table);
         }
         std::fs::write(folder.path().join("schema.toml"), &schema).expect("the schema can be written");
         Self { folder, schema, clock }
@@ -97,7 +98,9 @@ impl Scene {
                 worker
             })
             .collect();
-        workers.iter().for_each(|worker| worker.wait_more_answers(20));
+        for worker in &workers {
+            worker.wait_more_answers(20);
+        }
         workers
     }
 }

@@ -212,6 +212,8 @@ async fn the_hour_turns_in_memory() {
     };
     let ended = turn(&*engine, |us| clock.store(us, Ordering::SeqCst), load).await;
     stop.store(true, Ordering::SeqCst);
-    tasks.into_iter().for_each(|task| task.join().expect("a worker ends"));
+    for task in tasks {
+        task.join().expect("a worker ends");
+    }
     settle(&*engine, told.load(Ordering::SeqCst), &ended).await;
 }

@@ -13,6 +13,8 @@
 //!
 //! With `--request-ids` a call that failed is made again under its id until it is answered.
 
+#![expect(clippy::expect_used, reason = "a worker that cannot do its work ends, and the test with it")]
+
 use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -96,7 +98,7 @@ async fn main() {
         match &mut options {
             StoreOptions::Redis(redis) => redis.deadline = deadline,
             StoreOptions::Embedded(_, embedded) | StoreOptions::Memory(embedded) => {
-                embedded.deadline = deadline
+                embedded.deadline = deadline;
             }
         }
     }

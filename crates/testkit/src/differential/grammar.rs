@@ -278,7 +278,7 @@ fn spoil(rng: &mut Rng, name: &str, words: &mut Command) {
             words.remove(rng.usize(after_keys..words.len()));
         }
         1 if !optionless && !every_word_is_a_key => {
-            words.insert(rng.usize(after_keys..=words.len()), values::stray(rng))
+            words.insert(rng.usize(after_keys..=words.len()), values::stray(rng));
         }
         2 if !optionless && words.len() > after_keys => {
             let at = rng.usize(after_keys..words.len());

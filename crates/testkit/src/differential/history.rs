@@ -86,7 +86,9 @@ impl Step {
             call.keys.push(Word::Key(key).bytes(prefix, now_ms));
         }
         if let Action::Value(words) | Action::Numbers(words) = &self.action {
-            words.iter().for_each(|word| call.args.push(word));
+            for word in words {
+                call.args.push(word);
+            }
         }
         for command in commands {
             call.args.push_int(command.len() as i64);

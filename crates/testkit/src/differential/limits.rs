@@ -154,10 +154,11 @@ fn schema(prefix: &str) -> String {
     let mut text = format!("[schema]\nname = \"differential\"\nowner = \"tests\"\nprefix = \"{prefix}\"\n");
     for (name, algorithm, limit, window, more) in LIMITS {
         let bucket = name.strip_prefix("by_").map_or(String::new(), |bucket| format!(":{{{bucket}}}"));
-        text.push_str(&format!(
+        let table = format!(
             "[limit.{name}]\nkey = \"{name}:{{id}}{bucket}\"\nalgorithm = \"{algorithm}\"\nlimit = {limit}\n\
              window = \"{window}\"\n{more}\n"
-        ));
+        );
+        text.push_str(&table);
     }
     text
 }

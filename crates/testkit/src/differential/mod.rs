@@ -6,6 +6,8 @@
 //! differs is cut down to the steps and commands that still differ and printed with its seed.
 //! `QUAYMASTER_SEED` chooses other histories, `QUAYMASTER_HISTORIES` how many.
 
+#![expect(clippy::expect_used, reason = "what cannot be set up or told fails the test that asked for it")]
+
 mod compare;
 mod dialect;
 mod fixture;

@@ -99,7 +99,9 @@ impl Side {
 
     async fn over(&self, script: &'static quaymaster_store::Script, keys: &[Bytes]) -> Reply {
         let mut call = Invocation::new(script, Workload::Default);
-        keys.iter().for_each(|key| call.keys.push(key));
+        for key in keys {
+            call.keys.push(key);
+        }
         self.engine.run(call).await.unwrap_or_else(|error| panic!("{}: {error}", self.name))
     }
 }
