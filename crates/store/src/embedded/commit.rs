@@ -5,17 +5,17 @@
 //! everything that is queued, in its own thread: with one caller there is no hop between threads. The
 //! others wait; when a commit ends, all of its group go on and one of the next group commits that one.
 //!
-//! After a failed commit the data model is ahead of the disk for good, so nothing is accepted any more:
-//! opening the folder again shows what is really there.
+//! After a failed commit the data model is ahead of the disk for good, so nothing is accepted any more and
+//! whoever watches [`Committer::failure`] is told: opening the folder again shows what is really there.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 use tokio::runtime::{Handle, RuntimeFlavor};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use super::change::{Change, Generation};
 use super::options::Durability;
@@ -51,15 +51,12 @@ pub(crate) trait Sink: Send + std::marker::Sync + 'static {
 
 /// Commits slower than this are made on another thread, so that deadlines hold on a bad disk.
 const SLOW_US: u64 = 5_000;
-/// Under `everysec` callers wait once this much is queued.
-const FULL_BYTES: usize = 64 << 20;
 
 #[derive(Debug)]
 pub(crate) struct Committer<S> {
     sink: S,
     durability: Durability,
     queue: Mutex<Queue>,
-    work: Condvar,
     /// The last ticket handed out.
     enqueued: AtomicU64,
     /// The last ticket whose group is written.
@@ -67,23 +64,20 @@ pub(crate) struct Committer<S> {
     /// The last ticket that survives a power cut.
     durable: AtomicU64,
     last_commit_us: AtomicU64,
-    /// More is queued than callers may leave behind (`everysec`).
-    full: AtomicBool,
     failed: AtomicBool,
+    failure: watch::Sender<bool>,
     dead: Mutex<Vec<Generation>>,
 }
 
 #[derive(Debug)]
 struct Queue {
     pending: Vec<Change>,
-    bytes: usize,
     last: u64,
     taken: u64,
     leading: bool,
     /// Those whose changes are in `pending`, and those whose changes are being written.
     current: Arc<Notify>,
     writing: Arc<Notify>,
-    idle: bool,
     failed: Option<Arc<str>>,
 }
 
@@ -98,32 +92,25 @@ impl<S: Sink> Committer<S> {
     pub(crate) fn new(sink: S, durability: Durability, last: u64) -> Self {
         let queue = Queue {
             pending: Vec::new(),
-            bytes: 0,
             last,
             taken: last,
             leading: false,
             current: Arc::default(),
             writing: Arc::default(),
-            idle: false,
             failed: None,
         };
         Self {
             sink,
             durability,
             queue: Mutex::new(queue),
-            work: Condvar::new(),
             enqueued: AtomicU64::new(last),
             written: AtomicU64::new(last),
             durable: AtomicU64::new(last),
             last_commit_us: AtomicU64::new(0),
-            full: AtomicBool::new(false),
             failed: AtomicBool::new(false),
+            failure: watch::Sender::new(false),
             dead: Mutex::default(),
         }
-    }
-
-    pub(crate) fn durability(&self) -> Durability {
-        self.durability
     }
 
     pub(crate) fn sink(&self) -> &S {
@@ -143,12 +130,6 @@ impl<S: Sink> Committer<S> {
             self.enqueued.store(queue.last, Release);
             return queue.last;
         }
-        if self.durability == Durability::EverySec {
-            queue.bytes += changes.iter().map(size).sum::<usize>();
-            if queue.bytes > FULL_BYTES {
-                self.full.store(true, Release);
-            }
-        }
         if queue.pending.is_empty() {
             queue.pending = changes;
         } else {
@@ -156,9 +137,6 @@ impl<S: Sink> Committer<S> {
         }
         queue.last += 1;
         self.enqueued.store(queue.last, Release);
-        if std::mem::take(&mut queue.idle) {
-            self.work.notify_one();
-        }
         queue.last
     }
 
@@ -167,7 +145,7 @@ impl<S: Sink> Committer<S> {
         self.enqueued.load(Acquire)
     }
 
-    /// Refuses once a commit has failed.
+    /// Refuses once a commit has failed: a call that has not begun is not made.
     pub(crate) fn check(&self) -> Result<()> {
         if !self.failed.load(Acquire) {
             return Ok(());
@@ -178,15 +156,14 @@ impl<S: Sink> Committer<S> {
         }
     }
 
-    /// Whether the reply that belongs to `ticket` may go out at once.
-    pub(crate) fn is_released(&self, ticket: u64) -> bool {
-        match self.durability {
-            Durability::Always => self.is_settled(ticket),
-            Durability::EverySec => !self.full.load(Acquire) && !self.failed.load(Acquire),
-        }
+    /// Becomes true when a commit has failed.
+    pub(crate) fn failure(&self) -> watch::Receiver<bool> {
+        self.failure.subscribe()
     }
 
-    fn is_settled(&self, ticket: u64) -> bool {
+    /// Whether the reply that belongs to `ticket` may go out: its changes are durable, under `everysec`
+    /// with the operating system.
+    pub(crate) fn is_released(&self, ticket: u64) -> bool {
         let reached = match self.durability {
             Durability::Always => &self.durable,
             Durability::EverySec => &self.written,
@@ -225,11 +202,12 @@ impl<S: Sink> Committer<S> {
 
     fn place(&self, ticket: u64) -> Result<Place> {
         let queue = self.queue.lock();
-        if self.is_settled(ticket) {
+        if self.is_released(ticket) {
             return Ok(Place::Done);
         }
         if let Some(cause) = &queue.failed {
-            return Err(refused(cause));
+            // What was never handed to the disk is not there when the folder is opened again.
+            return Err(if ticket <= queue.taken { unsure(cause) } else { refused(cause) });
         }
         Ok(if ticket <= queue.taken {
             Place::Follow(Arc::clone(&queue.writing))
@@ -241,12 +219,13 @@ impl<S: Sink> Committer<S> {
     }
 
     async fn lead_here(self: &Arc<Self>) {
-        let flavor = Handle::try_current().map(|handle| handle.runtime_flavor());
+        let flavor = || Handle::try_current().map(|handle| handle.runtime_flavor());
         if self.last_commit_us.load(Relaxed) > SLOW_US {
             let this = Arc::clone(self);
             // A runtime that is shutting down drops the work: the commit is then made when the store closes.
             let _ = tokio::task::spawn_blocking(move || this.lead()).await;
-        } else if matches!(flavor, Ok(RuntimeFlavor::MultiThread)) {
+        } else if self.durability == Durability::Always && matches!(flavor(), Ok(RuntimeFlavor::MultiThread))
+        {
             tokio::task::block_in_place(|| self.lead());
         } else {
             self.lead();
@@ -261,8 +240,6 @@ impl<S: Sink> Committer<S> {
         }
         queue.leading = true;
         let changes = std::mem::take(&mut queue.pending);
-        queue.bytes = 0;
-        self.full.store(false, Release);
         let (first, last) = (queue.taken + 1, queue.last);
         queue.taken = last;
         queue.writing = std::mem::take(&mut queue.current);
@@ -320,13 +297,22 @@ impl<S: Sink> Committer<S> {
         }
     }
 
+    /// Accepts nothing any more, for a reason found elsewhere.
+    pub(crate) fn condemn(&self, cause: impl Into<Cause>) {
+        self.fail(&mut self.queue.lock(), cause.into());
+    }
+
     fn fail(&self, queue: &mut Queue, cause: Cause) {
-        tracing::error!(%cause, "the journal cannot be written; nothing is accepted any more");
+        if queue.failed.is_some() {
+            return;
+        }
+        tracing::error!(%cause, "the journal cannot be written; nothing is accepted until it is opened again");
         queue.failed = Some(cause.to_string().into());
         self.failed.store(true, Release);
         queue.pending = Vec::new();
         queue.current.notify_waiters();
         queue.writing.notify_waiters();
+        self.failure.send_replace(true);
     }
 
     /// Commits and syncs everything that is queued; blocks.
@@ -335,7 +321,7 @@ impl<S: Sink> Committer<S> {
             self.lead();
             let queue = self.queue.lock();
             if let Some(cause) = &queue.failed {
-                return Err(refused(cause));
+                return Err(unsure(cause));
             }
             if !queue.leading && queue.pending.is_empty() {
                 break;
@@ -348,42 +334,23 @@ impl<S: Sink> Committer<S> {
         self.check()
     }
 
-    /// Waits until something is queued, at most for `limit`.
-    pub(crate) fn wait_for_work(&self, limit: Duration) -> bool {
-        let mut queue = self.queue.lock();
-        if queue.pending.is_empty() {
-            queue.idle = true;
-            self.work.wait_for(&mut queue, limit);
-            queue.idle = false;
-        }
-        !queue.pending.is_empty()
-    }
-
-    /// Wakes whoever waits for work.
-    pub(crate) fn wake(&self) {
-        self.work.notify_all();
-    }
-
     /// The collections that ended since the last call: their elements are garbage on disk now.
     pub(crate) fn take_dead(&self) -> Vec<Generation> {
         std::mem::take(&mut self.dead.lock())
     }
 }
 
-fn refused(cause: &str) -> Error {
-    let detail = format!(
-        "the journal could not be written ({cause}); nothing is accepted until the store is opened again"
-    );
+/// The changes may be on disk or not.
+fn unsure(cause: &str) -> Error {
+    let detail = format!("the journal could not be written ({cause})");
     Error::new("store.commit", Code::StoreDisk, detail)
 }
 
-fn size(change: &Change) -> usize {
-    64 + match change {
-        Change::PutString { key, value, .. } => key.len() + value.len(),
-        Change::PutCollection { key, .. } | Change::Remove { key, .. } => key.len(),
-        Change::PutElement { value, .. } => value.len(),
-        Change::RemoveElement { .. } => 0,
-    }
+/// The call was not made.
+fn refused(cause: &str) -> Error {
+    let detail =
+        format!("the journal could not be written ({cause}); nothing is accepted until it is opened again");
+    Error::new("store.commit", Code::StoreFolder, detail)
 }
 
 #[cfg(test)]

@@ -25,17 +25,37 @@ const LONGEST_ADDRESS: usize = 108;
 /// The folder's lock. Dropping it gives the folder up.
 #[derive(Debug)]
 pub(super) struct Lock {
-    _file: File,
+    file: File,
 }
 
 /// Makes the folder if it is not there, readable by its user alone.
 pub(super) fn make(dir: &Path) -> Result<PathBuf> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(|error| failed(dir, error))?;
+    if !fs::metadata(dir).map_err(|error| failed(dir, error))?.is_dir() {
+        return Err(failed(dir, io::Error::from(io::ErrorKind::NotADirectory)));
+    }
     fs::canonicalize(dir).map_err(|error| failed(dir, error))
 }
 
 fn failed(path: &Path, error: io::Error) -> Error {
-    Error::new("store.open", Code::StoreDisk, format!("{}: {error}", path.display())).because(error)
+    let detail = format!("{}: {}", path.display(), reason(&error));
+    Error::new("store.open", Code::StoreFolder, detail).because(error)
+}
+
+/// What went wrong with a file, in words that say what to change.
+pub(super) fn reason(error: &io::Error) -> String {
+    use io::ErrorKind::{
+        AlreadyExists, NotADirectory, NotFound, PermissionDenied, ReadOnlyFilesystem, StorageFull,
+    };
+    let words = match error.kind() {
+        NotADirectory | AlreadyExists => "a part of this path is a file, not a folder",
+        NotFound => "it is not there, or was removed",
+        PermissionDenied => "this user may not read or write it",
+        ReadOnlyFilesystem => "it lies on a read-only file system",
+        StorageFull | io::ErrorKind::QuotaExceeded => "there is no space left",
+        _ => return error.to_string(),
+    };
+    format!("{words} ({error})")
 }
 
 impl Lock {
@@ -43,21 +63,32 @@ impl Lock {
     pub(super) fn try_take(dir: &Path) -> Result<Option<Self>> {
         let path = dir.join(LOCK);
         let open = File::options().create(true).truncate(false).write(true).mode(0o600).open(&path);
-        let mut file = open.map_err(|error| failed(&path, error))?;
+        let file = open.map_err(|error| failed(&path, error))?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Ok(None),
             Err(TryLockError::Error(error)) => return Err(failed(&path, error)),
         }
-        // A lock on a file that somebody has replaced meanwhile protects nothing.
-        let here = fs::metadata(&path).map(|there| (there.dev(), there.ino()));
-        let held = file.metadata().map(|held| (held.dev(), held.ino()));
-        if !matches!((here, held), (Ok(here), Ok(held)) if here == held) {
+        let mut lock = Self { file };
+        if !lock.is_held(dir) {
             return Ok(None);
         }
         // For whoever looks into the folder; nothing reads it back.
-        let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
-        Ok(Some(Self { _file: file }))
+        let _ = lock.file.set_len(0).and_then(|()| writeln!(lock.file, "{}", std::process::id()));
+        Ok(Some(lock))
+    }
+
+    /// Whether the file that is locked is still the folder's: a lock on one that was removed or replaced
+    /// protects nothing. A file system that does not answer proves nothing either way.
+    pub(super) fn is_held(&self, dir: &Path) -> bool {
+        let place = |file: io::Result<fs::Metadata>| file.map(|file| (file.dev(), file.ino()));
+        match (place(fs::metadata(dir.join(LOCK))), place(self.file.metadata())) {
+            (Ok(there), Ok(held)) => there == held,
+            (Err(error), _) => {
+                !matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+            }
+            (_, Err(_)) => true,
+        }
     }
 }
 
@@ -94,9 +125,12 @@ pub(super) fn listen(dir: &Path, _lock: &Lock) -> Result<UnixListener> {
 }
 
 /// Takes the socket's name away, so that nobody connects to an owner that is ending.
-pub(super) fn unlisten(dir: &Path, _lock: &Lock) {
-    // A name left behind is removed by the next owner.
-    let _ = remove(&dir.join(SOCKET));
+pub(super) fn unlisten(dir: &Path, lock: &Lock) {
+    // In a folder that was replaced the socket is somebody else's.
+    if lock.is_held(dir) {
+        // A name left behind is removed by the next owner.
+        let _ = remove(&dir.join(SOCKET));
+    }
 }
 
 pub(super) async fn connect(dir: &Path) -> io::Result<UnixStream> {
@@ -123,6 +157,34 @@ mod tests {
         assert!(Lock::try_take(dir.path()).unwrap().is_none());
         drop(held);
         assert!(Lock::try_take(dir.path()).unwrap().is_some());
+    }
+
+    #[test]
+    fn a_lock_on_a_file_that_was_replaced_is_not_held() {
+        let dir = tempfile::tempdir().unwrap();
+        let old = Lock::try_take(dir.path()).unwrap().unwrap();
+        assert!(old.is_held(dir.path()));
+        fs::remove_file(dir.path().join(LOCK)).unwrap();
+        assert!(!old.is_held(dir.path()));
+        let new = Lock::try_take(dir.path()).unwrap().unwrap();
+        assert!(new.is_held(dir.path()) && !old.is_held(dir.path()));
+        fs::write(dir.path().join(SOCKET), b"").unwrap();
+        unlisten(dir.path(), &old);
+        assert!(dir.path().join(SOCKET).exists(), "it belongs to the new owner");
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_folder_is_said_in_words() {
+        use io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem, StorageFull};
+        for (kind, words) in [
+            (ReadOnlyFilesystem, "read-only file system"),
+            (PermissionDenied, "may not read or write"),
+            (StorageFull, "no space left"),
+        ] {
+            let error = failed(Path::new("here"), io::Error::from(kind));
+            assert_eq!(error.code, Code::StoreFolder);
+            assert!(error.detail.starts_with("here: ") && error.detail.contains(words), "{error}");
+        }
     }
 
     #[tokio::test]

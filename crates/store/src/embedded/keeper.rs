@@ -2,7 +2,8 @@
 //!
 //! When the owner goes, however it goes, everybody attached tries for the lock. The one who gets it opens
 //! the journal and serves; the others attach to it. Calls wait meanwhile, each within its deadline. An
-//! owner stays owner until it closes.
+//! owner stays owner until it closes or its disk fails: then it gives the folder up, lets others try, and
+//! tries again itself.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use tracing::{info, warn};
 use super::folder::Lock;
 use super::link::{Attach, Link, Miss};
 use super::options::EmbeddedOptions;
-use super::owner::Owner;
+use super::owner::{Owner, failed};
 use super::server::Server;
 use crate::health::Counters;
 use crate::{Code, Error, Health, Repeat, Result};
@@ -109,8 +110,16 @@ impl Keeper {
                         sleep(wait).await;
                     }
                     Phase::Owner => {
-                        if phases.changed().await.is_err() {
-                            return;
+                        let owner = watching.upgrade().and_then(|keeper| keeper.owner());
+                        let failure = owner.and_then(|owner| owner.failure());
+                        tokio::select! {
+                            changed = phases.changed() => if changed.is_err() { return },
+                            () = failed(failure) => {
+                                let Some(keeper) = watching.upgrade() else { return };
+                                keeper.give_up().await;
+                                drop(keeper);
+                                sleep(RETRY_FAILED).await;
+                            }
                         }
                     }
                 }
@@ -185,6 +194,48 @@ impl Keeper {
             true
         });
         Ok(true)
+    }
+
+    /// Ends an owner that cannot go on, so that the folder can be opened again, here or elsewhere.
+    async fn give_up(&self) {
+        let Some(error) = self.owner().and_then(|owner| owner.check().err()) else { return };
+        let mut ended = None;
+        self.phase.send_if_modified(|phase| {
+            if matches!(phase, Phase::Closed) {
+                return false;
+            }
+            ended = Some((self.server.lock().take(), self.owner.swap(None)));
+            *phase = Phase::Failed(error.code, error.detail);
+            true
+        });
+        let Some((server, owner)) = ended else { return };
+        if let Some(server) = server {
+            // Those attached hear what became of their calls, and try to own the folder themselves.
+            server.close(self.options.deadline).await;
+        }
+        let Some(owner) = owner else { return };
+        if let Ok(owner) = self.alone(owner).await {
+            // It says in the log what it could not make safe; closing the files takes a while.
+            let _ = tokio::task::spawn_blocking(move || drop(owner)).await;
+        }
+    }
+
+    /// The owner once no call uses it any more; it is given up with the last call if that takes too long.
+    async fn alone(&self, mut owner: Arc<Owner>) -> Result<Owner> {
+        let deadline = Instant::now() + self.options.deadline;
+        loop {
+            match Arc::try_unwrap(owner) {
+                Ok(owner) => return Ok(owner),
+                Err(shared) if Instant::now() < deadline => {
+                    owner = shared;
+                    sleep(Duration::from_millis(1)).await;
+                }
+                Err(_) => {
+                    let detail = "calls under way did not end in time; the folder is given up when they do";
+                    return Err(Error::new("store.close", Code::StoreTimedOut, detail));
+                }
+            }
+        }
     }
 
     fn change(&self, to: Phase) {
@@ -286,21 +337,8 @@ impl Keeper {
         if let Some(server) = server {
             server.close(self.options.deadline).await;
         }
-        let Some(mut owner) = self.owner.swap(None) else { return Ok(()) };
-        let deadline = Instant::now() + self.options.deadline;
-        let mut owner = loop {
-            match Arc::try_unwrap(owner) {
-                Ok(owner) => break owner,
-                Err(shared) if Instant::now() < deadline => {
-                    owner = shared;
-                    sleep(Duration::from_millis(1)).await;
-                }
-                Err(_) => {
-                    let detail = "calls under way did not end in time; the folder is given up when they do";
-                    return Err(Error::new("store.close", Code::StoreTimedOut, detail));
-                }
-            }
-        };
+        let Some(owner) = self.owner.swap(None) else { return Ok(()) };
+        let mut owner = self.alone(owner).await?;
         let finished = tokio::task::spawn_blocking(move || owner.finish()).await;
         finished.unwrap_or_else(|error| {
             Err(Error::new("store.close", Code::Internal, "closing the data folder failed").because(error))

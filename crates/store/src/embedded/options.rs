@@ -11,8 +11,8 @@ pub enum Durability {
     /// Before its reply: what was acknowledged survives a power cut.
     #[default]
     Always,
-    /// Within a second. A killed process loses what it acknowledged in its last few milliseconds, a power
-    /// cut about a second of it; never half of a script.
+    /// With the operating system before its reply, on the disk within a second. A killed process loses
+    /// nothing it acknowledged, a power cut about the last second of it; never half of a script.
     EverySec,
 }
 

@@ -7,6 +7,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use futures_util::stream::BoxStream;
+use tokio::sync::watch;
 use tracing::{info, warn};
 
 use super::change::Generation;
@@ -25,8 +26,10 @@ const EXPIRY_EVERY: Duration = Duration::from_millis(100);
 const EXPIRY_PIECE: usize = 256;
 /// Elements of dead collections deleted at once.
 const REAP_PIECE: usize = 512;
-/// Under `everysec`, how long changes gather before they are handed to the system.
-const GATHER: Duration = Duration::from_millis(2);
+/// Between two pieces.
+const REAP_EVERY: Duration = Duration::from_millis(2);
+/// How often written changes are synced under `everysec`, and how often the folder is looked at.
+const EVERY_SEC: Duration = Duration::from_secs(1);
 
 /// The data model with its journal, if it has one.
 #[derive(Debug)]
@@ -38,7 +41,14 @@ pub(super) struct Owner {
     pub(super) attached: AtomicU64,
     house: House,
     // Given up last, when the journal is closed.
-    folder: Option<(Box<Path>, Lock)>,
+    folder: Option<Arc<Folder>>,
+}
+
+/// The folder and the lock that makes it ours.
+#[derive(Debug)]
+struct Folder {
+    dir: Box<Path>,
+    lock: Lock,
 }
 
 #[derive(Debug)]
@@ -56,7 +66,7 @@ impl Owner {
     /// An owner without a disk.
     pub(super) fn memory(options: &EmbeddedOptions) -> Result<Self> {
         let core = Arc::new(Core::new(options.clock.clone(), options.limits.clone())?);
-        let house = House::keep(Arc::clone(&core), None, Vec::new())?;
+        let house = House::keep(Arc::clone(&core), None, Vec::new(), None)?;
         Ok(Self {
             core,
             journal: None,
@@ -85,8 +95,9 @@ impl Owner {
         );
         let last = journal.recovered();
         let journal = Arc::new(Committer::new(journal, options.durability, last));
-        let house = House::keep(Arc::clone(&core), Some(Arc::clone(&journal)), loaded.garbage)?;
-        let folder = Some((Box::from(dir), lock));
+        let folder = Some(Arc::new(Folder { dir: Box::from(dir), lock }));
+        let house =
+            House::keep(Arc::clone(&core), Some(Arc::clone(&journal)), loaded.garbage, folder.clone())?;
         Ok(Self {
             core,
             journal: Some(journal),
@@ -133,12 +144,23 @@ impl Owner {
         self.core.subscribe(channel)
     }
 
-    pub(super) async fn wait_for_item(&self, key: &[u8], limit: Duration) -> bool {
-        self.core.wait_for_item(key, limit).await
+    pub(super) async fn wait_for_item(&self, key: &[u8], limit: Duration) -> Result<bool> {
+        self.check()?;
+        tokio::select! {
+            found = self.core.wait_for_item(key, limit) => Ok(found),
+            // Whoever waits must not hold on to an owner that is being given up.
+            () = failed(self.failure()) => self.check().map(|()| false),
+        }
+    }
+
+    /// Becomes true when this owner cannot go on; nothing in memory.
+    pub(super) fn failure(&self) -> Option<watch::Receiver<bool>> {
+        self.journal.as_ref().map(|journal| journal.failure())
     }
 
     /// Answers a question that changes nothing.
     pub(super) async fn ask(&self, request: &Request, deadline: Duration) -> Result<Answer> {
+        self.check()?;
         let answer = match request {
             Request::Time => return Ok(Answer::Time(self.now_us())),
             Request::Deployment => return Ok(Answer::Deployment(self.deployment())),
@@ -180,12 +202,12 @@ impl Owner {
     }
 
     pub(super) fn lock(&self) -> Option<&Lock> {
-        self.folder.as_ref().map(|(_, lock)| lock)
+        self.folder.as_ref().map(|folder| &folder.lock)
     }
 
     /// Stops the background work and makes everything durable; blocks.
     pub(super) fn finish(&mut self) -> Result<()> {
-        self.house.stop(self.journal.as_deref());
+        self.house.stop();
         self.journal.as_ref().map_or(Ok(()), |journal| journal.finish())
     }
 }
@@ -195,8 +217,8 @@ impl Drop for Owner {
         if let Err(error) = self.finish() {
             warn!(%error, "the store was dropped before its changes were safe");
         }
-        if let Some((dir, lock)) = &self.folder {
-            folder::unlisten(dir, lock);
+        if let Some(folder) = &self.folder {
+            folder::unlisten(&folder.dir, &folder.lock);
         }
         // The journal must be closed before the lock goes: the next owner opens the same files.
         self.journal = None;
@@ -208,11 +230,12 @@ impl House {
         core: Arc<Core>,
         journal: Option<Arc<Committer<Journal>>>,
         garbage: Vec<Generation>,
+        folder: Option<Arc<Folder>>,
     ) -> Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let work = move || match journal {
-            Some(journal) => keep_journal(&core, &journal, garbage, &stopped),
+            Some(journal) => keep_journal(&core, &journal, garbage, folder.as_deref(), &stopped),
             None => {
                 while !stopped.load(Acquire) {
                     std::thread::park_timeout(EXPIRY_EVERY);
@@ -227,11 +250,8 @@ impl House {
         Ok(Self { stop, keeper: Some(keeper) })
     }
 
-    fn stop(&mut self, journal: Option<&Committer<Journal>>) {
+    fn stop(&mut self) {
         self.stop.store(true, Release);
-        if let Some(journal) = journal {
-            journal.wake();
-        }
         if let Some(keeper) = self.keeper.take() {
             keeper.thread().unpark();
             // A panic there was printed; what is queued is committed by the caller.
@@ -240,25 +260,39 @@ impl House {
     }
 }
 
-fn keep_journal(core: &Core, journal: &Committer<Journal>, mut garbage: Vec<Generation>, stop: &AtomicBool) {
-    let every_sec = journal.durability() == Durability::EverySec;
+/// Resolves when the owner has failed; never when it cannot, or was closed.
+pub(super) async fn failed(failure: Option<watch::Receiver<bool>>) {
+    if let Some(mut failure) = failure
+        && failure.wait_for(|failed| *failed).await.is_ok()
+    {
+        return;
+    }
+    std::future::pending().await
+}
+
+fn keep_journal(
+    core: &Core,
+    journal: &Committer<Journal>,
+    mut garbage: Vec<Generation>,
+    folder: Option<&Folder>,
+    stop: &AtomicBool,
+) {
     let mut expired = Instant::now();
-    let mut synced = Instant::now();
+    let mut looked = Instant::now();
     while !stop.load(Acquire) {
-        let pause = if garbage.is_empty() { EXPIRY_EVERY } else { GATHER };
-        let work = if every_sec {
-            journal.wait_for_work(pause)
-        } else {
-            std::thread::park_timeout(pause);
-            false
-        };
-        if work {
-            std::thread::park_timeout(GATHER);
-            journal.lead();
-        }
-        if every_sec && synced.elapsed() >= Duration::from_secs(1) {
+        std::thread::park_timeout(if garbage.is_empty() { EXPIRY_EVERY } else { REAP_EVERY });
+        if looked.elapsed() >= EVERY_SEC {
+            // Under `always` everything is synced already and this does nothing.
             journal.sync();
-            synced = Instant::now();
+            if folder.is_some_and(|folder| !folder.lock.is_held(&folder.dir)) {
+                journal.condemn("the data folder was removed or replaced while it was in use");
+            }
+            looked = Instant::now();
+        }
+        if journal.check().is_err() {
+            // The owner is about to be given up; nothing here can be written any more.
+            garbage.clear();
+            continue;
         }
         if expired.elapsed() >= EXPIRY_EVERY {
             while core.expire_some(EXPIRY_PIECE, |changes| journal.enqueue(changes)).0 == EXPIRY_PIECE {

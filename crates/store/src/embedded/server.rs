@@ -252,7 +252,11 @@ impl Connection {
                         }
                     } else if let Request::Wait { key, limit_ms } = request {
                         let found = shared.owner.wait_for_item(&key, Duration::from_millis(limit_ms)).await;
-                        send(&out, id, Answer::Found(found)).await;
+                        let answer = found.map_or_else(
+                            |error| Answer::Failed { code: error.code, detail: error.detail },
+                            Answer::Found,
+                        );
+                        send(&out, id, answer).await;
                     }
                     waiting.lock().remove(&id);
                 });

@@ -130,7 +130,9 @@ impl EmbeddedStore {
             let left = end.saturating_duration_since(Instant::now());
             // Even a wait of no length is asked once; the answer may take as long as any call.
             match self.keeper.backend(op, end.max(self.deadline())).await? {
-                Backend::Owner(owner) => return Ok(owner.wait_for_item(key, left).await),
+                Backend::Owner(owner) => {
+                    return owner.wait_for_item(key, left).await.map_err(|error| error.during(op));
+                }
                 Backend::Link(link) => {
                     let limit_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
                     let request = Request::Wait { key: key_bytes.clone(), limit_ms };

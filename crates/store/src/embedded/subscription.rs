@@ -1,16 +1,18 @@
-//! Subscriptions of an attached process: they outlive the owner they were made with.
+//! Subscriptions: they outlive the owner they were made with, in this process or another.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
 use futures_util::stream::{self, BoxStream};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use super::keeper::{Backend, Keeper, Phase, closed};
 use super::link::{Link, Miss};
+use super::owner::failed;
 use super::wire::{Answer, Request};
 use crate::{Code, Error, Message, Repeat, Result};
 
@@ -25,8 +27,12 @@ pub(super) async fn listen(keeper: &Arc<Keeper>, channel: Bytes) -> Result<BoxSt
     let (messages, unread) = mpsc::channel(UNREAD);
     let (link, id) = loop {
         let link = match keeper.backend(op, deadline).await? {
-            // An owner stays owner until it closes.
-            Backend::Owner(owner) => return Ok(owner.subscribe(&channel)),
+            Backend::Owner(owner) => {
+                owner.check().map_err(|error| error.during(op))?;
+                let own = owner.subscribe(&channel).take_until(Box::pin(failed(owner.failure())));
+                let next = again(Arc::downgrade(keeper), channel);
+                return Ok(Box::pin(own.chain(stream::once(next).flatten())));
+            }
             Backend::Link(link) => link,
         };
         match subscribe(&link, &channel, &messages, deadline).await {
@@ -58,6 +64,24 @@ pub(super) async fn listen(keeper: &Arc<Keeper>, channel: Bytes) -> Result<BoxSt
     let next =
         |mut unread: mpsc::Receiver<Message>| async { unread.recv().await.map(|message| (message, unread)) };
     Ok(Box::pin(stream::unfold(unread, next)))
+}
+
+/// The same subscription with the next owner, whoever that is.
+fn again(keeper: Weak<Keeper>, channel: Bytes) -> BoxFuture<'static, BoxStream<'static, Message>> {
+    Box::pin(async move {
+        loop {
+            let Some(keeper) = keeper.upgrade() else { return stream::empty().boxed() };
+            let mut phases = keeper.phases();
+            if let Ok(messages) = listen(&keeper, channel.clone()).await {
+                // Nobody knows how many were published while there was no owner.
+                return stream::once(std::future::ready(Message::Missed(0))).chain(messages).boxed();
+            }
+            drop(keeper);
+            if matches!(*phases.borrow(), Phase::Closed) || phases.changed().await.is_err() {
+                return stream::empty().boxed();
+            }
+        }
+    })
 }
 
 enum Refusal {
@@ -93,15 +117,25 @@ async fn resume(
         match phase {
             Phase::Closed => return None,
             Phase::Owner => {
-                let mut own = keeper.upgrade()?.owner()?.subscribe(channel);
+                let Some(owner) = keeper.upgrade()?.owner() else {
+                    // It failed this moment; the phase says so next.
+                    phases.changed().await.ok()?;
+                    continue;
+                };
+                let (mut own, failure) = (owner.subscribe(channel), owner.failure());
+                drop(owner);
+                let mut failure = std::pin::pin!(failed(failure));
                 // Nobody knows how many were published while there was no owner.
                 messages.send(Message::Missed(0)).await.ok()?;
                 loop {
                     tokio::select! {
                         message = own.next() => messages.send(message?).await.ok()?,
                         () = closed(&mut phases) => return None,
+                        () = &mut failure => break,
                     }
                 }
+                phases.wait_for(|phase| !matches!(phase, Phase::Owner)).await.ok()?;
+                continue;
             }
             Phase::Attached(link) if !link.is_ended() => {
                 if let Ok(id) = subscribe(&link, channel, messages, Instant::now() + limit).await {

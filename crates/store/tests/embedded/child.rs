@@ -8,6 +8,9 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
+use futures_util::StreamExt;
+use quaymaster_store::{Code, Error, Message};
+
 use super::*;
 
 const ORDERS: &str = "QUAYMASTER_TEST_CHILD";
@@ -22,18 +25,21 @@ pub(crate) enum Orders {
     CountEverySec,
     /// Count one key up from two tasks through whoever owns the folder.
     Attach,
-    /// Write values of ten kilobytes until that fails.
+    /// Write values of ten kilobytes until that fails, then lift the limit and go on.
     Fill,
+    /// Write such values once somebody is attached, until that fails; then go on through whoever owns the folder.
+    FillAndYield,
     /// Write ten values, close, end.
     WriteAndClose,
 }
 
 impl Orders {
-    const ALL: [(&'static str, Orders); 5] = [
+    const ALL: [(&'static str, Orders); 6] = [
         ("count", Orders::Count),
         ("count-everysec", Orders::CountEverySec),
         ("attach", Orders::Attach),
         ("fill", Orders::Fill),
+        ("fill-and-yield", Orders::FillAndYield),
         ("write-and-close", Orders::WriteAndClose),
     ];
 
@@ -79,20 +85,37 @@ async fn obey(orders: Orders, dir: &Path) {
         Orders::Count | Orders::CountEverySec => count(&store, 4, &BOTH, &["a", "b"]).await,
         Orders::Attach => count(&store, 2, &INCR, &["counter"]).await,
         Orders::Fill => {
-            for n in 0..100_000_u32 {
-                let (key, value) = (format!("fill:{n}"), "v".repeat(10_000));
-                match store.run(call(&SET, &[&key], &[&value])).await {
-                    Ok(_) => say(format_args!("ack {n}")),
-                    Err(error) => {
-                        say(format_args!("failed {} {}", error.code, error.detail));
-                        break;
-                    }
-                }
-            }
+            let mut messages = store.subscribe(b"channel").await.unwrap();
+            fill(&store).await;
+            say(format_args!("connected {}", store.health().connected));
+            let name = |error: Option<Error>| error.map_or("accepted", |error| error.code.name());
             for script in [*GET, *INCR] {
-                let again = store.run(call(script, &["other"], &[])).await;
-                say(format_args!("again {}", again.err().map_or("accepted", |error| error.code.name())));
+                say(format_args!("again {}", name(store.run(call(script, &["other"], &[])).await.err())));
             }
+            say(format_args!("again {}", name(store.time_us().await.err())));
+            say(format_args!("again {}", name(store.deployment().await.err())));
+            say(format_args!("again {}", name(store.wait_for_item(b"list", Duration::ZERO).await.err())));
+            // There is space again.
+            let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize);
+            let limit = rustix::process::Rlimit { current: limit.maximum, ..limit };
+            rustix::process::setrlimit(rustix::process::Resource::Fsize, limit).unwrap();
+            recover(&store).await;
+            say(format_args!("recovered {}", store.health().connected));
+            // A subscription made before goes on, and tells that it may have missed something.
+            assert_eq!(messages.next().await, Some(Message::Missed(0)));
+            store.run(call(&PUBLISH, &["channel"], &["after"])).await.unwrap();
+            assert_eq!(messages.next().await, Some(Message::Data("after".into())));
+            say(format_args!("heard after"));
+        }
+        Orders::FillAndYield => {
+            // The harness has begun the first line itself.
+            say(format_args!("waiting 0"));
+            while store.deployment().await.unwrap().connected_clients != Some(1) {
+                tokio::task::yield_now().await;
+            }
+            fill(&store).await;
+            recover(&store).await;
+            say(format_args!("recovered {}", mode(&store).await));
         }
         Orders::WriteAndClose => {
             for n in 0..10 {
@@ -102,6 +125,24 @@ async fn obey(orders: Orders, dir: &Path) {
             store.close().await.unwrap();
             say(format_args!("closed 0"));
         }
+    }
+}
+
+async fn fill(store: &EmbeddedStore) {
+    for n in 0..100_000_u32 {
+        let (key, value) = (format!("fill:{n}"), "v".repeat(10_000));
+        match store.run(call(&SET, &[&key], &[&value])).await {
+            Ok(_) => say(format_args!("ack {n}")),
+            Err(error) => return say(format_args!("failed {} {}", error.code, error.detail)),
+        }
+    }
+}
+
+/// Counts once more, however long that takes; until then each call is refused as one that did not run.
+async fn recover(store: &EmbeddedStore) {
+    while let Err(error) = store.run(call(&INCR, &["recovered"], &[])).await {
+        assert_eq!(error.code, Code::StoreFolder, "{error}");
+        tokio::task::yield_now().await;
     }
 }
 

@@ -10,6 +10,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 const NAME: &str = "acknowledged";
+const NAME_NEW: &str = "acknowledged.new";
 const MAGIC: [u8; 8] = *b"QMMARK\0\x01";
 const LENGTH: usize = 24;
 
@@ -23,6 +24,8 @@ pub(super) struct Mark {
 pub(super) enum Marked {
     /// There is no such file.
     Missing,
+    /// There is one without anything in it: where nothing else was made either, a first start that failed.
+    Empty,
     /// It is not what was written.
     Damaged,
     /// Everything up to this commit was acknowledged.
@@ -32,19 +35,20 @@ pub(super) enum Marked {
 impl Mark {
     pub(super) fn read(dir: &Path) -> io::Result<Marked> {
         match std::fs::read(dir.join(NAME)) {
+            Ok(bytes) if bytes.is_empty() => Ok(Marked::Empty),
             Ok(bytes) => Ok(decode(&bytes).map_or(Marked::Damaged, Marked::Commit)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Marked::Missing),
             Err(error) => Err(error),
         }
     }
 
-    /// Opens the file for writing, made anew if need be, and sets it to `commit`.
+    /// Puts a new file that says `commit` in the place of the old one: whole or not at all.
     pub(super) fn open(dir: &Path, commit: u64) -> io::Result<Self> {
-        let file = File::options().create(true).truncate(false).write(true).open(dir.join(NAME))?;
-        let mark = Self { file };
+        let new = dir.join(NAME_NEW);
+        let mark = Self { file: File::create(&new)? };
         mark.set(commit)?;
-        mark.file.set_len(LENGTH as u64)?;
         mark.file.sync_all()?;
+        std::fs::rename(new, dir.join(NAME))?;
         Ok(mark)
     }
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! DIR/acknowledged   the last commit somebody was told about (mark.rs)
-//! DIR/data/          the database: keyspaces `keys`, `elements`, `meta`
+//! DIR/data/          the database (manifest.rs, scan.rs): keyspaces `keys`, `elements`, `meta`
 //! ```
 //! One group of scripts is one atomic batch and writes what it changed, no more. The elements of a removed
 //! collection stay behind under a generation nobody uses any more and are deleted in pieces later.
@@ -11,6 +11,7 @@
 //! `DIR/data` is whole or not there at all (it is made under another name and renamed).
 
 mod load;
+mod manifest;
 mod mark;
 mod open;
 mod place;
@@ -71,7 +72,13 @@ impl Journal {
         Ok(count)
     }
 
-    fn write(&self, span: Span, changes: Vec<Change>, sync: Sync) -> Result<Vec<Generation>, Cause> {
+    fn write(
+        &self,
+        first: u64,
+        last: u64,
+        changes: Vec<Change>,
+        sync: Sync,
+    ) -> Result<Vec<Generation>, Cause> {
         let mut writes = Writes::fold(changes);
         let dead = std::mem::take(&mut writes.dead);
         let mode = match sync {
@@ -89,6 +96,8 @@ impl Journal {
                 None => batch.remove(keyspace, place),
             }
         }
+        // Commits come one after the other: whatever was committed before has a lower seqno.
+        let span = Span { first, last, floor: self.db.seqno() };
         batch.insert(&self.meta, COMMIT_KEY, span.encode().as_slice());
         batch.commit()?;
         Ok(dead)
@@ -103,7 +112,7 @@ impl Sink for Journal {
         changes: Vec<Change>,
         sync: Sync,
     ) -> Result<Vec<Generation>, Cause> {
-        let dead = self.write(Span { first, last }, changes, sync)?;
+        let dead = self.write(first, last, changes, sync)?;
         if sync == Sync::Disk {
             self.mark.set(last)?;
         }

@@ -10,7 +10,8 @@ use tracing::warn;
 
 use super::mark::{Mark, Marked};
 use super::scan::{self, Scan, Span, Stamp, Tail};
-use super::{COMMIT_KEY, FORMAT, FORMAT_KEY, Journal};
+use super::{COMMIT_KEY, FORMAT, FORMAT_KEY, Journal, manifest};
+use crate::embedded::folder::reason;
 use crate::{Code, Error, Result};
 
 const OP: &str = "store.open";
@@ -46,8 +47,15 @@ pub(super) fn failed(dir: &Path, error: fjall::Error) -> Error {
         fjall::Error::Io(io) | fjall::Error::Storage(fjall::LsmError::Io(io)) => {
             return failed_io(dir, io).because(error);
         }
-        fjall::Error::Locked => Code::StoreRefused,
-        fjall::Error::Poisoned => Code::StoreDisk,
+        fjall::Error::Locked => {
+            let detail = format!(
+                "another process still has the database in {} open without the folder's lock: the lock file \
+                 was removed while it ran; end that process",
+                dir.display()
+            );
+            return Error::new(OP, Code::StoreFolder, detail).because(error);
+        }
+        fjall::Error::Poisoned => Code::StoreFolder,
         fjall::Error::InvalidVersion(_) => Code::StoreVersion,
         _ => return damaged(dir, format_args!("the database reports {error:?}")).because(error),
     };
@@ -59,7 +67,7 @@ fn failed_io(dir: &Path, error: &io::Error) -> Error {
     if matches!(error.kind(), InvalidData | InvalidInput | NotFound | UnexpectedEof | AlreadyExists) {
         return damaged(dir, format_args!("a file is missing or cut short ({error})"));
     }
-    Error::new(OP, Code::StoreDisk, format!("reading or writing {}: {error}", dir.display()))
+    Error::new(OP, Code::StoreFolder, format!("{}: {}", dir.display(), reason(error)))
 }
 
 fn io_error(dir: &Path) -> impl Fn(io::Error) -> Error + '_ {
@@ -75,7 +83,7 @@ impl Journal {
         check_verdict(dir, loss)?;
         if !data.try_exists().map_err(&io)? {
             match marked {
-                Marked::Missing | Marked::Commit(0) => {}
+                Marked::Missing | Marked::Empty | Marked::Commit(0) => {}
                 _ if loss == Loss::Accept => {
                     warn!(dir = %dir.display(), "the database is missing; starting empty");
                 }
@@ -89,13 +97,18 @@ impl Journal {
             (Marked::Missing, Loss::Refuse) => {
                 return Err(damaged(dir, "the file `acknowledged` is missing"));
             }
-            (Marked::Damaged, Loss::Refuse) => {
+            (Marked::Empty | Marked::Damaged, Loss::Refuse) => {
                 return Err(damaged(dir, "the file `acknowledged` is not readable"));
             }
         };
         check_files(dir, &data)?;
-        let scan = scan::scan(&data, STAMP).map_err(&io)?;
+        let mut scan = scan::scan(&data, STAMP).map_err(&io)?;
         let kept = check_scan(dir, &scan, marked, loss)?;
+        if scan.disorder {
+            warn!(dir = %dir.display(), "the log's records are out of order; going on with what they say");
+            settle(dir, &data)?;
+            scan = scan::scan(&data, STAMP).map_err(&io)?;
+        }
         let (db, [keys, elements, meta]) = start(dir, &data)?;
         check_format(dir, &meta)?;
         // The database has begun to work on its files by now: the next look may not show the damage.
@@ -146,7 +159,7 @@ fn check_format(dir: &Path, meta: &Keyspace) -> Result<()> {
 /// The last commit there is, once it is sure that none before it is missing.
 fn check_commits(dir: &Path, meta: &Keyspace, scan: &Scan, marked: u64, loss: Loss) -> Result<u64> {
     let read = |value: Option<fjall::UserValue>| match value {
-        None => Ok(Span { first: 0, last: 0 }),
+        None => Ok(Span { first: 0, last: 0, floor: 0 }),
         Some(bytes) => Span::decode(&bytes).ok_or_else(|| damaged(dir, "the commit number is not readable")),
     };
     let last = read(meta.get(COMMIT_KEY).map_err(|error| failed(dir, error))?)?.last;
@@ -187,6 +200,10 @@ fn check_files(dir: &Path, data: &Path) -> Result<()> {
         if !current.try_exists().map_err(io_error(dir))? {
             return Err(damaged(dir, format_args!("{} is missing", current.display())));
         }
+        let folder = keyspaces.join(keyspace.to_string());
+        if let Some(file) = manifest::damaged(&folder).map_err(io_error(dir))? {
+            return Err(damaged(dir, format_args!("{} is damaged or missing", file.display())));
+        }
     }
     for needed in ["version", "lock"] {
         if !data.join(needed).try_exists().map_err(io_error(dir))? {
@@ -200,6 +217,12 @@ fn check_files(dir: &Path, data: &Path) -> Result<()> {
 fn check_scan(dir: &Path, scan: &Scan, marked: u64, loss: Loss) -> Result<Option<std::path::PathBuf>> {
     if let Some((before, behind)) = scan.gap {
         lost(dir, behind.saturating_sub(before + 1).max(1), loss)?;
+    }
+    if scan.disorder && loss == Loss::Refuse {
+        return Err(damaged(
+            dir,
+            "the records of the log are not numbered as they were written: one is damaged",
+        ));
     }
     match (scan.last, &scan.newest) {
         (Some(last), _) if last < marked => lost(dir, marked - last, loss)?,
@@ -235,6 +258,17 @@ fn create(dir: &Path) -> Result<()> {
     }
     fs::rename(&new, dir.join(DATA)).map_err(&io)?;
     File::open(dir).and_then(|folder| folder.sync_all()).map_err(&io)
+}
+
+/// Moves everything from the log into tables and empties it: what was accepted once is not asked again.
+fn settle(dir: &Path, data: &Path) -> Result<()> {
+    let (db, keyspaces) = start(dir, data)?;
+    for keyspace in &keyspaces {
+        keyspace.rotate_memtable_and_wait().map_err(|error| failed(dir, error))?;
+    }
+    drop((keyspaces, db));
+    let empty = |log: &Path| File::options().write(true).open(log)?.set_len(0);
+    scan::files(data).and_then(|logs| logs.iter().try_for_each(|log| empty(log))).map_err(io_error(dir))
 }
 
 fn start(dir: &Path, data: &Path) -> Result<(Database, [Keyspace; 3])> {

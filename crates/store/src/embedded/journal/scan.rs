@@ -5,6 +5,11 @@
 //! could say so. So the log is walked first. Each of our commits carries the numbers of its scripts; they
 //! must follow one another without a gap, across all files.
 //!
+//! Of two values of a key the one with the higher seqno counts, and no checksum of the database covers the
+//! seqno. So each of our commits also carries the lowest one it can have been given, which is higher than
+//! all before it; and the seqnos of all batches must grow. A damaged one that still fits changes nothing:
+//! it lies between its neighbours and above everything in the tables.
+//!
 //! The layout read here is that of fjall 3 (`FJL\x03`); it opens no other. A batch is
 //! ```text
 //! 1, count u32, seqno u64
@@ -18,24 +23,33 @@ use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-/// A commit's numbers as stored in the log: the first and the last script of its group.
+/// A commit's numbers as stored in the log: the first and the last script of its group, and the lowest
+/// seqno the database can have given it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Span {
     pub(super) first: u64,
     pub(super) last: u64,
+    pub(super) floor: u64,
 }
 
+/// The length of a span on disk.
+const SPAN: usize = 24;
+/// The database counts a few seqnos of its own between ours, never this many.
+const LEAP: u64 = 1 << 32;
+
 impl Span {
-    pub(super) fn encode(self) -> [u8; 16] {
-        let mut bytes = [0; 16];
+    pub(super) fn encode(self) -> [u8; SPAN] {
+        let mut bytes = [0; SPAN];
         bytes[..8].copy_from_slice(&self.first.to_be_bytes());
-        bytes[8..].copy_from_slice(&self.last.to_be_bytes());
+        bytes[8..16].copy_from_slice(&self.last.to_be_bytes());
+        bytes[16..].copy_from_slice(&self.floor.to_be_bytes());
         bytes
     }
 
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
-        let (first, last) = bytes.split_first_chunk()?;
-        Some(Self { first: u64::from_be_bytes(*first), last: u64::from_be_bytes(last.try_into().ok()?) })
+        let bytes: &[u8; SPAN] = bytes.try_into().ok()?;
+        let number = |at: usize| bytes[at..].first_chunk().map(|bytes| u64::from_be_bytes(*bytes));
+        Some(Self { first: number(0)?, last: number(8)?, floor: number(16)? })
     }
 }
 
@@ -55,6 +69,11 @@ pub(super) struct Scan {
     pub(super) last: Option<u64>,
     /// The first gap: the last script before it and the first behind it.
     pub(super) gap: Option<(u64, u64)>,
+    /// A batch has a seqno that it cannot have been given.
+    pub(super) disorder: bool,
+    /// The seqnos of the last batch and of the last commit.
+    seqno: Option<u64>,
+    committed: Option<u64>,
     /// Where the whole batches of the newest file end, and whether anything but padding follows.
     pub(super) newest: Option<(PathBuf, u64, Tail)>,
 }
@@ -65,7 +84,8 @@ pub(super) enum Tail {
     Torn,
 }
 
-pub(super) fn scan(dir: &Path, stamp: Stamp) -> io::Result<Scan> {
+/// The log's files, oldest first.
+pub(super) fn files(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(dir)? {
         let path = entry?.path();
@@ -76,12 +96,19 @@ pub(super) fn scan(dir: &Path, stamp: Stamp) -> io::Result<Scan> {
         }
     }
     files.sort();
+    Ok(files.into_iter().map(|(_, path)| path).collect())
+}
+
+pub(super) fn scan(dir: &Path, stamp: Stamp) -> io::Result<Scan> {
     let mut scan = Scan::default();
-    for (_, path) in files {
+    for path in files(dir)? {
         let mut walk = Walk::open(&path)?;
         while let Some((seqno, span)) = walk.batch(stamp)? {
+            scan.disorder |= !scan.fits(seqno, span);
+            scan.seqno = Some(seqno);
             if let Some(span) = span {
                 scan.add(span, seqno);
+                scan.committed = Some(seqno);
             }
         }
         let tail = walk.tail()?;
@@ -91,6 +118,17 @@ pub(super) fn scan(dir: &Path, stamp: Stamp) -> io::Result<Scan> {
 }
 
 impl Scan {
+    /// Whether a batch can have this seqno, after those before it.
+    fn fits(&self, seqno: u64, span: Option<Span>) -> bool {
+        let after = |before: u64| seqno > before && seqno - before <= LEAP;
+        self.seqno.is_none_or(after)
+            && seqno < 1 << 63
+            && span.is_none_or(|span| {
+                let above = self.committed.is_none_or(|before| before < span.floor);
+                above && seqno >= span.floor && seqno - span.floor <= LEAP
+            })
+    }
+
     fn add(&mut self, span: Span, seqno: u64) {
         if self.oldest.is_none() {
             self.oldest = Some((span, seqno));
@@ -162,9 +200,12 @@ impl Walk {
                     let Some(key) = self.take()?.map(u16::from_le_bytes) else { return Ok(None) };
                     let Some([_, _, _, _]) = self.take()? else { return Ok(None) };
                     let Some(stored) = self.take()?.map(u32::from_le_bytes) else { return Ok(None) };
-                    if keyspace == stamp.keyspace && usize::from(key) == stamp.key.len() && stored == 16 {
+                    if keyspace == stamp.keyspace
+                        && usize::from(key) == stamp.key.len()
+                        && stored == SPAN as u32
+                    {
                         let Some(name) = self.bytes(stamp.key.len())? else { return Ok(None) };
-                        let Some(value) = self.take::<16>()? else { return Ok(None) };
+                        let Some(value) = self.take::<SPAN>()? else { return Ok(None) };
                         if name == stamp.key {
                             span = Span::decode(&value);
                         }
