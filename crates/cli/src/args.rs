@@ -1,8 +1,10 @@
 //! The command line. Every flag has an environment variable `QUAYMASTER_<FLAG>`; the flag wins.
 
+use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
-use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use clap::builder::{BoolishValueParser, Resettable};
+use clap::{Args as ClapArgs, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 use quaymaster::store::embedded::Durability;
 
 /// Your Redis schema, compiled: check it, serve it, ask it.
@@ -16,6 +18,23 @@ pub(crate) struct Args {
     pub(crate) global: Global,
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+impl Args {
+    /// What the command line and the environment say; ends the process with 2 when they are wrong.
+    pub(crate) fn read() -> Self {
+        let mut command = without_empty(Self::command(), &|name| std::env::var_os(name));
+        let matches = command.get_matches_mut();
+        Self::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut command).exit())
+    }
+}
+
+/// A variable that is set to nothing, as compose files and unit files do for "not set", is not set.
+fn without_empty(command: clap::Command, variable: &dyn Fn(&OsStr) -> Option<OsString>) -> clap::Command {
+    let empty = |arg: &clap::Arg| arg.get_env().and_then(variable).is_some_and(|value| value.is_empty());
+    command
+        .mut_args(|arg| if empty(&arg) { arg.env(Resettable::Reset) } else { arg })
+        .mut_subcommands(|command| without_empty(command, variable))
 }
 
 #[derive(Debug, ClapArgs)]
@@ -103,10 +122,10 @@ pub(crate) struct Serve {
     #[arg(long, env = "QUAYMASTER_LISTEN", value_name = "ADDRESS")]
     pub(crate) listen: Option<String>,
     /// Start although the store may evict what the schema holds.
-    #[arg(long, env = "QUAYMASTER_ACCEPT_EVICTION")]
+    #[arg(long, env = "QUAYMASTER_ACCEPT_EVICTION", value_parser = BoolishValueParser::new())]
     pub(crate) accept_eviction: bool,
     /// Listen on an address others reach although no token is configured.
-    #[arg(long, env = "QUAYMASTER_INSECURE_LISTEN")]
+    #[arg(long, env = "QUAYMASTER_INSECURE_LISTEN", value_parser = BoolishValueParser::new())]
     pub(crate) insecure_listen: bool,
 }
 
@@ -116,7 +135,7 @@ pub(crate) struct Check {
     #[arg(required = true, value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
     /// Print one JSON document.
-    #[arg(long, env = "QUAYMASTER_JSON")]
+    #[arg(long, env = "QUAYMASTER_JSON", value_parser = BoolishValueParser::new())]
     pub(crate) json: bool,
 }
 
@@ -135,7 +154,7 @@ pub(crate) struct Explain {
     #[command(flatten)]
     pub(crate) place: Place,
     /// Print JSON.
-    #[arg(long, env = "QUAYMASTER_JSON")]
+    #[arg(long, env = "QUAYMASTER_JSON", value_parser = BoolishValueParser::new())]
     pub(crate) json: bool,
 }
 
@@ -144,7 +163,7 @@ pub(crate) struct Health {
     #[command(flatten)]
     pub(crate) place: Place,
     /// Print JSON.
-    #[arg(long, env = "QUAYMASTER_JSON")]
+    #[arg(long, env = "QUAYMASTER_JSON", value_parser = BoolishValueParser::new())]
     pub(crate) json: bool,
 }
 
@@ -172,7 +191,7 @@ pub(crate) struct Subject {
     #[command(flatten)]
     pub(crate) place: Place,
     /// Print JSON, as the HTTP API answers.
-    #[arg(long, env = "QUAYMASTER_JSON")]
+    #[arg(long, env = "QUAYMASTER_JSON", value_parser = BoolishValueParser::new())]
     pub(crate) json: bool,
 }
 
@@ -207,8 +226,6 @@ fn pair(text: &str) -> Result<(String, String), String> {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
-
     use super::*;
 
     #[test]

@@ -1,8 +1,10 @@
 //! What an error means for whoever called: its words and its exit code.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use quaymaster_server::config::ConfigError;
+use quaymaster_server::reading_advice;
 
 /// A schema that cannot be used; its problems were printed already.
 #[derive(Debug)]
@@ -31,7 +33,48 @@ impl std::fmt::Display for Unreadable {
 
 impl std::error::Error for Unreadable {}
 
+/// An embedded store that is not there, for a command that only looks.
+#[derive(Debug)]
+pub(crate) struct NoStore(pub(crate) PathBuf);
+
+impl std::fmt::Display for NoStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "there is no data in {}, and looking does not create it\n  help: Correct --data-dir, or start \
+             `quaymaster serve` on it.",
+            self.0.display()
+        )
+    }
+}
+
+impl std::error::Error for NoStore {}
+
+/// An error of something that changed nothing: opening the store, or a question to it.
+#[derive(Debug)]
+pub(crate) struct NothingRan(quaymaster::Error);
+
+impl std::fmt::Display for NothingRan {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&told(&self.0, reading_advice(self.0.code)))
+    }
+}
+
+impl std::error::Error for NothingRan {}
+
+impl From<quaymaster::Error> for NothingRan {
+    fn from(error: quaymaster::Error) -> Self {
+        Self(error)
+    }
+}
+
 pub(crate) fn exit_code(error: &anyhow::Error) -> ExitCode {
+    if error.is::<NoStore>() {
+        return ExitCode::from(3);
+    }
+    if let Some(NothingRan(error)) = error.downcast_ref() {
+        return ExitCode::from(error.code.exit_code());
+    }
     if let Some(error) = error.downcast_ref::<quaymaster::Error>() {
         return ExitCode::from(error.code.exit_code());
     }
@@ -44,15 +87,30 @@ pub(crate) fn exit_code(error: &anyhow::Error) -> ExitCode {
 /// What happened and what to do about it.
 pub(crate) fn describe(error: &anyhow::Error) -> String {
     match error.downcast_ref::<quaymaster::Error>() {
-        Some(error) => {
-            format!(
-                "{} [{}]: {}\n  help: {}",
-                error.code.title(),
-                error.code,
-                error.detail,
-                error.code.advice()
-            )
-        }
+        Some(error) => told(error, error.code.advice()),
         None => format!("{error:#}"),
+    }
+}
+
+fn told(error: &quaymaster::Error, advice: &str) -> String {
+    format!("{} [{}]: {}\n  help: {advice}", error.code.title(), error.code, error.detail)
+}
+
+#[cfg(test)]
+mod tests {
+    use quaymaster::Code;
+
+    use super::*;
+
+    #[test]
+    fn nobody_is_told_to_repeat_what_never_began() {
+        for code in Code::ALL {
+            let error = || quaymaster::Error::new("store.open", *code, "why");
+            let told = describe(&NothingRan::from(error()).into());
+            assert!(told.contains(&format!("[{code}]: why\n  help: ")), "{told}");
+            assert!(!told.contains("request_id") && !told.contains("this call"), "{told}");
+            let same = exit_code(&error().into()) == exit_code(&NothingRan::from(error()).into());
+            assert!(same, "{code}");
+        }
     }
 }

@@ -10,15 +10,13 @@ mod setup;
 
 use std::process::ExitCode;
 
-use clap::Parser as _;
-
 use crate::args::{Args, Command};
 use crate::failure::exit_code;
 
 fn main() -> ExitCode {
     // Two providers could come in through dependencies; naming one keeps `rediss://` from panicking later.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let args = Args::parse();
+    let args = Args::read();
     setup::logging(&args);
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -27,7 +25,11 @@ fn main() -> ExitCode {
             return ExitCode::from(1);
         }
     };
-    match runtime.block_on(run(args)) {
+    let ended = runtime.block_on(run(args));
+    // Every store that was opened is closed by now. What still runs is the opening of one that a signal broke
+    // off, and nobody waits for that.
+    runtime.shutdown_background();
+    match ended {
         Ok(code) => code,
         Err(error) => {
             output::error(&failure::describe(&error));

@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use quaymaster::schema::{self, BUNDLED, Diagnostic, Loaded, Schema, Severity, Source};
+use quaymaster::store::StoreOptions;
 use quaymaster::{Engine, Quaymaster, store};
 use quaymaster_server::config::{self, Config, Overrides, RawConfig};
 use tracing_subscriber::EnvFilter;
 
 use crate::args::{Args, Command, Global, LogFormat, Place};
-use crate::failure::{BadSchema, Unreadable};
+use crate::failure::{BadSchema, NoStore, NothingRan, Unreadable};
 use crate::output;
 
 /// Logs go to stderr; a server says a little by default, a command only what is wrong.
@@ -96,10 +97,35 @@ pub(crate) fn usable(loaded: Loaded) -> Result<Arc<Schema>, BadSchema> {
     }
 }
 
+/// What a command does to the data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Intent {
+    /// Nothing: then it does not create a store either. A folder that was mistyped must not look healthy.
+    Look,
+    /// Changes it; an embedded store that is not there yet is created.
+    Change,
+}
+
 /// Schema and store for a command that runs once.
-pub(crate) async fn open(global: &Global, place: Place) -> anyhow::Result<Quaymaster> {
+pub(crate) async fn open(global: &Global, place: Place, intent: Intent) -> anyhow::Result<Quaymaster> {
     let config = config(global, overrides(place))?;
     let schema = usable(load(&config.schemas)?)?;
-    let engine: Arc<dyn Engine> = store::open(config.store).await?;
-    Ok(Quaymaster::new(schema, engine))
+    Ok(Quaymaster::new(schema, open_store(config.store, intent).await?))
+}
+
+pub(crate) async fn open_store(options: StoreOptions, intent: Intent) -> anyhow::Result<Arc<dyn Engine>> {
+    if let (Intent::Look, StoreOptions::Embedded(dir, _)) = (intent, &options)
+        && holds_nothing(dir)
+    {
+        return Err(NoStore(dir.clone()).into());
+    }
+    Ok(store::open(options).await.map_err(NothingRan::from)?)
+}
+
+/// Whether the folder is not there, or empty. What else is wrong with it, opening it says better.
+fn holds_nothing(dir: &Path) -> bool {
+    match std::fs::read_dir(dir) {
+        Ok(mut entries) => entries.next().is_none(),
+        Err(error) => error.kind() == std::io::ErrorKind::NotFound,
+    }
 }

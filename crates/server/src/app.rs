@@ -17,7 +17,7 @@ use quaymaster::{Code, Quaymaster};
 
 use crate::call::{self, Call, Effect, Input};
 use crate::config::Thresholds;
-use crate::http::auth::{self, Role, Token};
+use crate::http::auth::{self, Caller, Guard, Role};
 use crate::http::body;
 use crate::http::problem::{Problem, excerpt, unknown};
 use crate::http::query::{self, Plus, decode};
@@ -39,11 +39,11 @@ pub(crate) struct Bounds {
 pub(crate) struct App {
     pub(crate) quaymaster: Quaymaster,
     pub(crate) bounds: Bounds,
-    pub(crate) tokens: Vec<Token>,
+    pub(crate) guard: Guard,
     pub(crate) thresholds: Thresholds,
     pub(crate) metrics: Metrics,
     pub(crate) probe: Probe,
-    /// Requests being answered now.
+    /// Requests being answered now, probes and scrapes aside: those need no place.
     pub(crate) in_flight: AtomicUsize,
     /// Set once a stop was asked for: not ready any more, still answering.
     pub(crate) draining: AtomicBool,
@@ -56,9 +56,9 @@ enum Target<'a> {
 }
 
 /// Gives the place of a request back however its future ends.
-struct Place<'a>(&'a AtomicUsize);
+struct Taken<'a>(&'a AtomicUsize);
 
-impl Drop for Place<'_> {
+impl Drop for Taken<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Relaxed);
     }
@@ -68,10 +68,11 @@ impl App {
     /// Answers one request; never fails and never panics.
     pub(crate) async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Response<Body> {
         let started = Instant::now();
-        let place = Place(&self.in_flight);
-        let busy = self.in_flight.fetch_add(1, Relaxed) >= self.bounds.max_requests;
         let (parts, incoming) = request.into_parts();
         let target = target(&parts.method, parts.uri.path());
+        let exempt = matches!(&target, Ok(Target::Page(page)) if page.place == page::Place::Exempt);
+        let place = (!exempt).then(|| Taken(&self.in_flight));
+        let busy = !exempt && self.in_flight.fetch_add(1, Relaxed) >= self.bounds.max_requests;
         let route = match &target {
             Ok(Target::Page(page)) => page::index(page),
             Ok(Target::Call(index, ..)) => page::PAGES.len() + index,
@@ -120,21 +121,24 @@ impl App {
         parts: &Parts,
         incoming: Incoming,
     ) -> Result<Response<Body>, Problem> {
+        let host = auth::host(parts)?;
+        let caller = Caller { headers: &parts.headers, host };
         match target {
             Target::Page(page) => {
                 if page.access == page::Access::Token {
-                    auth::check(&self.tokens, &parts.headers, Role::Read)?;
+                    self.guard.check(caller, Role::Read)?;
                 }
-                (page.run)(self, parts.uri.query().unwrap_or_default()).await
+                // No page changes anything.
+                (page.run)(self, parts.uri.query().unwrap_or_default()).await.map_err(Problem::only_read)
             }
             Target::Call(_, call, name) => {
                 let bytes;
                 let mut input =
                     Input { name: &name, query: parts.uri.query().unwrap_or_default(), body: &[] };
                 match call.effect {
-                    Effect::Reads => auth::check(&self.tokens, &parts.headers, Role::Read)?,
+                    Effect::Reads => self.guard.check(caller, Role::Read)?,
                     Effect::Writes => {
-                        auth::check(&self.tokens, &parts.headers, Role::Write)?;
+                        self.guard.check(caller, Role::Write)?;
                         query::none(input.query)?;
                         body::check_type(&parts.headers)?;
                         let Bounds { max_body_bytes, request_timeout, .. } = self.bounds;
@@ -143,7 +147,12 @@ impl App {
                         input.body = &bytes;
                     }
                 }
-                let mut response = Response::new(Body::from((call.run)(self, input).await?));
+                let answered = (call.run)(self, input).await;
+                let answered = answered.map_err(|problem| match call.effect {
+                    Effect::Reads => problem.only_read(),
+                    Effect::Writes => problem,
+                });
+                let mut response = Response::new(Body::from(answered?));
                 response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
                 Ok(response)
             }

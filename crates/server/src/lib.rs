@@ -23,9 +23,10 @@ mod serve;
 
 pub use call::limit::LimitAnswer;
 pub use http::auth::{Role, Token};
+pub use http::problem::reading_advice;
 pub use page::explain::{KeyActual, KeyExplained};
 pub use page::openapi::document as openapi;
-pub use serve::{Server, open_store};
+pub use serve::{Listening, Server, open_store};
 
 /// The Rust of the front page compiles.
 #[cfg(doctest)]

@@ -13,6 +13,9 @@ const FRESH: Duration = Duration::from_secs(2);
 /// How long a probe waits for the store.
 const PATIENCE: Duration = Duration::from_secs(2);
 
+/// Said when the store answers questions and knows that it cannot serve.
+pub(crate) const UNWELL: &str = "the store's last word was a failure";
+
 /// What was last heard about the deployment.
 #[derive(Debug)]
 pub(crate) struct Probe {
@@ -43,7 +46,8 @@ impl Probe {
 
 /// Whether the store answers now.
 pub(crate) async fn reachable(engine: &dyn Engine) -> Result<(), Problem> {
-    bounded(engine.time_us()).await.map(|_| ())
+    bounded(engine.time_us()).await?;
+    if engine.health().connected { Ok(()) } else { Err(Problem::new(Code::StoreRefused, UNWELL)) }
 }
 
 async fn bounded<T>(question: impl Future<Output = quaymaster::Result<T>>) -> Result<T, Problem> {

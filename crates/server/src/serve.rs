@@ -14,12 +14,23 @@ use tokio_util::sync::CancellationToken;
 use crate::app::{App, Bounds};
 use crate::config::{ServerConfig, Thresholds};
 use crate::doctor::{self, Eviction, Level};
+use crate::http::auth::Guard;
 use crate::http::connection::{self, Limits};
 use crate::late::{Connect, LateStore};
 use crate::metrics::Metrics;
 use crate::probe::Probe;
 
-/// A server that has its address and does not answer yet.
+/// An address that is ours; whoever connects waits until there is a [`Server`].
+///
+/// Taken before the store is opened: a server that cannot listen must not leave a data folder behind.
+#[derive(Debug)]
+pub struct Listening {
+    listener: TcpListener,
+    address: SocketAddr,
+    config: ServerConfig,
+}
+
+/// A server that does not answer yet.
 #[derive(Debug)]
 pub struct Server {
     app: Arc<App>,
@@ -40,8 +51,8 @@ pub async fn open_store(
     let connect: Connect = Box::new(move || {
         let (options, schema) = (options.clone(), schema.clone());
         async move {
-            let engine = store::open(options).await?;
-            let findings = doctor::examine(&schema, &*engine, eviction).await?;
+            let engine = store::open(options).await.map_err(not_run)?;
+            let findings = doctor::examine(&schema, &*engine, eviction).await.map_err(not_run)?;
             for finding in findings.iter().filter(|finding| finding.level == Level::Warn) {
                 tracing::warn!(check = finding.check, "{}; {}", finding.message, finding.fix);
             }
@@ -65,9 +76,17 @@ pub async fn open_store(
     }
 }
 
-impl Server {
-    /// Takes the address; nothing is answered before [`Server::run`].
-    pub async fn bind(quaymaster: Quaymaster, config: ServerConfig, thresholds: Thresholds) -> Result<Self> {
+/// Calls are refused with why the store is not there. None of them was sent to it, so none "may have run".
+fn not_run(mut error: Error) -> Error {
+    if matches!(error.code, Code::StoreTimedOut | Code::StoreLost) {
+        error.code = Code::StoreRefused;
+    }
+    error
+}
+
+impl Listening {
+    /// Takes the address.
+    pub async fn bind(config: ServerConfig) -> Result<Self> {
         raise_file_limit();
         let taken = |error: std::io::Error| {
             let detail = format!("listen: cannot listen on {}: {error}", config.listen);
@@ -75,6 +94,14 @@ impl Server {
         };
         let listener = TcpListener::bind(config.listen).await.map_err(taken)?;
         let address = listener.local_addr().map_err(taken)?;
+        Ok(Self { listener, address, config })
+    }
+}
+
+impl Server {
+    /// Serves `quaymaster` there; nothing is answered before [`Server::run`].
+    pub fn new(listening: Listening, quaymaster: Quaymaster, thresholds: Thresholds) -> Self {
+        let Listening { listener, address, config } = listening;
         let app = App {
             quaymaster,
             bounds: Bounds {
@@ -83,7 +110,7 @@ impl Server {
                 max_requests: config.max_requests,
                 request_timeout: config.request_timeout,
             },
-            tokens: config.tokens,
+            guard: Guard::new(config.tokens, address.ip()),
             thresholds,
             metrics: Metrics::default(),
             probe: Probe::default(),
@@ -95,7 +122,7 @@ impl Server {
             idle_timeout: config.idle_timeout,
             shutdown_grace: config.shutdown_grace,
         };
-        Ok(Self { app: Arc::new(app), listener, limits, address })
+        Self { app: Arc::new(app), listener, limits, address }
     }
 
     /// Where it listens; the real port where 0 was asked for.

@@ -5,15 +5,16 @@ use std::process::ExitCode;
 use quaymaster_server::KeyExplained;
 
 use crate::args::{Explain, Global};
+use crate::failure::NothingRan;
 use crate::output::{self, millis, table};
-use crate::setup;
+use crate::setup::{self, Intent};
 
 pub(crate) async fn run(args: Explain, global: &Global) -> anyhow::Result<ExitCode> {
-    let quaymaster = setup::open(global, args.place).await?;
+    let quaymaster = setup::open(global, args.place, Intent::Look).await?;
     let engine = quaymaster.engine();
     let told = KeyExplained::look_up(quaymaster.schema(), &**engine, args.key.as_bytes()).await;
     let _ = engine.close().await;
-    let told = told?;
+    let told = told.map_err(NothingRan::from)?;
     let text = if args.json { serde_json::to_string_pretty(&told)? } else { describe(&told) };
     output::print(&text)?;
     Ok(if told.pattern.is_some() { ExitCode::SUCCESS } else { ExitCode::from(1) })

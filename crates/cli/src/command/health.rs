@@ -3,37 +3,46 @@
 use std::process::ExitCode;
 use std::time::Instant;
 
+use quaymaster::Engine;
+use quaymaster::store::{Health, StoreOptions};
 use serde_json::json;
 
-use crate::args::{Global, Health};
+use crate::args;
+use crate::failure::{self, NothingRan};
 use crate::output::{self, table};
-use crate::{failure, setup};
+use crate::setup::{self, Intent};
 
 /// Round trips measured.
 const ROUND_TRIPS: u32 = 10;
 
-pub(crate) async fn run(args: Health, global: &Global) -> anyhow::Result<ExitCode> {
+pub(crate) async fn run(args: args::Health, global: &args::Global) -> anyhow::Result<ExitCode> {
     let config = setup::config(global, setup::overrides(args.place))?;
     let place = config.store.to_string();
     match examine(config.store).await {
         Ok(found) => {
             let text =
                 if args.json { serde_json::to_string_pretty(&found)? } else { describe(&place, &found) };
-            output::print(&text)
+            output::print(&text)?;
+            Ok(if found["connected"] == true { ExitCode::SUCCESS } else { ExitCode::from(3) })
         }
         Err(error) if args.json => {
-            let error = anyhow::Error::from(error);
             let found =
                 json!({"status": "unreachable", "connected": false, "reason": failure::describe(&error)});
             output::print(&serde_json::to_string_pretty(&found)?)?;
             Ok(failure::exit_code(&error))
         }
-        Err(error) => Err(error.into()),
+        Err(error) => Err(error),
     }
 }
 
-async fn examine(store: quaymaster::store::StoreOptions) -> quaymaster::Result<serde_json::Value> {
-    let engine = quaymaster::store::open(store).await?;
+async fn examine(store: StoreOptions) -> anyhow::Result<serde_json::Value> {
+    let engine = setup::open_store(store, Intent::Look).await?;
+    let asked = ask(&*engine).await;
+    let _ = engine.close().await;
+    Ok(asked.map_err(NothingRan::from)?)
+}
+
+async fn ask(engine: &dyn Engine) -> quaymaster::Result<serde_json::Value> {
     let facts = engine.deployment().await?;
     let mut latencies_us = Vec::new();
     for _ in 0..ROUND_TRIPS {
@@ -43,9 +52,14 @@ async fn examine(store: quaymaster::store::StoreOptions) -> quaymaster::Result<s
     }
     latencies_us.sort_unstable();
     let health = engine.health();
-    let found = json!({
-        "status": if health.consecutive_failures == 0 { "healthy" } else { "degraded" },
-        "connected": true,
+    let status = match health {
+        Health { connected: false, .. } => "unhealthy",
+        Health { consecutive_failures: 0, .. } => "healthy",
+        _ => "degraded",
+    };
+    Ok(json!({
+        "status": status,
+        "connected": health.connected,
         "product": facts.product,
         "version": facts.version,
         "mode": facts.mode,
@@ -58,9 +72,7 @@ async fn examine(store: quaymaster::store::StoreOptions) -> quaymaster::Result<s
         "consecutive_failures": health.consecutive_failures,
         "latency_us": {"median": latencies_us[latencies_us.len() / 2], "max": latencies_us.last()},
         "clock_offset_us": health.clock_offset_us,
-    });
-    let _ = engine.close().await;
-    Ok(found)
+    }))
 }
 
 fn describe(place: &str, found: &serde_json::Value) -> String {
@@ -73,7 +85,7 @@ fn describe(place: &str, found: &serde_json::Value) -> String {
     table(&[
         ("status", text("status")),
         ("store", place.to_owned()),
-        ("connected", "yes".into()),
+        ("connected", if found["connected"] == true { "yes".into() } else { "no".into() }),
         ("version", format!("{} {} ({})", text("product"), text("version"), text("mode"))),
         ("persistence", text("persistence")),
         ("success rate", format!("{:.1} %", found["success_rate"].as_f64().unwrap_or(0.0) * 100.0)),

@@ -6,8 +6,9 @@ use quaymaster::limit::{self, Verdict};
 use quaymaster_server::LimitAnswer;
 
 use crate::args::{Charge, Global, LimitVerb, Subject};
+use crate::failure::NothingRan;
 use crate::output::{self, millis, table};
-use crate::setup;
+use crate::setup::{self, Intent};
 
 /// Whether a refusal is the command's own "no".
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -25,10 +26,20 @@ pub(crate) async fn run(verb: LimitVerb, global: &Global) -> anyhow::Result<Exit
         LimitVerb::Peek(subject) => (subject, 1, None),
         LimitVerb::Reset(reset) => (&reset.subject, 1, reset.request_id.clone()),
     };
-    let quaymaster = setup::open(global, subject.place.clone()).await?;
+    for (at, (name, _)) in subject.key.iter().enumerate() {
+        if subject.key[..at].iter().any(|(known, _)| known == name) {
+            let detail = format!("--key gives {name:?} twice; each placeholder has one value");
+            return Err(quaymaster::Error::new("limit", quaymaster::Code::RequestInvalid, detail).into());
+        }
+    }
+    let intent = if matches!(verb, LimitVerb::Peek(_)) { Intent::Look } else { Intent::Change };
+    let quaymaster = setup::open(global, subject.place.clone(), intent).await?;
     let answer = ask(&quaymaster, &verb, subject, cost, request_id.as_deref()).await;
     let closed = quaymaster.engine().close().await;
-    let answer = LimitAnswer::from(&answer?);
+    let answer = match (answer, intent) {
+        (Err(error), Intent::Look) => return Err(NothingRan::from(error).into()),
+        (answer, _) => LimitAnswer::from(&answer?),
+    };
     closed?;
     let text = if subject.json { serde_json::to_string(&answer)? } else { describe(&answer) };
     output::print(&text)?;

@@ -6,10 +6,11 @@ use quaymaster::Quaymaster;
 use quaymaster::schema::Severity;
 use quaymaster_server::config::Overrides;
 use quaymaster_server::doctor::Eviction;
-use quaymaster_server::{Server, open_store};
-use tokio::signal::unix::{SignalKind, signal};
+use quaymaster_server::{Listening, Server, open_store};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::args::{Global, Serve};
+use crate::failure::NothingRan;
 use crate::{output, setup};
 
 pub(crate) async fn run(args: Serve, global: &Global) -> anyhow::Result<ExitCode> {
@@ -33,33 +34,36 @@ pub(crate) async fn run(args: Serve, global: &Global) -> anyhow::Result<ExitCode
     let mut interrupt = signal(SignalKind::interrupt())?;
     let store = config.store.to_string();
     let eviction = if config.accept_eviction { Eviction::Accepted } else { Eviction::Refused };
-    let engine = open_store(config.store, schema.clone(), eviction).await?;
-    let server =
-        Server::bind(Quaymaster::new(schema, engine.clone()), config.server, config.thresholds).await;
-    let server = match server {
-        Ok(server) => server,
-        Err(error) => {
-            let _ = engine.close().await;
-            return Err(error.into());
+    let listening = Listening::bind(config.server).await?;
+    // In a task of its own: opening a large folder may keep its thread busy, and a stop must not wait for it.
+    let opening = tokio::spawn(open_store(config.store, schema.clone(), eviction));
+    let engine = tokio::select! {
+        opened = opening => opened?.map_err(NothingRan::from)?,
+        name = signalled(&mut terminate, &mut interrupt) => {
+            tracing::info!(signal = name, "stopped while the store was being opened");
+            return Ok(ExitCode::SUCCESS);
         }
     };
+    let server = Server::new(listening, Quaymaster::new(schema, engine), config.thresholds);
     let address = server.address();
     output::print(&format!("quaymaster listening on http://{address} (store: {store}, schemas: {names})"))?;
     let stop = async move {
-        let name = tokio::select! {
-            _ = terminate.recv() => "SIGTERM",
-            _ = interrupt.recv() => "SIGINT",
-        };
+        let name = signalled(&mut terminate, &mut interrupt).await;
         tracing::info!(signal = name, "stopping: requests in flight finish; a second signal ends at once");
         tokio::spawn(async move {
-            tokio::select! {
-                _ = terminate.recv() => {}
-                _ = interrupt.recv() => {}
-            }
+            signalled(&mut terminate, &mut interrupt).await;
             std::process::exit(130);
         });
     };
     server.run(stop).await?;
     tracing::info!("stopped");
     Ok(ExitCode::SUCCESS)
+}
+
+/// Waits for the next request to stop; its name.
+async fn signalled(terminate: &mut Signal, interrupt: &mut Signal) -> &'static str {
+    tokio::select! {
+        _ = terminate.recv() => "SIGTERM",
+        _ = interrupt.recv() => "SIGINT",
+    }
 }

@@ -95,6 +95,63 @@ fn limit_counts_on_disk_and_ends_with_1_when_the_answer_is_no() {
 }
 
 #[test]
+fn commands_that_only_look_create_nothing() {
+    let folder = folder(&[]);
+    let empty = folder.path().join("empty");
+    std::fs::create_dir(&empty).unwrap();
+    for place in ["typo", "empty"] {
+        for args in [
+            &["health"][..],
+            &["health", "--json"],
+            &["explain", "rl:tx:a"],
+            &["limit", "peek", "transaction", "--key", "transaction_id=a"],
+        ] {
+            let mut all = args.to_vec();
+            all.extend(["--data-dir", place]);
+            let told = run(folder.path(), &all);
+            assert_eq!(told.code, 3, "{all:?}: {told:?}");
+            let text = told.err.clone() + &told.out;
+            assert!(text.contains("no data") && text.contains(place), "{all:?}: {told:?}");
+        }
+    }
+    assert!(!folder.path().join("typo").exists() && std::fs::read_dir(&empty).unwrap().next().is_none());
+}
+
+#[test]
+fn flags_in_the_environment_are_yes_no_or_not_set() {
+    let folder = folder(&[("shop.toml", SCHEMA)]);
+    let check =
+        |json: &str| said(command(folder.path()).args(["check", "shop.toml"]).env("QUAYMASTER_JSON", json));
+    for yes in ["1", "true", "yes"] {
+        assert_eq!(check(yes).json()["ok"], true, "{yes}");
+    }
+    for no in ["0", "false", "no", ""] {
+        assert_eq!(check(no).out, "1 resources, 0 errors, 0 warnings\n", "{no:?}");
+    }
+    let wrong = check("maybe");
+    assert_eq!(wrong.code, 2, "{wrong:?}");
+    let mut health = command(folder.path());
+    health.args(["health", "--store", "memory"]);
+    for name in ["CONFIG", "LOG", "LOG_FORMAT", "SCHEMA", "DATA_DIR", "DURABILITY", "JSON", "STORE"] {
+        health.env(format!("QUAYMASTER_{name}"), "");
+    }
+    let told = said(&mut health);
+    assert_eq!(told.code, 0, "{told:?}");
+}
+
+#[test]
+fn one_placeholder_has_one_value() {
+    let folder = folder(&[("shop.toml", SCHEMA)]);
+    let told = run(
+        folder.path(),
+        &["limit", "take", "orders", "--schema", "shop.toml", "--key", "customer=a", "--key", "customer=b"],
+    );
+    assert_eq!(told.code, 2, "{told:?}");
+    assert!(told.err.contains("[request.invalid]") && told.err.contains("twice"), "{}", told.err);
+    assert!(!folder.path().join("quaymaster-data").exists(), "refused before anything is opened");
+}
+
+#[test]
 fn bad_arguments_end_with_2_and_say_which() {
     let folder = folder(&[("shop.toml", SCHEMA)]);
     let take = ["limit", "take", "orders", "--schema", "shop.toml", "--store", "memory"];

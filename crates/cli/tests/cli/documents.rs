@@ -39,10 +39,14 @@ fn same(shown: &Value, told: &Value, name: &str) -> bool {
     }
 }
 
+/// Where the documents say the server is.
+const SHOWN: &str = "http://127.0.0.1:7420";
+
 /// Runs every `sh` block that is followed by a `json` block and compares line by line.
 fn run_examples(document: &str, served: &Served, here: &Path) -> usize {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(document);
-    let blocks = blocks(&std::fs::read_to_string(path).unwrap());
+    let text = std::fs::read_to_string(path).unwrap();
+    let blocks = blocks(&text);
     let programs = Path::new(env!("CARGO_BIN_EXE_quaymaster")).parent().unwrap();
     let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
     let mut examples = 0;
@@ -52,8 +56,14 @@ fn run_examples(document: &str, served: &Served, here: &Path) -> usize {
             continue;
         }
         let mut run = Command::new("sh");
-        run.args(["-ec", &script.replace("curl -s", "curl -sS -w '\\n'")]).current_dir(here).env_clear();
-        run.env("Q", format!("http://{}", served.address)).env("PATH", &path).stdin(Stdio::null());
+        let address = format!("http://{}", served.address);
+        let script = script.replace("curl -s", "curl -sS -w '\\n'").replace(SHOWN, &address);
+        run.args(["-euc", &script]).current_dir(here).env_clear();
+        run.env("PATH", &path).stdin(Stdio::null());
+        // A page may only use what it tells its reader to set.
+        if text.contains(&format!("`Q={SHOWN}`")) {
+            run.env("Q", address);
+        }
         let told = said(&mut run);
         assert_eq!(told.code, 0, "{document}:{line}: {told:?}");
         let parse = |text: &str| -> Vec<Value> {
@@ -91,12 +101,22 @@ fn the_examples_of_the_readme_are_true() {
 #[test]
 fn the_settings_of_the_configuration_page_are_accepted() {
     let page = include_str!("../../../../docs/configuration.md");
-    let (_, toml, _) = blocks(page).into_iter().find(|(language, ..)| language == "toml").unwrap();
+    let files: Vec<String> = blocks(page)
+        .into_iter()
+        .filter(|(language, ..)| language == "toml")
+        .map(|(_, toml, _)| toml)
+        .collect();
+    let [short, toml] = &files[..] else { panic!("{files:?}") };
+    let alone = folder(&[("quaymaster.toml", short)]);
+    let served = Served::spawn(command(alone.path()).args(["serve", "--listen", "127.0.0.1:0"]));
+    assert!(served.line.contains("quaymaster-data"), "{}", served.line);
+    assert_eq!(served.stop().code, 0);
     // The page shows every setting; those that only Redis has are read and not used here.
-    let folder = folder(&[("quaymaster.toml", &toml), ("schema.toml", crate::process::SCHEMA)]);
+    let folder = folder(&[("quaymaster.toml", toml), ("schema.toml", crate::process::SCHEMA)]);
     let mut serve = command(folder.path());
     serve.args(["serve", "--listen", "127.0.0.1:0", "--store", "memory"]);
     for name in ["QUAYMASTER_WRITE_TOKEN", "QUAYMASTER_READ_TOKEN"] {
+        assert!(page.contains(&format!("`{name}`")), "the page says that {name} is wanted");
         serve.env(name, format!("{name}-long-enough"));
     }
     serve.env("REDIS_PASSWORD", "p");

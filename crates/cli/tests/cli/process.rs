@@ -48,6 +48,31 @@ pub(crate) fn said(command: &mut Command) -> Said {
     }
 }
 
+/// A command that was started and has said nothing yet.
+pub(crate) struct Started(Child);
+
+impl Started {
+    pub(crate) fn spawn(command: &mut Command) -> Self {
+        Self(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
+    }
+
+    pub(crate) fn stop_by(mut self, signal: Signal) -> Said {
+        kill_process(Pid::from_raw(self.0.id() as i32).unwrap(), signal).unwrap();
+        let code = wait(&mut self.0);
+        let (mut out, mut err) = (String::new(), String::new());
+        self.0.stdout.take().unwrap().read_to_string(&mut out).unwrap();
+        self.0.stderr.take().unwrap().read_to_string(&mut err).unwrap();
+        Said { code, out, err }
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// A running `quaymaster serve`.
 pub(crate) struct Served {
     child: Child,

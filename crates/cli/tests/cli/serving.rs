@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::process::{SCHEMA, Served, command, folder, run};
+use crate::process::{SCHEMA, Served, Started, command, folder, run};
 
 #[test]
 fn serve_prints_one_line_and_stops_with_0() {
@@ -162,8 +162,10 @@ fn a_second_signal_ends_at_once() {
     let mut served = Served::start(folder.path(), &["--store", "memory"]);
     // A request whose body never comes keeps the first stop waiting.
     let mut stream = TcpStream::connect(&served.address).unwrap();
-    stream.write_all(b"POST /v1/limit/psp/take HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\n{").unwrap();
-    while !served.ask("GET", "/metrics", "").1.contains("requests_in_flight 2") {
+    stream
+        .write_all(b"POST /v1/limit/psp/take HTTP/1.1\r\nhost: localhost\r\ncontent-length: 10\r\n\r\n{")
+        .unwrap();
+    while !served.ask("GET", "/metrics", "").1.contains("requests_in_flight 1") {
         std::thread::yield_now();
     }
     served.signal(Signal::TERM);
@@ -175,6 +177,33 @@ fn a_second_signal_ends_at_once() {
 }
 
 #[test]
+fn a_stop_while_the_store_is_opened_is_heard() {
+    // A Redis that accepts and never answers.
+    for signal in [Signal::TERM, Signal::INT] {
+        let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("redis://{}?deadline_ms=600000", silent.local_addr().unwrap());
+        let folder = folder(&[("quaymaster.toml", "[store.pools.default]\nconnect_timeout = \"10m\"\n")]);
+        let mut serve = command(folder.path());
+        serve.args(["serve", "--listen", "127.0.0.1:0", "--store", &url]);
+        let started = Started::spawn(&mut serve);
+        let asked = silent.accept().unwrap();
+        let said = started.stop_by(signal);
+        assert_eq!((said.code, said.out.as_str()), (0, ""), "{}", said.err);
+        assert!(said.err.contains("while the store was being opened"), "{}", said.err);
+        drop(asked);
+    }
+}
+
+#[test]
+fn a_server_that_cannot_listen_leaves_no_folder_behind() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let folder = folder(&[]);
+    let said = run(folder.path(), &["serve", "--listen", &taken.local_addr().unwrap().to_string()]);
+    assert_eq!(said.code, 2, "{said:?}");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
 fn environment_variables_stand_for_flags_and_flags_win() {
     let folder = folder(&[("shop.toml", SCHEMA)]);
     let mut served = command(folder.path());
@@ -182,7 +211,9 @@ fn environment_variables_stand_for_flags_and_flags_win() {
     served
         .env("QUAYMASTER_STORE", "memory")
         .env("QUAYMASTER_SCHEMA", "shop.toml")
-        .env("QUAYMASTER_LISTEN", "nonsense");
+        .env("QUAYMASTER_LISTEN", "nonsense")
+        .env("QUAYMASTER_ACCEPT_EVICTION", "")
+        .env("QUAYMASTER_INSECURE_LISTEN", "0");
     let served = Served::spawn(&mut served);
     assert!(served.line.contains("store: memory, schemas: shop)"), "{}", served.line);
     assert_eq!(served.stop().code, 0);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use axum::http::HeaderMap;
-use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use axum::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt as _;
 use hyper::body::{Body as _, Incoming};
@@ -70,8 +70,13 @@ fn too_large(max: usize) -> Problem {
     Problem::new(Code::RequestTooLarge, format!("the body is larger than {max} bytes")).field("body")
 }
 
-/// Refuses a body that says it is something else than JSON. No content type at all is taken as JSON.
+/// Refuses a body that says it is something else than JSON, or packed. No content type at all is taken as JSON.
 pub(crate) fn check_type(headers: &HeaderMap) -> Result<(), Problem> {
+    if let Some(value) = headers.get_all(CONTENT_ENCODING).iter().find(|value| *value != "identity") {
+        let shown = excerpt(&String::from_utf8_lossy(value.as_bytes()));
+        let detail = format!("content-encoding is {shown}; bodies are read as they come, send it unpacked");
+        return Err(Problem::new(Code::MediaType, detail).field("content-encoding"));
+    }
     let Some(value) = headers.get(CONTENT_TYPE) else { return Ok(()) };
     let text = String::from_utf8_lossy(value.as_bytes());
     let kind = text.split(';').next().unwrap_or_default().trim();

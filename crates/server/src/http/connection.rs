@@ -17,6 +17,10 @@ use tokio_util::task::TaskTracker;
 use super::problem::Problem;
 use crate::app::App;
 
+/// What a connection on which no request is being answered gets after a stop, to finish sending an answer or a
+/// request's head. Without it, half a head would hold the stop up for the whole grace.
+const LINGER: Duration = Duration::from_millis(250);
+
 /// Bounds on connections.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
@@ -109,15 +113,17 @@ async fn converse(app: Arc<App>, stream: TcpStream, idle_timeout: Duration, stop
             () = stop.cancelled(), if !stopping => {
                 stopping = true;
                 connection.as_mut().graceful_shutdown();
+                look.as_mut().reset(tokio::time::Instant::now() + LINGER);
             }
             () = look.as_mut() => {
                 let (begun, ended) = (activity.begun.load(Relaxed), activity.ended.load(Relaxed));
-                if begun == ended && begun == seen {
+                if begun == ended && (stopping || begun == seen) {
                     tracing::debug!("closing an idle connection");
                     return;
                 }
                 seen = begun;
-                look.as_mut().reset(tokio::time::Instant::now() + idle_timeout);
+                let next = if stopping { LINGER } else { idle_timeout };
+                look.as_mut().reset(tokio::time::Instant::now() + next);
             }
         }
     }

@@ -21,6 +21,8 @@ pub(crate) struct Problem {
     pub(crate) field: Option<String>,
     /// The methods that would be right, for 405.
     pub(crate) allow: Option<&'static str>,
+    /// What failed would have changed nothing: "may have run" has no meaning for it.
+    only_read: bool,
 }
 
 /// The body of every answer that is an error (RFC 9457).
@@ -56,12 +58,18 @@ pub(crate) struct ProblemBody<'a> {
 
 impl Problem {
     pub(crate) fn new(code: Code, detail: impl Into<Cow<'static, str>>) -> Self {
-        Self { code, detail: detail.into(), field: None, allow: None }
+        Self { code, detail: detail.into(), field: None, allow: None, only_read: false }
     }
 
     /// The same, naming the field.
     pub(crate) fn field(mut self, field: impl Into<String>) -> Self {
         self.field = Some(field.into());
+        self
+    }
+
+    /// The same, of a question that changes nothing.
+    pub(crate) fn only_read(mut self) -> Self {
+        self.only_read = true;
         self
     }
 
@@ -88,10 +96,10 @@ impl Problem {
             status: self.code.http_status(),
             detail: &self.detail,
             code: self.code.name(),
-            advice: self.code.advice(),
+            advice: if self.only_read { reading_advice(self.code) } else { self.code.advice() },
             field: self.field.as_deref(),
             retry_after_ms: self.retry_after_ms(),
-            may_have_run: (self.code.retry() == Retry::MayHaveRun).then_some(true),
+            may_have_run: (self.code.retry() == Retry::MayHaveRun && !self.only_read).then_some(true),
         };
         serde_json::to_vec(&body).unwrap_or_default()
     }
@@ -118,12 +126,31 @@ impl Problem {
 impl From<Error> for Problem {
     fn from(error: Error) -> Self {
         let field = match error.code {
-            Code::KeyValue | Code::KeyMissing | Code::KeyUnknown => Some("key"),
-            Code::LimitCost => Some("cost"),
-            Code::RequestInvalid if error.detail.starts_with("request_id") => Some("request_id"),
+            Code::KeyValue | Code::KeyMissing | Code::KeyUnknown => Some(key_field(&error.detail)),
+            Code::LimitCost => Some("cost".into()),
+            Code::RequestInvalid if error.detail.starts_with("request_id") => Some("request_id".into()),
             _ => None,
         };
-        Self { field: field.map(Into::into), ..Self::new(error.code, error.detail) }
+        Self { field, ..Self::new(error.code, error.detail) }
+    }
+}
+
+/// `key.<placeholder>`: errors about key values name the placeholder first, in backquotes. A name that had to
+/// be shortened or escaped names nothing a caller could look up: then it is `key`.
+fn key_field(detail: &str) -> String {
+    let name = detail.split('`').nth(1).filter(|name| {
+        !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte))
+    });
+    name.map_or_else(|| "key".to_owned(), |name| format!("key.{name}"))
+}
+
+/// What to do when a question that changes nothing got no answer: there is nothing to repeat with care.
+pub fn reading_advice(code: Code) -> &'static str {
+    match code {
+        Code::StoreTimedOut => "Check its load and the network, then ask again.",
+        Code::StoreLost => "Ask again.",
+        Code::StoreDisk => "Free space or repair the disk, then restart; what was acknowledged is safe.",
+        _ => code.advice(),
     }
 }
 

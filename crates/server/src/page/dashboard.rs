@@ -6,22 +6,25 @@ use axum::http::{HeaderValue, Response};
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, ready};
 
-use super::{Access, Page, text};
+use super::{Access, Page, Place, text};
 use crate::http::problem::Problem;
 
 pub(super) const HTML: Page = Page {
     path: "/",
     access: Access::Open,
+    place: Place::Needed,
     run: |_, _| file("text/html; charset=utf-8", include_str!("../../assets/dashboard.html")),
 };
 pub(super) const SCRIPT: Page = Page {
     path: "/dashboard.js",
     access: Access::Open,
+    place: Place::Needed,
     run: |_, _| file("text/javascript; charset=utf-8", include_str!("../../assets/dashboard.js")),
 };
 pub(super) const STYLE: Page = Page {
     path: "/dashboard.css",
     access: Access::Open,
+    place: Place::Needed,
     run: |_, _| file("text/css; charset=utf-8", include_str!("../../assets/dashboard.css")),
 };
 

@@ -9,13 +9,17 @@ use quaymaster::{Code, Engine, Schema};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::{Access, Page, json};
+use super::{Access, Page, Place, json};
 use crate::app::App;
 use crate::http::problem::Problem;
 use crate::http::query;
 
-pub(super) const PAGE: Page =
-    Page { path: "/v1/key/explain", access: Access::Token, run: |app, query| explain(app, query).boxed() };
+pub(super) const PAGE: Page = Page {
+    path: "/v1/key/explain",
+    access: Access::Token,
+    place: Place::Needed,
+    run: |app, query| explain(app, query).boxed(),
+};
 
 /// The longest key that is looked at; Redis takes longer ones, no pattern of ours makes them.
 const KEY_MAX: usize = 64 * 1024;

@@ -10,15 +10,19 @@ use quaymaster::Code;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::{Access, Page, json};
+use super::{Access, Page, Place, json};
 use crate::app::App;
 use crate::http::problem::Problem;
 use crate::probe;
 
-pub(super) const HEALTHZ: Page =
-    Page { path: "/healthz", access: Access::Open, run: |app, _| ready(Ok(healthz(app))).boxed() };
+pub(super) const HEALTHZ: Page = Page {
+    path: "/healthz",
+    access: Access::Open,
+    place: Place::Exempt,
+    run: |app, _| ready(Ok(healthz(app))).boxed(),
+};
 pub(super) const READYZ: Page =
-    Page { path: "/readyz", access: Access::Open, run: |app, _| readyz(app).boxed() };
+    Page { path: "/readyz", access: Access::Open, place: Place::Exempt, run: |app, _| readyz(app).boxed() };
 
 /// A probe's good answer.
 #[derive(Debug, Serialize, ToSchema)]

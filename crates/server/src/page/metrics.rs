@@ -9,12 +9,16 @@ use futures_util::FutureExt as _;
 use quaymaster::store::health::LATENCY_BOUNDS_US;
 use quaymaster::store::{Deployment, Health};
 
-use super::{Access, Page, status, text};
+use super::{Access, Page, Place, status, text};
 use crate::app::App;
 use crate::metrics::{header, histogram};
 
-pub(super) const PAGE: Page =
-    Page { path: "/metrics", access: Access::Token, run: |app, _| metrics(app).map(Ok).boxed() };
+pub(super) const PAGE: Page = Page {
+    path: "/metrics",
+    access: Access::Token,
+    place: Place::Exempt,
+    run: |app, _| metrics(app).map(Ok).boxed(),
+};
 
 /// Counters and gauges for Prometheus.
 #[utoipa::path(get, path = "/metrics", operation_id = "metrics", tag = "server",
@@ -36,7 +40,7 @@ async fn metrics(app: &App) -> Response<Body> {
     );
     app.metrics.write(&mut out, app.in_flight.load(Relaxed));
     limits(&mut out, app);
-    store(&mut out, &health, told.is_ok());
+    store(&mut out, &health, told.is_ok() && health.connected);
     if let Ok(facts) = &told {
         deployment(&mut out, facts);
     }

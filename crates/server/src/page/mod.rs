@@ -25,6 +25,15 @@ pub(crate) enum Access {
     Token,
 }
 
+/// Whether a page waits for a place among the requests answered at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// Like every call.
+    Needed,
+    /// Answered also when every place is taken: whoever watches must see a busy server, not a dead one.
+    Exempt,
+}
+
 type Run = for<'a> fn(&'a App, &'a str) -> BoxFuture<'a, Result<Response<Body>, Problem>>;
 
 /// A path that takes GET.
@@ -32,6 +41,7 @@ type Run = for<'a> fn(&'a App, &'a str) -> BoxFuture<'a, Result<Response<Body>, 
 pub(crate) struct Page {
     pub(crate) path: &'static str,
     pub(crate) access: Access,
+    pub(crate) place: Place,
     pub(crate) run: Run,
 }
 

@@ -12,11 +12,15 @@ use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 use utoipa::openapi::{ContentBuilder, Ref, RefOr, ResponseBuilder};
 use utoipa::{IntoResponses, Modify, OpenApi};
 
-use super::{Access, Page, text};
+use super::{Access, Page, Place, text};
 use crate::http::problem::ProblemBody;
 
-pub(super) const PAGE: Page =
-    Page { path: "/openapi.json", access: Access::Open, run: |_, _| ready(Ok(openapi())).boxed() };
+pub(super) const PAGE: Page = Page {
+    path: "/openapi.json",
+    access: Access::Open,
+    place: Place::Needed,
+    run: |_, _| ready(Ok(openapi())).boxed(),
+};
 
 #[derive(OpenApi)]
 #[openapi(

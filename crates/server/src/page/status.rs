@@ -7,12 +7,17 @@ use quaymaster::store::{Deployment, Health};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::{Access, Page, json};
+use super::{Access, Page, Place, json};
 use crate::app::App;
 use crate::config::Thresholds;
+use crate::probe;
 
-pub(super) const PAGE: Page =
-    Page { path: "/v1/status", access: Access::Token, run: |app, _| status(app).map(Ok).boxed() };
+pub(super) const PAGE: Page = Page {
+    path: "/v1/status",
+    access: Access::Token,
+    place: Place::Needed,
+    run: |app, _| status(app).map(Ok).boxed(),
+};
 
 /// The whole document.
 #[derive(Debug, Serialize, ToSchema)]
@@ -104,9 +109,15 @@ pub(crate) struct KeyStatus {
 impl StoreStatus {
     pub(crate) fn new(health: &Health, told: &Result<Deployment, crate::http::problem::Problem>) -> Self {
         let facts = told.as_ref().ok();
+        // What the store said is up to two seconds old; what the engine knows of itself is not.
+        let reason = match told {
+            Err(problem) => Some(format!("{}: {}", problem.code, problem.detail)),
+            Ok(_) if !health.connected => Some(probe::UNWELL.to_owned()),
+            Ok(_) => None,
+        };
         Self {
-            connected: facts.is_some(),
-            reason: told.as_ref().err().map(|problem| format!("{}: {}", problem.code, problem.detail)),
+            connected: reason.is_none(),
+            reason,
             product: facts.map(|facts| facts.product.clone()),
             version: facts.map(|facts| facts.version.clone()),
             mode: facts.map(|facts| facts.mode.clone()),

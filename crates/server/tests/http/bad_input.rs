@@ -47,8 +47,8 @@ async fn bad_bodies_name_the_field_and_never_reach_the_store() {
         ("\"text\"".into(), "request.invalid", "body"),
         (deep, "request.invalid", "body"),
         (deep_key, "request.invalid", "body"),
-        ("{}".into(), "key.missing", "key"),
-        (r#"{"key":{}}"#.into(), "key.missing", "key"),
+        ("{}".into(), "key.missing", "key.psp_id"),
+        (r#"{"key":{}}"#.into(), "key.missing", "key.psp_id"),
         (r#"{"key":null}"#.into(), "request.invalid", "key"),
         (r#"{"key":"psp_id"}"#.into(), "request.invalid", "key"),
         (r#"{"key":["a"]}"#.into(), "request.invalid", "key"),
@@ -58,9 +58,9 @@ async fn bad_bodies_name_the_field_and_never_reach_the_store() {
         (r#"{"key":{"psp_id":"a"},"key":{"psp_id":"b"}}"#.into(), "request.invalid", "key"),
         (r#"{"key":{"psp_id":"a","psp_id":"b"}}"#.into(), "request.invalid", "key.psp_id"),
         (r#"{"key":{"psp_id":"a","psp_\u0069d":"b"}}"#.into(), "request.invalid", "key.psp_id"),
-        (r#"{"key":{"pspid":"a"}}"#.into(), "key.", "key"),
-        (r#"{"key":{"psp_id":"a","more":"b"}}"#.into(), "key.unknown", "key"),
-        (r#"{"key":{"psp_id":"a","minute":"b"}}"#.into(), "key.unknown", "key"),
+        (r#"{"key":{"pspid":"a"}}"#.into(), "key.", "key.psp_id"),
+        (r#"{"key":{"psp_id":"a","more":"b"}}"#.into(), "key.unknown", "key.more"),
+        (r#"{"key":{"psp_id":"a","minute":"b"}}"#.into(), "key.unknown", "key.minute"),
         (many, "request.invalid", "key"),
         (value("true"), "request.invalid", "key.psp_id"),
         (value("null"), "request.invalid", "key.psp_id"),
@@ -72,16 +72,16 @@ async fn bad_bodies_name_the_field_and_never_reach_the_store() {
         (value("[]"), "request.invalid", "key.psp_id"),
         (value("{\"a\":1}"), "request.invalid", "key.psp_id"),
         (value("{}"), "request.invalid", "key.psp_id"),
-        (value("\"\""), "key.value", "key"),
-        (long, "key.value", "key"),
-        (value("\"a*\""), "key.value", "key"),
-        (value("\"a?\""), "key.value", "key"),
-        (value("\"[a]\""), "key.value", "key"),
-        (value("\"{a}\""), "key.value", "key"),
-        (value("\"a\\u0000b\""), "key.value", "key"),
-        (value("\"a\\nb\""), "key.value", "key"),
-        (value("\"a\\u007fb\""), "key.value", "key"),
-        (value("\"a\\u0085b\""), "key.value", "key"),
+        (value("\"\""), "key.value", "key.psp_id"),
+        (long, "key.value", "key.psp_id"),
+        (value("\"a*\""), "key.value", "key.psp_id"),
+        (value("\"a?\""), "key.value", "key.psp_id"),
+        (value("\"[a]\""), "key.value", "key.psp_id"),
+        (value("\"{a}\""), "key.value", "key.psp_id"),
+        (value("\"a\\u0000b\""), "key.value", "key.psp_id"),
+        (value("\"a\\nb\""), "key.value", "key.psp_id"),
+        (value("\"a\\u007fb\""), "key.value", "key.psp_id"),
+        (value("\"a\\u0085b\""), "key.value", "key.psp_id"),
         (value("\"\\ud800\""), "request.invalid", "body"),
         (value("\"a\u{0}b\""), "request.invalid", "body"),
         (cost("0"), "limit.cost", "cost"),
@@ -153,7 +153,7 @@ async fn bytes_that_are_not_utf8_are_refused_everywhere() {
         let answer = server.get(path).await;
         assert_eq!((answer.status, answer.json()["field"].clone()), (400, json!("name")), "{path}");
     }
-    let raw = server.raw(b"GET /v1/limit/\xff/peek HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    let raw = server.raw(b"GET /v1/limit/\xff/peek HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
     assert_eq!(raw.status / 100, 4);
     assert_eq!(stage.asked.load(SeqCst), 0);
 }
@@ -162,19 +162,19 @@ async fn bytes_that_are_not_utf8_are_refused_everywhere() {
 async fn bad_queries_name_the_parameter() {
     let (server, stage) = watched().await;
     for (query, code, field) in [
-        ("?key.psp_id=", "key.value", "key"),
-        ("?key.psp_id", "key.value", "key"),
-        ("?key.psp_id=a*", "key.value", "key"),
-        ("?key.psp_id=%00", "key.value", "key"),
-        ("?key.psp_id=%0a", "key.value", "key"),
+        ("?key.psp_id=", "key.value", "key.psp_id"),
+        ("?key.psp_id", "key.value", "key.psp_id"),
+        ("?key.psp_id=a*", "key.value", "key.psp_id"),
+        ("?key.psp_id=%00", "key.value", "key.psp_id"),
+        ("?key.psp_id=%0a", "key.value", "key.psp_id"),
         ("?key.psp_id=%ff", "request.invalid", "key.psp_id"),
         ("?key.psp_id=%f", "request.invalid", "key.psp_id"),
         ("?key.psp_id=a&key.psp_id=b", "request.invalid", "key.psp_id"),
         ("?key.psp_id=a&cost=1", "request.field", "cost"),
         ("?psp_id=a", "request.field", "psp_id"),
         ("?key=a", "request.field", "key"),
-        ("?key.other=a", "key.", "key"),
-        ("", "key.missing", "key"),
+        ("?key.other=a", "key.", "key.psp_id"),
+        ("", "key.missing", "key.psp_id"),
     ] {
         let answer = server.get(&format!("/v1/limit/psp/peek{query}")).await;
         assert_eq!(answer.status, 400, "{query}: {}", answer.text());
@@ -201,13 +201,13 @@ async fn bad_queries_name_the_parameter() {
 async fn a_body_over_its_bound_is_refused_whether_it_says_so_or_not() {
     let (server, stage) = watched().await;
     let announced = format!(
-        "POST {TAKE} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 10000000000\r\n\r\n"
+        "POST {TAKE} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 10000000000\r\n\r\n"
     );
     let answer = server.raw(announced.as_bytes()).await;
     assert_eq!((answer.status, answer.json()["code"].clone()), (413, json!("request.too_large")));
     let mut connection = Connection::open(server.address).await;
     let head = format!(
-        "POST {TAKE} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n"
+        "POST {TAKE} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n"
     );
     connection.send(head.as_bytes()).await;
     for _ in 0..17 {
@@ -248,6 +248,39 @@ async fn content_types_other_than_json_are_415_and_none_is_taken_as_json() {
     let used = server.get("/v1/limit/psp/peek?key.psp_id=a").await.json()["used"].clone();
     assert_eq!(used, 3, "what was refused was not counted");
     assert_eq!(server.raw(&request("POST", TAKE, &[], body)).await.status, 200);
+}
+
+#[tokio::test]
+async fn packed_bodies_are_415() {
+    let (server, stage) = watched().await;
+    for packing in ["gzip", "br", "identity, gzip", ""] {
+        let answer = server.raw(&request("POST", TAKE, &[("content-encoding", packing)], b"{}")).await;
+        assert_eq!(
+            (answer.status, answer.json()["code"].clone()),
+            (415, json!("request.media_type")),
+            "{packing}"
+        );
+        assert_eq!(answer.json()["field"], "content-encoding");
+    }
+    let plain = server.raw(&request("POST", TAKE, &[("content-encoding", "identity")], b"{}")).await;
+    assert_eq!(plain.json()["code"], "key.missing", "it was read");
+    assert_eq!(stage.asked.load(SeqCst), 0);
+}
+
+#[tokio::test]
+async fn a_key_nobody_could_name_is_told_as_key() {
+    let (server, _) = watched().await;
+    for name in ["x".repeat(40), "a`b".into(), "a b".into(), "a\\nb".into(), String::new()] {
+        let answer = server.post(TAKE, &format!(r#"{{"key":{{"psp_id":"a","{name}":"b"}}}}"#)).await;
+        assert_eq!(answer.status, 400, "{name}");
+        assert_eq!(answer.json()["code"], "key.unknown", "{name}");
+        assert!(answer.json()["field"].as_str().unwrap().starts_with("key"), "{}", answer.text());
+        assert!(
+            !answer.json()["field"].as_str().unwrap().contains(['…', '\n', ' ', '\\']),
+            "{}",
+            answer.text()
+        );
+    }
 }
 
 #[tokio::test]
@@ -315,6 +348,52 @@ async fn pages_of_other_sites_cannot_call_without_a_token() {
 }
 
 #[tokio::test]
+async fn names_made_to_point_at_this_machine_are_not_answered_without_a_token() {
+    let (server, stage) = watched().await;
+    let port = server.address.port();
+    let gets = ["/v1/limit/psp/peek?key.psp_id=a", "/v1/status", "/v1/key/explain?key=x", "/metrics"];
+    for path in gets {
+        for (host, more, field) in [
+            ("evil.example", "", "host"),
+            (&format!("evil.example:{port}"), "", "host"),
+            ("localhost", "sec-fetch-site: cross-site\r\n", "sec-fetch-site"),
+        ] {
+            let answer =
+                server.raw(format!("GET {path} HTTP/1.1\r\nhost: {host}\r\n{more}\r\n").as_bytes()).await;
+            assert_eq!(
+                (answer.status, answer.json()["code"].clone()),
+                (403, json!("auth.forbidden")),
+                "{path} {host} {more}"
+            );
+            assert_eq!(answer.json()["field"], field);
+        }
+        let absolute = format!("GET http://evil.example{path} HTTP/1.1\r\nhost: localhost\r\n\r\n");
+        assert_eq!(server.raw(absolute.as_bytes()).await.status, 403, "{path}");
+    }
+    assert_eq!(stage.asked.load(SeqCst), 0);
+    for host in ["localhost", "127.0.0.1", "127.1.2.3:1", "[::1]:7420"] {
+        let bytes = format!("GET /v1/status HTTP/1.1\r\nhost: {host}\r\nsec-fetch-site: same-origin\r\n\r\n");
+        assert_eq!(server.raw(bytes.as_bytes()).await.status, 200, "{host}");
+    }
+    assert_eq!(server.raw(b"GET /v1/status HTTP/1.0\r\n\r\n").await.status, 200, "HTTP/1.0 names no host");
+    let probe = server.raw(b"GET /healthz HTTP/1.1\r\nhost: pod-7.cluster\r\n\r\n").await;
+    assert_eq!(probe.status, 200, "probes tell nothing about the data");
+}
+
+#[tokio::test]
+async fn http_1_1_names_exactly_one_host() {
+    let (server, stage) = watched().await;
+    for hosts in ["", "host: localhost\r\nhost: localhost\r\n", "host: local\u{e9}\r\n"] {
+        for path in ["/healthz", "/v1/limit/psp/peek?key.psp_id=a"] {
+            let answer = server.raw(format!("GET {path} HTTP/1.1\r\n{hosts}\r\n").as_bytes()).await;
+            assert_eq!((answer.status, answer.json()["code"].clone()), (400, json!("request.invalid")));
+            assert_eq!(answer.json()["field"], "host", "{path} {hosts:?}");
+        }
+    }
+    assert_eq!(stage.asked.load(SeqCst), 0);
+}
+
+#[tokio::test]
 async fn what_is_not_http_is_refused_and_the_server_lives() {
     let (server, stage) = watched().await;
     for bytes in [
@@ -340,7 +419,7 @@ async fn a_body_that_does_not_come_is_408() {
     let toml = "[server]\nrequest_timeout = \"50ms\"";
     let server = Fixture::with(settings(toml, &|_| None).server).await;
     let head = format!(
-        "POST {TAKE} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 30\r\n\r\n{{"
+        "POST {TAKE} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 30\r\n\r\n{{"
     );
     let asked = server.raw(head.as_bytes());
     let answer = tokio::time::timeout(Duration::from_secs(20), asked).await.unwrap();

@@ -24,6 +24,8 @@ pub(crate) enum Act {
     Away(Code),
     /// Says that it is a cluster.
     Cluster,
+    /// Answers questions, and knows that it cannot serve.
+    Unwell,
 }
 
 /// A store that counts every question and does as it was told with scripts.
@@ -116,7 +118,8 @@ impl Engine for Stage {
     }
 
     fn health(&self) -> Health {
-        self.inner.health()
+        let health = self.inner.health();
+        Health { connected: health.connected && self.act != Act::Unwell, ..health }
     }
 
     fn deployment(&self) -> BoxFuture<'_, Result<Deployment>> {

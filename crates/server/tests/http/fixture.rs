@@ -8,8 +8,8 @@ use std::time::Duration;
 use quaymaster::schema::{Schema, Source, load};
 use quaymaster::store::embedded::{Clock, EmbeddedOptions, EmbeddedStore};
 use quaymaster::{Engine, Quaymaster};
-use quaymaster_server::Server;
 use quaymaster_server::config::{Config, Overrides, RawConfig, ServerConfig, Thresholds};
+use quaymaster_server::{Listening, Server};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -78,7 +78,7 @@ impl Fixture {
 
     pub(crate) async fn on(config: ServerConfig, engine: Arc<dyn Engine>) -> Self {
         let quaymaster = Quaymaster::new(schema(SCHEMA), engine.clone());
-        let server = Server::bind(quaymaster, config, Thresholds::default()).await.unwrap();
+        let server = Server::new(Listening::bind(config).await.unwrap(), quaymaster, Thresholds::default());
         let address = server.address();
         let (stop, stopped) = oneshot::channel();
         let running = tokio::spawn(server.run(async move {

@@ -98,16 +98,86 @@ async fn a_lost_reply_says_that_the_call_may_have_run() {
 }
 
 #[tokio::test]
+async fn a_question_that_got_no_answer_cannot_have_run() {
+    for code in [Code::StoreTimedOut, Code::StoreLost, Code::StoreDisk] {
+        let (server, _) = staged(Act::Away(code), "").await;
+        for path in ["/readyz", "/v1/limit/psp/peek?key.psp_id=a", "/v1/key/explain?key=x"] {
+            let answer = server.get(path).await;
+            let problem = answer.json();
+            assert_eq!((answer.status, &problem["code"]), (503, &json!(code.name())), "{path}");
+            assert!(problem.get("may_have_run").is_none(), "{path}: {problem}");
+            let advice = problem["advice"].as_str().unwrap();
+            assert!(!advice.contains("request_id") && !advice.contains("this call"), "{path}: {advice}");
+            assert_eq!(problem["retry_after_ms"], 1000, "{path}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_store_that_knows_it_failed_is_not_ready_although_it_answers() {
+    let (server, _) = staged(Act::Unwell, "").await;
+    let ready = server.get("/readyz").await;
+    assert_eq!(
+        (ready.status, ready.json()["code"].clone()),
+        (503, json!("store.refused")),
+        "{}",
+        ready.text()
+    );
+    let store = server.get("/v1/status").await.json()["store"].clone();
+    assert_eq!(store["connected"], false, "{store}");
+    assert!(store["reason"].as_str().is_some_and(|reason| !reason.is_empty()), "{store}");
+    assert!(server.get("/metrics").await.text().contains("\nquaymaster_store_up 0"));
+}
+
+#[tokio::test]
+async fn half_a_request_head_does_not_hold_a_stop_up() {
+    let (mut server, stage) = staged(Act::Wait, "[server]\nshutdown_grace = \"10m\"").await;
+    let mut half = Connection::open(server.address).await;
+    let mut second = Connection::open(server.address).await;
+    second.send(&request("GET", "/healthz", &[], b"")).await;
+    assert_eq!(second.receive().await.unwrap().status, 200);
+    for connection in [&mut half, &mut second] {
+        connection.send(b"GET /healthz HTTP/1.1\r\nhost: local").await;
+    }
+    let mut busy = Connection::open(server.address).await;
+    busy.send(&take()).await;
+    stage.arrived.acquire().await.unwrap().forget();
+    server.ask_to_stop();
+    assert!(half.receive().await.is_none() && second.receive().await.is_none());
+    stage.released.add_permits(1);
+    assert_eq!(busy.receive().await.expect("the request in flight is answered").status, 200);
+    server.stopped().await;
+}
+
+#[tokio::test]
+async fn calls_for_a_redis_that_never_answered_have_not_run() {
+    // Accepts, and says nothing.
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("redis://{}?deadline_ms=200", silent.local_addr().unwrap());
+    let options = StoreOptions::from_url(&url, ".".as_ref()).unwrap();
+    let engine = open_store(options, schema(SCHEMA), Eviction::Refused).await.expect("it starts anyway");
+    let server = Fixture::on(settings("", &|_| None).server, engine).await;
+    let problem = server.post("/v1/limit/psp/take", BODY).await.json();
+    assert_eq!(problem["code"], "store.refused", "{problem}");
+    assert!(problem.get("may_have_run").is_none(), "{problem}");
+}
+
+#[tokio::test]
 async fn requests_beyond_the_bound_are_told_so_at_once() {
     let (server, stage) = staged(Act::Wait, "[server]\nmax_requests = 1").await;
     let mut first = Connection::open(server.address).await;
     first.send(&take()).await;
     stage.arrived.acquire().await.unwrap().forget();
-    let answer = server.get("/healthz").await;
-    assert_eq!((answer.status, answer.json()["code"].clone()), (503, json!("server.busy")));
+    for path in ["/v1/status", "/", "/nowhere", "/v1/limit/psp/peek?key.psp_id=a"] {
+        let answer = server.get(path).await;
+        assert_eq!((answer.status, answer.json()["code"].clone()), (503, json!("server.busy")), "{path}");
+    }
+    for path in ["/healthz", "/readyz", "/metrics"] {
+        assert_eq!(server.get(path).await.status, 200, "{path}: a busy server is not a dead one");
+    }
     stage.released.add_permits(1);
     assert_eq!(first.receive().await.unwrap().status, 200);
-    assert_eq!(server.get("/healthz").await.status, 200, "the place is free again");
+    assert_eq!(server.get("/v1/status").await.status, 200, "the place is free again");
 }
 
 #[tokio::test]
