@@ -72,6 +72,29 @@ async fn every_limit_operation_answers_alike_on_redis_6_2() {
     limits_agree(Binary::Redis62, 200, 10_000).await;
 }
 
+/// What the journal gives back is what the server still holds, whatever the histories did to it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_read_back_from_disk_is_what_redis_7_holds() {
+    const BATCH: u64 = 250;
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut fixture = Fixture::start_on_disk(Binary::Redis7, folder.path()).await;
+    fixture.pair.keep = true;
+    let mut keys = 0;
+    for batch in 0..count(500, 5000).div_ceil(BATCH) {
+        let first = seed() + batch * BATCH;
+        if let Err(mismatch) = fixture.compare(first..first + BATCH).await {
+            panic!("{mismatch}");
+        }
+        fixture.reopen(folder.path()).await;
+        match fixture.compare_keys().await {
+            Ok(held) => keys += held,
+            Err(difference) => panic!("after reading the journal of seeds from {first}: {difference}"),
+        }
+    }
+    println!("{keys} keys read back");
+    assert!(keys > 1000, "only {keys} keys were read back");
+}
+
 /// Wrong answers, wrong order, wrong expiry: each is found, and cut down to a few commands.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_defect_in_the_data_model_is_found_and_cut_down() {

@@ -150,6 +150,28 @@ async fn on_server(binary: Binary) {
     settle(&engine, allowed, &ended).await;
 }
 
+/// The clock runs, and nobody moves it: the hour turns by itself under load.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_hour_turns_by_itself_on_redis_7() {
+    let end_us = BEFORE_US + 1_000_000;
+    let clock = HeldClock::running(end_us - HOUR_US / 2);
+    let server = RedisServer::start(RedisConfig { env: clock.environment(), ..RedisConfig::default() });
+    let options = RedisOptions::from_url(&server.url()).expect("the fixture's URL");
+    let engine = RedisStore::connect(options).await.expect("the server is there");
+    let mut workers = Workers::start(&server.url(), &[]);
+    workers.load();
+    clock.run_from(end_us - 300_000);
+    while engine.time_us().await.expect("time") < end_us {}
+    let past = counters(&engine).await.remove(0);
+    workers.load();
+    let allowed = workers.finish();
+    let counters = counters(&engine).await;
+    println!("{allowed} allowed, counted {counters:?}");
+    assert_eq!(counters.len(), 2, "only the store's own hours are counted: {counters:?}");
+    assert_eq!(counters[0], past, "the past hour changed");
+    assert_eq!(counters[0].1 + counters[1].1, allowed, "{counters:?}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_hour_turns_on_redis_7() {
     on_server(Binary::Redis7).await;

@@ -51,6 +51,8 @@ pub struct Pair {
     pub dialect: Dialect,
     /// How exactly it is followed.
     pub tolerance: Tolerance,
+    /// Whether the keys of histories stay when they were compared.
+    pub keep: bool,
     days: AtomicU64,
 }
 
@@ -97,7 +99,7 @@ pub fn seed() -> u64 {
 impl Pair {
     /// Two stores to compare.
     pub fn new(ours: Side, theirs: Side, dialect: Dialect, tolerance: Tolerance) -> Self {
-        Self { ours, theirs, dialect, tolerance, days: AtomicU64::new(0) }
+        Self { ours, theirs, dialect, tolerance, keep: false, days: AtomicU64::new(0) }
     }
 
     /// Runs the histories of `seeds`; the first difference, cut down, or what was compared.
@@ -152,9 +154,20 @@ impl Pair {
         }
         tally.histories += histories.len() as u64;
         tally.keys += ours.len() as u64;
-        self.ours.clear(&base).await;
-        self.theirs.clear(&base).await;
+        if !self.keep {
+            self.ours.clear(&base).await;
+            self.theirs.clear(&base).await;
+        }
         None
+    }
+
+    /// Where the keys of all histories differ now, if they do; else how many there are.
+    pub async fn compare_keys(&self) -> Result<usize, String> {
+        let (ours, theirs) = (self.ours.keyspace("d").await, self.theirs.keyspace("d").await);
+        match compare::keyspaces(&ours, &theirs, self.tolerance) {
+            Some((key, difference)) => Err(format!("{}\n{difference}", key.escape_ascii())),
+            None => Ok(ours.len()),
+        }
     }
 
     async fn step(&self, step: &history::Step, prefix: &str, start_us: i64) -> Result<Option<Reply>, String> {
