@@ -103,16 +103,16 @@ fn references(drafts: &[Draft], declared: &[(Kind, String)], report: &Report<'_>
     for draft in drafts {
         for reference in &draft.references {
             if !known.contains(&(reference.kind, reference.name.as_str())) {
-                guesses = guesses.saturating_sub(1);
-                let names = known.iter().filter(|(kind, _)| *kind == reference.kind && guesses > 0);
                 let message = format!(
                     "[{}] refers to {} {}, which is not declared",
                     draft.label(),
                     reference.kind,
                     excerpt(&reference.name)
                 );
-                let help = nearest(&reference.name, names.map(|(_, name)| *name));
-                let help = help.map(|near| format!("did you mean `{near}`?"));
+                let names = known.iter().filter(|(kind, _)| *kind == reference.kind).map(|(_, name)| *name);
+                let near = if guesses > 0 { nearest(&reference.name, names) } else { None };
+                guesses = guesses.saturating_sub(1);
+                let help = near.map(|near| format!("did you mean `{near}`?"));
                 report.add(reference.at, "unknown-resource", message, help);
             }
         }

@@ -11,7 +11,7 @@ use std::rc::Rc;
 use super::outline::{self, Outline};
 use crate::kind::RedisType;
 use crate::pattern::automaton::{Automaton, Rule};
-use crate::pattern::{Class, Piece, Placeholder, Template};
+use crate::pattern::{Class, Piece, Template};
 use crate::read::draft::Draft;
 use crate::read::report::{At, Report};
 
@@ -146,19 +146,16 @@ impl Board<'_> {
     fn candidates(&self, among: &[usize]) -> Option<Vec<(usize, usize)>> {
         let outlines = among.iter().flat_map(|&index| {
             let item = &self.items[index];
-            let wide = |name: &str| self.placeholder(item, name).class == Class::Wide;
+            let wide = |name: &str| self.class(item, name) == Class::Wide;
             let outline = move |template| (index, item.row.is_some(), Outline::new(template, &wide));
             item.spellings.iter().map(outline)
         });
         outline::agreeing(outlines.collect(), MOST_PAIRS)
     }
 
-    fn placeholder(&self, item: &Item, name: &str) -> Placeholder {
+    fn class(&self, item: &Item, name: &str) -> Class {
         let draft = &self.drafts[item.draft];
-        match item.row {
-            Some(row) => draft.placeholder(&draft.rows[row], name),
-            None => draft.channel_placeholder(name),
-        }
+        draft.class(item.row.map(|row| &draft.rows[row]), name)
     }
 
     fn spent(&self) -> bool {
@@ -180,7 +177,7 @@ impl Board<'_> {
             return known.clone();
         }
         let rule = |name: &str| {
-            let mut class = self.placeholder(item, name).class;
+            let mut class = self.class(item, name);
             let draft = &self.drafts[item.draft];
             if narrow.contains(&item.draft) && draft.wide.as_deref() == Some(name) && class == Class::Wide {
                 class = Class::Narrow;

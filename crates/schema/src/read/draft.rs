@@ -60,21 +60,26 @@ impl Draft {
         format!("{}.{}", self.kind, self.name)
     }
 
-    /// What a placeholder of a row may hold.
-    pub(crate) fn placeholder(&self, row: &RowDraft, name: &str) -> Placeholder {
-        let known = row.classes.iter().find(|(known, _)| *known == name).map(|(_, class)| *class);
-        let class = match known {
-            Some(class) => class,
+    /// The alphabet of a placeholder of a row, or of a channel.
+    pub(crate) fn class(&self, row: Option<&RowDraft>, name: &str) -> Class {
+        let mut known = row.into_iter().flat_map(|row| &row.classes);
+        match known.find(|(known, _)| *known == name) {
+            Some((_, class)) => *class,
             None if self.wide.as_deref() == Some(name) => Class::Wide,
             None => Class::Narrow,
-        };
+        }
+    }
+
+    /// What a placeholder of a row may hold.
+    pub(crate) fn placeholder(&self, row: &RowDraft, name: &str) -> Placeholder {
+        let class = self.class(Some(row), name);
         let forbidden = self.forbidden.get(name).cloned().unwrap_or_default();
         Placeholder { name: name.to_owned(), class, forbidden }
     }
 
     /// What a placeholder of a channel may hold.
     pub(crate) fn channel_placeholder(&self, name: &str) -> Placeholder {
-        let class = if self.wide.as_deref() == Some(name) { Class::Wide } else { Class::Narrow };
+        let class = self.class(None, name);
         let forbidden = self.forbidden.get(name).cloned().unwrap_or_default();
         Placeholder { name: name.to_owned(), class, forbidden }
     }
