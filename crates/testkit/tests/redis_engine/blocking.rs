@@ -7,7 +7,7 @@ use quaymaster_testkit::servers::{RedisConfig, RedisServer};
 
 use crate::support::{connect, counted, options, until};
 
-const LONG: Duration = Duration::from_secs(60);
+const LONG: Duration = Duration::from_secs(600);
 
 fn blocked(server: &RedisServer) -> usize {
     server.info("clients", "blocked_clients").and_then(|count| count.parse().ok()).unwrap_or(0)
@@ -65,7 +65,10 @@ async fn a_wait_for_nothing_ends_at_its_limit() {
 #[tokio::test]
 async fn a_wait_that_is_given_up_frees_its_connection() {
     let server = RedisServer::start(RedisConfig::default());
-    let store = Arc::new(connect(&server.url()).await);
+    let mut config = options(&server.url());
+    // One long turn: the server would not let go by itself.
+    config.refresh = LONG;
+    let store = Arc::new(RedisStore::connect(config).await.unwrap());
     let waiting = tokio::spawn({
         let store = Arc::clone(&store);
         async move { store.wait_for_item(b"q", LONG).await }

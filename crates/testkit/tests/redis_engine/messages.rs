@@ -1,4 +1,6 @@
-use futures_util::StreamExt;
+use std::time::Duration;
+
+use futures_util::stream::{BoxStream, StreamExt};
 use quaymaster_store::redis::RedisStore;
 use quaymaster_store::{Code, Engine, Message};
 use quaymaster_testkit::servers::{Binary, RedisConfig, RedisServer};
@@ -7,6 +9,11 @@ use crate::support::{connect, options, until};
 
 fn data(text: &str) -> Message {
     Message::Data(text.to_owned().into())
+}
+
+async fn heard(reader: &mut BoxStream<'static, Message>) -> Message {
+    let next = tokio::time::timeout(Duration::from_secs(60), reader.next());
+    next.await.expect("a message comes").expect("the stream goes on")
 }
 
 fn publish(server: &RedisServer, channel: &str, text: &str) -> i64 {
@@ -23,9 +30,9 @@ async fn messages_arrive_byte_for_byte_at_every_reader_of_their_channel() {
         let mut other = store.subscribe(b"b").await.unwrap();
         assert_eq!(publish(&server, "a", "1\r\n*3"), 1, "one connection carries both readers");
         publish(&server, "b", "2");
-        assert_eq!(first.next().await, Some(data("1\r\n*3")));
-        assert_eq!(second.next().await, Some(data("1\r\n*3")));
-        assert_eq!(other.next().await, Some(data("2")));
+        assert_eq!(heard(&mut first).await, data("1\r\n*3"));
+        assert_eq!(heard(&mut second).await, data("1\r\n*3"));
+        assert_eq!(heard(&mut other).await, data("2"));
     }
 }
 
@@ -35,13 +42,13 @@ async fn readers_are_told_when_the_connection_was_lost_and_go_on_by_themselves()
     let store = connect(&server.url()).await;
     let mut reader = store.subscribe(b"c").await.unwrap();
     publish(&server, "c", "before");
-    assert_eq!(reader.next().await, Some(data("before")));
+    assert_eq!(heard(&mut reader).await, data("before"));
     server.restart();
-    assert_eq!(reader.next().await, Some(Message::Missed(0)));
+    assert_eq!(heard(&mut reader).await, Message::Missed(0));
     assert_eq!(publish(&server, "c", "after"), 1);
-    assert_eq!(reader.next().await, Some(data("after")));
+    assert_eq!(heard(&mut reader).await, data("after"));
     server.command::<i64>(&["CLIENT", "KILL", "TYPE", "pubsub"]);
-    assert_eq!(reader.next().await, Some(Message::Missed(0)));
+    assert_eq!(heard(&mut reader).await, Message::Missed(0));
 }
 
 #[tokio::test]
@@ -54,10 +61,10 @@ async fn a_slow_reader_learns_how_much_it_missed_and_holds_up_nobody() {
     let mut quick = store.subscribe(b"c").await.unwrap();
     for number in 0..10 {
         publish(&server, "c", &number.to_string());
-        assert_eq!(quick.next().await, Some(data(&number.to_string())));
+        assert_eq!(heard(&mut quick).await, data(&number.to_string()));
     }
-    assert_eq!(slow.next().await, Some(Message::Missed(6)));
-    assert_eq!(slow.next().await, Some(data("6")));
+    assert_eq!(heard(&mut slow).await, Message::Missed(6));
+    assert_eq!(heard(&mut slow).await, data("6"));
 }
 
 #[tokio::test]
@@ -70,7 +77,7 @@ async fn a_channel_without_readers_is_left() {
         .await;
     let mut again = store.subscribe(b"left").await.unwrap();
     publish(&server, "left", "x");
-    assert_eq!(again.next().await, Some(data("x")));
+    assert_eq!(heard(&mut again).await, data("x"));
     drop(kept);
 }
 
@@ -83,5 +90,5 @@ async fn a_channel_the_user_may_not_read_is_refused_and_disturbs_no_other() {
     let refused = store.subscribe(b"theirs").await.err().expect("refused");
     assert_eq!(refused.code, Code::StorePermission);
     publish(&server, "mine", "x");
-    assert_eq!(mine.next().await, Some(data("x")));
+    assert_eq!(heard(&mut mine).await, data("x"));
 }
