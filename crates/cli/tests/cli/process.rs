@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -131,6 +131,13 @@ impl Served {
 
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(Pid::from_raw(self.child.id() as i32).unwrap(), signal).unwrap();
+    }
+
+    /// Lets every write to a file fail, for it alone. It must ignore SIGXFSZ.
+    pub(crate) fn forbid_writes(&self) {
+        let pid = Pid::from_raw(self.child.id() as i32).unwrap();
+        let none = Rlimit { current: Some(0), maximum: Some(0) };
+        prlimit(Some(pid), Resource::Fsize, none).unwrap();
     }
 
     /// Reads its log until a line has `part`.

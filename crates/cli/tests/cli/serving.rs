@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::process::{SCHEMA, Served, Started, command, folder, run};
+use crate::process::{SCHEMA, Served, Started, command, folder, run, said};
 
 #[test]
 fn serve_prints_one_line_and_stops_with_0() {
@@ -201,6 +201,36 @@ fn a_server_that_cannot_listen_leaves_no_folder_behind() {
     let said = run(folder.path(), &["serve", "--listen", &taken.local_addr().unwrap().to_string()]);
     assert_eq!(said.code, 2, "{said:?}");
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_store_whose_disk_failed_is_not_ready_and_says_why() {
+    let folder = folder(&[("shop.toml", SCHEMA)]);
+    let mut serve = std::process::Command::new("sh");
+    serve.current_dir(folder.path()).env_clear().env("PATH", std::env::var_os("PATH").unwrap());
+    let program = env!("CARGO_BIN_EXE_quaymaster");
+    let script =
+        format!("trap '' XFSZ; exec {program} serve --listen 127.0.0.1:0 --schema shop.toml --data-dir data");
+    let served = Served::spawn(serve.args(["-c", &script]));
+    let take = || served.ask("POST", "/v1/limit/orders/take", r#"{"key":{"customer":"a"}}"#);
+    assert_eq!((take().0, served.ask("GET", "/readyz", "").0), (200, 200));
+    // From here on none of its writes to files succeeds: as good as a full disk.
+    served.forbid_writes();
+    let (status, body) = take();
+    assert_eq!((status, body.contains("store.disk")), (503, true), "{body}");
+    let (status, body) = served.ask("GET", "/readyz", "");
+    assert_eq!(status, 503, "{body}");
+    assert!(body.contains("File too large") && !body.contains("may_have_run"), "{body}");
+    let status: serde_json::Value = serde_json::from_str(&served.ask("GET", "/v1/status", "").1).unwrap();
+    assert_eq!(status["store"]["connected"], false, "{}", status["store"]);
+    let reason = status["store"]["reason"].as_str().unwrap();
+    assert!(reason.contains("File too large"), "{reason}");
+    // The folder was given up: others whose writes succeed may have it. Not so who shares the trouble.
+    let script = format!("trap '' XFSZ; ulimit -f 0; exec {program} health --data-dir data --json");
+    let mut health = std::process::Command::new("sh");
+    let health = said(health.current_dir(folder.path()).env_clear().args(["-c", &script]));
+    assert_eq!((health.code, &health.json()["connected"]), (3, &json!(false)), "{health:?}");
+    assert!(health.json()["reason"].as_str().unwrap().contains("File too large"), "{health:?}");
 }
 
 #[test]
