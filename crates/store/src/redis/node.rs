@@ -73,6 +73,8 @@ struct Core {
     dials: watch::Sender<u64>,
     fault: Mutex<Option<Fault>>,
     failures: AtomicU32,
+    /// A connection was given up right after it was made: a replica answers every dial and no write.
+    hasty: AtomicBool,
     closed: AtomicBool,
 }
 
@@ -97,6 +99,7 @@ impl Node {
             dials: watch::Sender::new(0),
             fault: Mutex::new(None),
             failures: AtomicU32::new(0),
+            hasty: AtomicBool::new(false),
             closed: AtomicBool::new(false),
         });
         let supervisor = tokio::spawn(supervise(Arc::clone(&core))).abort_handle();
@@ -137,6 +140,9 @@ impl Node {
         if was_current || fault.code == Code::StoreTimedOut {
             core.failures.fetch_add(1, Relaxed);
             *core.fault.lock() = Some(fault.clone());
+        }
+        if was_current && live.wire.age() < core.shared.options.backoff.base {
+            core.hasty.store(true, Relaxed);
         }
         core.wake.notify_one();
     }
@@ -322,6 +328,9 @@ async fn supervise(core: Arc<Core>) {
             core.wake.notified().await;
             continue;
         };
+        if core.hasty.swap(false, Relaxed) {
+            tokio::time::sleep(core.shared.options.backoff.delay(1)).await;
+        }
         match core.dial(*workload, *index).await {
             Ok(()) => {
                 attempt = 0;

@@ -136,6 +136,11 @@ impl Wire {
         self.closed.load(Relaxed)
     }
 
+    /// How long ago it was made.
+    pub(super) fn age(&self) -> Duration {
+        self.made.elapsed()
+    }
+
     /// Whether anything was heard after `moment`.
     pub(super) fn heard_since(&self, moment: Instant) -> bool {
         self.made + Duration::from_micros(self.heard_us.load(Relaxed)) > moment
