@@ -267,7 +267,7 @@ pub(super) async fn failed(failure: Option<watch::Receiver<bool>>) {
     {
         return;
     }
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 fn keep_journal(
