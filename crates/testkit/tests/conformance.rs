@@ -5,7 +5,7 @@ use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
 
-use libtest_mimic::{Arguments, Failed, Trial};
+use libtest_mimic::{Arguments, Trial};
 use quaymaster_store::embedded::{Clock, Durability, EmbeddedOptions, EmbeddedStore};
 use quaymaster_store::redis::{RedisOptions, RedisStore};
 use quaymaster_testkit::conformance::{Case, Subject, all, run_all};
@@ -21,11 +21,17 @@ fn main() {
     let mut trials = Vec::new();
     for store in ["memory", "pinned", "owner", "attached", "redis7", "valkey9"] {
         for case in all() {
-            trials.push(Trial::test(format!("{store}::{}", case.name), move || one(store, case)));
+            trials.push(Trial::test(format!("{store}::{}", case.name), move || {
+                one(store, case);
+                Ok(())
+            }));
         }
     }
     for store in ["redis62", "cluster7", "cluster9"] {
-        trials.push(Trial::test(format!("{store}::every_case"), move || every(store)));
+        trials.push(Trial::test(format!("{store}::every_case"), move || {
+            every(store);
+            Ok(())
+        }));
     }
     libtest_mimic::run(&arguments, trials).exit();
 }
@@ -34,17 +40,15 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime")
 }
 
-fn one(store: &'static str, case: &'static Case) -> Result<(), Failed> {
+fn one(store: &'static str, case: &'static Case) {
     runtime().block_on(async {
         let subject = subject(store).await;
         (case.run)(&subject.apart(case.name)).await;
     });
-    Ok(())
 }
 
-fn every(store: &'static str) -> Result<(), Failed> {
+fn every(store: &'static str) {
     runtime().block_on(async { run_all(&subject(store).await).await });
-    Ok(())
 }
 
 async fn subject(name: &'static str) -> Subject {

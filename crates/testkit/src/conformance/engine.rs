@@ -6,7 +6,7 @@ use futures_util::StreamExt;
 use quaymaster::Code;
 use quaymaster_store::{Effect, Invocation, Message, Reply, ScanCursor, Script, Workload};
 
-use super::{Subject, command, command_int, command_text};
+use super::{command, command_int, command_text};
 
 static HALF: Script = Script {
     id: "testkit.half",

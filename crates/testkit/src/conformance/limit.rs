@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use quaymaster::limit::{Charge, Limit, Part, Together, Verdict, take_all};
-use quaymaster::{Code, Engine, Quaymaster};
+use quaymaster::{Code, Quaymaster};
 use quaymaster_store::Topology;
 
 use super::{Subject, command_int, command_text};
@@ -15,15 +15,14 @@ const ALGORITHMS: [&str; 4] = ["fixed_window", "sliding_log", "sliding_window", 
 
 /// The four algorithms with one limit and window each, keyed by `id`.
 fn four(subject: &Subject, limit: u64, window: &str) -> Quaymaster {
-    let tables: String = ALGORITHMS
-        .iter()
-        .map(|algorithm| {
-            format!(
-                "[limit.{algorithm}]\nkey = \"{algorithm}:{{id}}\"\nalgorithm = \"{algorithm}\"\n\
-                 limit = {limit}\nwindow = \"{window}\"\n"
-            )
-        })
-        .collect();
+    let table = |algorithm: &&str| {
+        format!(
+            "[limit.{algorithm}]\nkey = \"{algorithm}:{{id}}\"\nalgorithm = \"{algorithm}\"\n\
+             limit = {limit}\nwindow = \"{window}\"\n"
+        )
+    };
+    let tables: Vec<String> = ALGORITHMS.iter().map(table).collect();
+    let tables = tables.concat();
     subject.schema(&tables)
 }
 

@@ -3,8 +3,11 @@
 //! A [`Subject`] is a store under test with a way to let its time pass. [`conformance!`] makes one test
 //! per case; [`run_all`] runs every case on one subject, for stores that are slow to start.
 
+#[expect(clippy::expect_used, reason = "a case that cannot go on has failed")]
 pub mod engine;
+#[expect(clippy::expect_used, reason = "a case that cannot go on has failed")]
 pub mod limit;
+#[expect(clippy::expect_used, reason = "a case that cannot go on has failed")]
 mod subject;
 
 pub use subject::{Subject, command, command_int, command_text};
