@@ -122,7 +122,11 @@ pub(crate) fn nearest<'c>(word: &str, candidates: impl IntoIterator<Item = &'c s
     candidates
         .into_iter()
         .map(|candidate| (strsim::jaro_winkler(&lower, &candidate.to_lowercase()), candidate))
-        .filter(|(score, _)| *score >= 0.75)
+        // Alike, and no more than half of it typed wrongly: "endpoint" is no help to who wrote "nope".
+        .filter(|(score, candidate)| {
+            let wrong = strsim::damerau_levenshtein(&lower, &candidate.to_lowercase());
+            *score >= 0.75 && wrong * 2 <= lower.len().max(candidate.len())
+        })
         .max_by(|a, b| a.0.total_cmp(&b.0).then_with(|| b.1.cmp(a.1)))
         .map(|(_, candidate)| candidate)
 }
@@ -130,6 +134,14 @@ pub(crate) fn nearest<'c>(word: &str, candidates: impl IntoIterator<Item = &'c s
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_hint_is_near_or_not_given() {
+        let names = ["endpoint", "courtlistener", "psp", "transaction"];
+        assert_eq!(nearest("nope", names), None);
+        assert_eq!(nearest("courtlist", names), Some("courtlistener"));
+        assert_eq!(nearest("Transction", names), Some("transaction"));
+    }
 
     #[test]
     fn columns_count_characters_and_lines_count_from_one() {

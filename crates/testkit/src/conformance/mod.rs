@@ -1,7 +1,7 @@
 //! One suite for every store: what holds on one must hold on all.
 //!
-//! A [`Subject`] is a store under test with a way to let its time pass. [`conformance!`] makes one test
-//! per case; [`run_all`] runs every case on one subject, for stores that are slow to start.
+//! A [`Subject`] is a store under test with a way to let its time pass. The test binary makes one test per
+//! case of [`all`]; [`run_all`] runs every case on one subject, for stores that are slow to start.
 
 #[expect(clippy::expect_used, reason = "a case that cannot go on has failed")]
 pub mod engine;
