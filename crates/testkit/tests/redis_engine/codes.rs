@@ -141,17 +141,6 @@ async fn a_server_that_loads_is_waited_for() {
     let fill = "for i = 1, 2500 do redis.call('SET', 'k' .. i, string.rep('x', 500)) end";
     server.command::<()>(&["EVAL", fill, "0"]);
     server.command::<()>(&["SAVE"]);
-    assert_eq!(counted(&store, "k").await, 1);
-}
-
-#[tokio::test]
-async fn a_server_that_loads_is_waited_for() {
-    let mut server = RedisServer::start(RedisConfig::default());
-    let value = "x".repeat(500);
-    for index in 0..500 {
-        server.command::<()>(&["SET", &format!("k{index}"), &value]);
-    }
-    server.command::<()>(&["SAVE"]);
     let store = connect(&server.url()).await;
     counted(&store, "n").await;
     server.kill9();
