@@ -81,6 +81,7 @@ impl Wire {
             read: vec![0; READ_BUFFER],
             filled: 0,
             scanner: Scanner::default(),
+            done: Vec::new(),
             writing: Vec::new(),
             written: 0,
             written_total: 0,
@@ -163,6 +164,8 @@ pub(super) struct Driver<S> {
     read: Vec<u8>,
     filled: usize,
     scanner: Scanner,
+    /// Decoded and not yet handed out; empty between turns.
+    done: Vec<(oneshot::Sender<Result<Answer, Fault>>, Answer)>,
     writing: Vec<u8>,
     written: usize,
     written_total: u64,
@@ -251,13 +254,28 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
         }
     }
 
-    /// Answers every call whose reply is complete.
+    /// Answers every call whose reply is complete, also when what follows is garbage.
     fn hand_out(&mut self) -> Result<(), resp::Malformed> {
         let mut start = 0;
-        while start < self.filled {
-            let Some(length) = self.scanner.scan(&self.read[start..self.filled])? else { break };
-            let reply = &self.read[start..start + length];
-            start += length;
+        let result = self.gather(&mut start);
+        // All at once: woken one by one between decodings, another thread of the runtime would fall asleep and
+        // be woken again several times per batch.
+        for (to, answer) in self.done.drain(..) {
+            let _ = to.send(Ok(answer));
+        }
+        self.read.copy_within(start..self.filled, 0);
+        self.filled -= start;
+        if self.filled == 0 && self.read.len() > KEEP_BUFFER {
+            self.read = vec![0; READ_BUFFER];
+        }
+        result
+    }
+
+    fn gather(&mut self, start: &mut usize) -> Result<(), resp::Malformed> {
+        while *start < self.filled {
+            let Some(length) = self.scanner.scan(&self.read[*start..self.filled])? else { break };
+            let reply = &self.read[*start..*start + length];
+            *start += length;
             if let Some(pushes) = &self.pushes
                 && let Answer::Reply(Reply::Array(parts)) = resp::decode(reply)?
                 && let [Reply::Bytes(kind), Reply::Bytes(channel), Reply::Bytes(message)] = parts.as_slice()
@@ -267,13 +285,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
                 continue;
             }
             if let Some(to) = self.waiting.pop_front().and_then(|waiting| waiting.to) {
-                let _ = to.send(Ok(resp::decode(reply)?));
+                self.done.push((to, resp::decode(reply)?));
             }
-        }
-        self.read.copy_within(start..self.filled, 0);
-        self.filled -= start;
-        if self.filled == 0 && self.read.len() > KEEP_BUFFER {
-            self.read = vec![0; READ_BUFFER];
         }
         Ok(())
     }
@@ -415,17 +428,19 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn garbage_ends_the_connection_for_everybody() {
+    async fn garbage_ends_the_connection_for_everybody_who_has_no_answer_yet() {
         let (wire, mut theirs) = connected(1024);
-        let (first, second, ()) = tokio::join!(
+        let (answered, first, second, ()) = tokio::join!(
             biased;
+            wire.call(0, soon(), |out| out.push(b'c')),
             wire.call(0, soon(), |out| out.push(b'a')),
             wire.call(0, soon(), |out| out.push(b'b')),
             async {
-                hear(&mut theirs, 2).await;
-                theirs.write_all(b"HTTP/1.1 400\r\n").await.unwrap();
+                hear(&mut theirs, 3).await;
+                theirs.write_all(b":1\r\nHTTP/1.1 400\r\n").await.unwrap();
             },
         );
+        assert_eq!(answered.unwrap(), int(1));
         for result in [first, second] {
             let fault = result.unwrap_err();
             assert_eq!((fault.code, fault.ran), (Code::StoreProtocol, Ran::Maybe));
