@@ -332,8 +332,8 @@ impl Pair {
         for round in 0..rounds {
             let moment =
                 histories.iter().find_map(|history| history.steps.get(round)).map_or(0, |step| step.at_us);
-            self.ours.set_time(start_us + moment);
-            self.theirs.set_time(start_us + moment);
+            self.ours.set_time(start_us + moment).await;
+            self.theirs.set_time(start_us + moment).await;
             let said = histories.iter().enumerate().map(|(index, history)| {
                 let (prefix, user) = (&prefix, format!("u{index}"));
                 async move {

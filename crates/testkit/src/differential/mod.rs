@@ -132,8 +132,8 @@ impl Pair {
         for round in 0..rounds {
             let moment =
                 histories.iter().find_map(|history| history.steps.get(round)).map_or(0, |step| step.at_us);
-            self.ours.set_time(start_us + moment);
-            self.theirs.set_time(start_us + moment);
+            self.ours.set_time(start_us + moment).await;
+            self.theirs.set_time(start_us + moment).await;
             let compared = histories.iter().zip(&prefixes).map(|(history, prefix)| async move {
                 let step = history.steps.get(round)?;
                 assert_eq!(step.at_us, moment, "histories that run side by side share their moments");

@@ -13,6 +13,9 @@ use crate::held_clock::HeldClock;
 /// How many keys one dump looks at.
 const PAGE: usize = 500;
 
+/// A server whose time is this near has looked at its clock.
+const SETTLED_US: i64 = 1_000_000;
+
 /// A clock that a test moves.
 #[derive(Debug, Clone)]
 pub enum Hand {
@@ -45,11 +48,21 @@ pub struct Held {
 }
 
 impl Side {
-    /// Stops the clock at this moment.
-    pub fn set_time(&self, us: i64) {
+    /// Stops the clock at this moment and waits until the store has seen it: a server may look at its clock
+    /// only now and then.
+    pub async fn set_time(&self, us: i64) {
         match &self.hand {
             Hand::Manual(clock) => clock.store(us, Ordering::SeqCst),
-            Hand::Held(clock) => clock.freeze(us),
+            Hand::Held(clock) => {
+                clock.freeze(us);
+                for _ in 0..10_000 {
+                    let told_us = self.engine.time_us().await.expect("the store tells its time");
+                    if (told_us - us).abs() < SETTLED_US {
+                        return;
+                    }
+                }
+                panic!("{} does not follow its clock", self.name);
+            }
         }
     }
 
