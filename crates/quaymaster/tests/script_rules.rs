@@ -1,4 +1,5 @@
 //! The rules the build enforces on a script, each seen to be enforced.
+#![expect(clippy::expect_used, reason = "a failed expectation is a failed test")]
 
 #[path = "../build/script.rs"]
 #[expect(dead_code, reason = "the build script uses the rest")]
