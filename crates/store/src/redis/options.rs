@@ -125,7 +125,8 @@ impl Default for Pools {
             cache: seconds(2),
             queue: seconds(5),
             pubsub: seconds(5),
-            ratelimit: seconds(2),
+            // Two: the server works on one batch while the replies of the other are read.
+            ratelimit: PoolOptions { size: 2, ..seconds(2) },
             default: seconds(5),
         }
     }
