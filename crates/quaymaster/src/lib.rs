@@ -3,19 +3,35 @@
 //! A [`Quaymaster`] is a checked [`Schema`] on a store. Its primitives answer with values that must be
 //! looked at; an error means "you asked wrongly" or "we cannot tell".
 
+mod bound;
+pub mod cache;
+pub mod dedupe;
+pub mod guard;
+pub mod idempotency;
 pub mod limit;
+pub mod lock;
+mod outage;
+mod registry;
 mod scripts;
+mod seal;
+mod token;
+mod wake;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
+pub use bound::Key;
+pub use outage::Outages;
 pub use quaymaster_schema as schema;
 pub use quaymaster_store as store;
-pub use schema::Schema;
+pub use schema::{Outage, Schema};
 pub use scripts::{Operation, operations};
+pub use seal::Seal;
 pub use store::{Code, Engine, Error, Result, Retry};
+pub use token::Token;
 
-use schema::{Kind, Spec};
+use bound::{Bound, Shared};
+use registry::Registry;
+use schema::Kind;
 
 /// A schema on a store: where every primitive is found by its name. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -27,23 +43,33 @@ pub struct Quaymaster {
 struct Inner {
     engine: Arc<dyn Engine>,
     schema: Arc<Schema>,
-    limits: HashMap<String, limit::Limit>,
+    shared: Arc<Shared>,
+    registry: Registry,
+}
+
+/// What a process brings along beside schema and store.
+#[derive(Debug, Default)]
+pub struct Settings {
+    /// Keys for values marked `sensitive`.
+    pub seal: Seal,
 }
 
 impl Quaymaster {
-    /// Binds a schema to a store.
+    /// Binds a schema to a store, without keys for sensitive values.
     pub fn new(schema: Arc<Schema>, engine: Arc<dyn Engine>) -> Self {
-        let limits = schema
-            .resources()
-            .filter_map(|resource| match &resource.spec {
-                Spec::Limit(spec) => {
-                    let limit = limit::Limit::new(engine.clone(), resource.clone(), spec.clone());
-                    Some((resource.name.clone(), limit))
-                }
-                _ => None,
-            })
-            .collect();
-        Self { inner: Arc::new(Inner { engine, schema, limits }) }
+        Self::with(schema, engine, Settings::default())
+    }
+
+    /// Binds a schema to a store.
+    pub fn with(schema: Arc<Schema>, engine: Arc<dyn Engine>, settings: Settings) -> Self {
+        let outages = Outages::new(&schema);
+        let shared = Arc::new(Shared { seal: settings.seal, outages });
+        let registry = Registry::new(&schema, |resource| Bound {
+            engine: engine.clone(),
+            resource: resource.clone(),
+            shared: shared.clone(),
+        });
+        Self { inner: Arc::new(Inner { engine, schema, shared, registry }) }
     }
 
     /// The schema.
@@ -56,14 +82,74 @@ impl Quaymaster {
         &self.inner.engine
     }
 
+    /// Whether values marked `sensitive` are encrypted.
+    pub fn seals(&self) -> bool {
+        self.inner.shared.seal.is_active()
+    }
+
+    /// Answers given by outage policies.
+    pub fn outages(&self) -> &Outages {
+        &self.inner.shared.outages
+    }
+
     /// The limit of this name.
     pub fn limit(&self, name: &str) -> Result<&limit::Limit> {
-        self.inner.limits.get(name).ok_or_else(|| self.unknown(Kind::Limit, name))
+        self.inner.registry.limits.get(name).ok_or_else(|| self.unknown(Kind::Limit, name))
     }
 
     /// All limits.
     pub fn limits(&self) -> impl Iterator<Item = &limit::Limit> {
-        self.inner.limits.values()
+        self.inner.registry.limits.values()
+    }
+
+    /// The idempotency of this name.
+    pub fn idempotency(&self, name: &str) -> Result<&idempotency::Idempotency> {
+        self.inner.registry.idempotencies.get(name).ok_or_else(|| self.unknown(Kind::Idempotency, name))
+    }
+
+    /// All idempotencies.
+    pub fn idempotencies(&self) -> impl Iterator<Item = &idempotency::Idempotency> {
+        self.inner.registry.idempotencies.values()
+    }
+
+    /// The lock of this name.
+    pub fn lock(&self, name: &str) -> Result<&lock::Lock> {
+        self.inner.registry.locks.get(name).ok_or_else(|| self.unknown(Kind::Lock, name))
+    }
+
+    /// All locks.
+    pub fn locks(&self) -> impl Iterator<Item = &lock::Lock> {
+        self.inner.registry.locks.values()
+    }
+
+    /// The cache of this name.
+    pub fn cache(&self, name: &str) -> Result<&cache::Cache> {
+        self.inner.registry.caches.get(name).ok_or_else(|| self.unknown(Kind::Cache, name))
+    }
+
+    /// All caches.
+    pub fn caches(&self) -> impl Iterator<Item = &cache::Cache> {
+        self.inner.registry.caches.values()
+    }
+
+    /// The dedupe of this name.
+    pub fn dedupe(&self, name: &str) -> Result<&dedupe::Dedupe> {
+        self.inner.registry.dedupes.get(name).ok_or_else(|| self.unknown(Kind::Dedupe, name))
+    }
+
+    /// All dedupes.
+    pub fn dedupes(&self) -> impl Iterator<Item = &dedupe::Dedupe> {
+        self.inner.registry.dedupes.values()
+    }
+
+    /// The guard of this name.
+    pub fn guard(&self, name: &str) -> Result<&guard::Guard> {
+        self.inner.registry.guards.get(name).ok_or_else(|| self.unknown(Kind::Guard, name))
+    }
+
+    /// All guards.
+    pub fn guards(&self) -> impl Iterator<Item = &guard::Guard> {
+        self.inner.registry.guards.values()
     }
 
     fn unknown(&self, kind: Kind, name: &str) -> Error {

@@ -73,6 +73,7 @@ codes! {
     ConfigInvalid    "config.invalid"    422 2 Useless "The configuration is not valid", "Correct the setting that the detail names.";
     KeyWrongType     "key.wrong_type"    409 1 Useless "The key holds another type", "Another program wrote this key with another type; run `quaymaster explain KEY`.";
     KeyMalformed     "key.malformed"     409 1 Useless "The key's value is not what its kind holds", "Another program wrote it; inspect it with `quaymaster explain KEY`.";
+    SealKey          "seal.key"          409 1 Useless "No configured key opens this value", "Add the key it was sealed with to the seal keys, behind the new one.";
 
     ServerBusy       "server.busy"        503 3 Later "The server has too many requests at once", "Wait, or raise the bounds in [server].";
 

@@ -19,18 +19,17 @@ mod tests;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use quaymaster_schema::{Algorithm, LimitSpec, Resource};
-use quaymaster_store::{Engine, Parts, Reply, Words};
+use quaymaster_schema::{Algorithm, LimitSpec};
+use quaymaster_store::{Parts, Reply, Words};
 
 pub use answer::{Quota, Verdict};
 
 use answer::{Raw, Word, verdict};
 use ops::Verb;
 
+pub use crate::bound::Key;
+use crate::bound::Bound;
 use crate::{Code, Error, Result};
-
-/// Values of a pattern's placeholders, by name.
-pub type Key<'a> = &'a [(&'a str, &'a str)];
 
 /// Highest cost of one call against a `sliding_log`, which writes a member per unit.
 pub const SLIDING_LOG_MAX_COST: u64 = 10_000;
@@ -102,20 +101,19 @@ impl Counts {
 /// A limit of the schema on a store. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Limit {
-    engine: Arc<dyn Engine>,
-    resource: Arc<Resource>,
+    pub(crate) bound: Bound,
     spec: LimitSpec,
     counts: Arc<Counts>,
 }
 
 impl Limit {
-    pub(crate) fn new(engine: Arc<dyn Engine>, resource: Arc<Resource>, spec: LimitSpec) -> Self {
-        Self { engine, resource, spec, counts: Arc::default() }
+    pub(crate) fn new(bound: Bound, spec: LimitSpec) -> Self {
+        Self { bound, spec, counts: Arc::default() }
     }
 
     /// The limit's name in the schema.
     pub fn name(&self) -> &str {
-        &self.resource.name
+        &self.bound.resource.name
     }
 
     /// What the schema declares.
@@ -171,17 +169,15 @@ impl Limit {
     async fn run(&self, verb: Verb, key: Key<'_>, charge: Charge<'_>) -> Result<Verdict> {
         let op = verb.op();
         self.check_cost(verb, op, charge.cost)?;
-        let pattern = &self.resource.keys[0].pattern;
-        let mut now_us = self.engine.now_us();
+        let mut now_us = self.bound.engine.now_us();
         for _ in 0..STALE_TRIES {
             let mut words = Words::default();
-            let topology = self.engine.topology();
-            let bucket = keys::bind(op, pattern, key, charge.request_id, now_us, topology, &mut words)?;
+            let bucket = keys::bind(op, &self.bound, key, charge.request_id, now_us, &mut words)?;
             let mut call = ops::call(verb, &self.spec, charge.cost, bucket, words);
             if charge.request_id.is_some() {
                 call = call.repeat_safe();
             }
-            let reply = self.engine.run(call).await.map_err(|error| error.during(op))?;
+            let reply = self.bound.run(op, call).await?;
             match decode(op, reply)? {
                 Told::Answer(word, raw) => return Ok(verdict(&self.spec, word, raw, charge.cost)),
                 Told::Reset { reset_ms } => {
@@ -201,7 +197,7 @@ impl Limit {
     }
 
     fn malformed(&self, op: &'static str) -> Error {
-        let held = self.resource.keys[0].kind;
+        let held = self.bound.resource.keys[0].kind;
         Error::new(
             op,
             Code::KeyMalformed,
@@ -256,25 +252,22 @@ pub async fn take_all(parts: &[Part<'_>], request_id: Option<&str>) -> Result<To
         let detail = format!("{} limits in one call; the most is {TAKE_ALL_MAX}", parts.len());
         return Err(Error::new(OP, Code::RequestInvalid, detail));
     }
-    let engine = &first.limit.engine;
-    let mut now_us = engine.now_us();
+    let mut now_us = first.limit.bound.engine.now_us();
     for _ in 0..STALE_TRIES {
         let (mut words, mut args) = (Words::default(), Words::default());
         ops::push_keep(&mut args);
         for part in parts {
             part.limit.check_cost(Verb::Take, OP, part.cost)?;
-            let pattern = &part.limit.resource.keys[0].pattern;
-            let bucket = keys::bind(OP, pattern, part.key, None, now_us, engine.topology(), &mut words)?;
+            let bucket = keys::bind(OP, &part.limit.bound, part.key, None, now_us, &mut words)?;
             ops::push_block(&mut args, &part.limit.spec, part.cost, bucket);
         }
         refuse_twice_the_same_key(&words)?;
         let mut call = ops::take_all(words, args);
         if let Some(id) = request_id {
-            let pattern = &first.limit.resource.keys[0].pattern;
-            keys::bind_request(OP, pattern, first.key, id, engine.topology(), &mut call.keys)?;
+            first.limit.bound.bind_request(OP, first.key, id, &mut call.keys)?;
             call = call.repeat_safe();
         }
-        let mut told = engine.run(call).await.map_err(|error| error.during(OP))?.parts(OP)?;
+        let mut told = first.limit.bound.run(OP, call).await?.parts(OP)?;
         match &told.bytes()?[..] {
             b"stale" => now_us = told.int()? * 1000,
             b"malformed" => {

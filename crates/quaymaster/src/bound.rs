@@ -1,0 +1,146 @@
+//! A resource on its store: what every primitive is made of, and how its keys are bound.
+
+use std::sync::Arc;
+
+use quaymaster_schema::{Bucket, KeyError, Pattern, Resource, Spelling};
+use quaymaster_store::{Engine, Invocation, Reply, Topology, Words};
+
+use crate::outage::Outages;
+use crate::seal::Seal;
+use crate::{Code, Error, Result};
+
+/// Values of a pattern's placeholders, by name.
+pub type Key<'a> = &'a [(&'a str, &'a str)];
+
+/// The longest `request_id`.
+const REQUEST_ID_MAX: usize = 128;
+
+/// What all resources of one process share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    /// Encrypts values marked `sensitive`.
+    pub(crate) seal: Seal,
+    /// Answers while the store is away.
+    pub(crate) outages: Outages,
+}
+
+/// A resource on its store. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(crate) struct Bound {
+    pub(crate) engine: Arc<dyn Engine>,
+    pub(crate) resource: Arc<Resource>,
+    pub(crate) shared: Arc<Shared>,
+}
+
+impl Bound {
+    /// The documented key's pattern.
+    pub(crate) fn pattern(&self) -> &Pattern {
+        &self.resource.keys[0].pattern
+    }
+
+    /// Runs a call under the operation's name.
+    pub(crate) async fn run(&self, op: &'static str, call: Invocation) -> Result<Reply> {
+        self.engine.run(call).await.map_err(|error| error.during(op))
+    }
+
+    /// Appends the documented key; answers the bucket in it.
+    pub(crate) fn bind(
+        &self,
+        op: &'static str,
+        key: Key<'_>,
+        now_us: i64,
+        keys: &mut Words,
+    ) -> Result<Option<Bucket>> {
+        bind(op, self.pattern(), key, now_us, self.engine.topology(), keys)
+    }
+
+    /// Appends a side key, `{tag}:suffix`.
+    pub(crate) fn bind_side(
+        &self,
+        op: &'static str,
+        key: Key<'_>,
+        suffix: &str,
+        keys: &mut Words,
+    ) -> Result<()> {
+        bind_side(op, self.pattern(), key, suffix, self.engine.topology(), keys)
+    }
+
+    /// Appends the key under which the answer to `id` is kept.
+    pub(crate) fn bind_request(
+        &self,
+        op: &'static str,
+        key: Key<'_>,
+        id: &str,
+        keys: &mut Words,
+    ) -> Result<()> {
+        bind_request(op, self.pattern(), key, id, self.engine.topology(), keys)
+    }
+
+    /// A side key on its own: the name of a channel.
+    pub(crate) fn channel(&self, op: &'static str, key: Key<'_>, suffix: &str) -> Result<Vec<u8>> {
+        let mut words = Words::default();
+        self.bind_side(op, key, suffix, &mut words)?;
+        Ok(words.word(0).unwrap_or_default().to_vec())
+    }
+}
+
+pub(crate) fn spelling(topology: Topology) -> Spelling {
+    match topology {
+        Topology::Single => Spelling::Single,
+        Topology::Cluster => Spelling::Cluster,
+    }
+}
+
+pub(crate) fn bind(
+    op: &'static str,
+    pattern: &Pattern,
+    key: Key<'_>,
+    now_us: i64,
+    topology: Topology,
+    keys: &mut Words,
+) -> Result<Option<Bucket>> {
+    let mut bucket = None;
+    keys.push_with(|out| {
+        bucket = pattern.render(key, now_us, spelling(topology), out)?;
+        Ok(())
+    })
+    .map_err(|error: KeyError| Error::new(op, error.code, error.detail))?;
+    Ok(bucket)
+}
+
+pub(crate) fn bind_side(
+    op: &'static str,
+    pattern: &Pattern,
+    key: Key<'_>,
+    suffix: &str,
+    topology: Topology,
+    keys: &mut Words,
+) -> Result<()> {
+    keys.push_with(|out| pattern.render_side(key, suffix, spelling(topology), out))
+        .map_err(|error| Error::new(op, error.code, error.detail))
+}
+
+pub(crate) fn bind_request(
+    op: &'static str,
+    pattern: &Pattern,
+    key: Key<'_>,
+    id: &str,
+    topology: Topology,
+    keys: &mut Words,
+) -> Result<()> {
+    check_request_id(op, id)?;
+    bind_side(op, pattern, key, &format!("req:{id}"), topology, keys)
+}
+
+/// Refuses a `request_id` that could not be part of a key.
+pub(crate) fn check_request_id(op: &'static str, id: &str) -> Result<()> {
+    let usable = |c: char| !c.is_control() && !matches!(c, '{' | '}' | '*' | '?' | '[' | ']');
+    if id.is_empty() || id.len() > REQUEST_ID_MAX || !id.chars().all(usable) {
+        let detail = format!(
+            "request_id: 1 to {REQUEST_ID_MAX} bytes without control characters and {{ }} * ? [ ], got {} bytes",
+            id.len()
+        );
+        return Err(Error::new(op, Code::RequestInvalid, detail));
+    }
+    Ok(())
+}
