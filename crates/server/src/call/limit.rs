@@ -13,16 +13,25 @@ use serde::Serialize;
 use serde::de::MapAccess;
 use utoipa::ToSchema;
 
-use super::{Answer, Call, Effect, Input, pairs};
+use super::{Answer, Arg, ArgType, Call, Effect, Input, REQUEST_ID, pairs};
 use crate::app::App;
 use crate::http::json::{self, Fields, KeyValues, Value};
 use crate::http::{problem::Problem, query};
+
+const COST: Arg = Arg { name: "cost", holds: ArgType::Integer, required: false, help: "Units; 1 unless given" };
+
+fn refused(answer: &serde_json::Value) -> bool {
+    answer["allowed"] == false
+}
 
 pub(super) const TAKE: Call = Call {
     kind: Kind::Limit,
     verb: "take",
     effect: Effect::Writes,
     template: "/v1/limit/{name}/take",
+    about: "Count a call if it may go ahead",
+    args: &[COST, REQUEST_ID],
+    said_no: refused,
     run: |app, input| take(app, input).boxed(),
 };
 pub(super) const PEEK: Call = Call {
@@ -30,6 +39,9 @@ pub(super) const PEEK: Call = Call {
     verb: "peek",
     effect: Effect::Reads,
     template: "/v1/limit/{name}/peek",
+    about: "Say what a call of cost 1 would be told",
+    args: &[],
+    said_no: refused,
     run: |app, input| peek(app, input).boxed(),
 };
 pub(super) const REFUND: Call = Call {
@@ -37,6 +49,9 @@ pub(super) const REFUND: Call = Call {
     verb: "refund",
     effect: Effect::Writes,
     template: "/v1/limit/{name}/refund",
+    about: "Give units back",
+    args: &[COST, REQUEST_ID],
+    said_no: |_| false,
     run: |app, input| refund(app, input).boxed(),
 };
 pub(super) const RESET: Call = Call {
@@ -44,6 +59,9 @@ pub(super) const RESET: Call = Call {
     verb: "reset",
     effect: Effect::Writes,
     template: "/v1/limit/{name}/reset",
+    about: "Forget what is counted",
+    args: &[REQUEST_ID],
+    said_no: |_| false,
     run: |app, input| reset(app, input).boxed(),
 };
 

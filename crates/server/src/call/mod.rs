@@ -36,6 +36,32 @@ pub(crate) type Answer = Result<Bytes, Problem>;
 
 type Run = for<'a> fn(&'a App, Input<'a>) -> BoxFuture<'a, Answer>;
 
+/// How a field of a call is written on the command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ArgType {
+    /// Taken as it is.
+    Text,
+    /// A whole number.
+    Integer,
+    /// Any JSON; what is not JSON is taken as text.
+    Json,
+    /// `true` when it is there.
+    Flag,
+}
+
+/// A field of a call besides `key`.
+#[derive(Debug, Clone, Copy)]
+pub struct Arg {
+    /// The field, `wait_ms`; the flag is `--wait-ms`.
+    pub name: &'static str,
+    /// How it is written.
+    pub holds: ArgType,
+    /// Whether the call is refused without it.
+    pub required: bool,
+    /// What it is for, in one line.
+    pub help: &'static str,
+}
+
 /// One call.
 #[derive(Debug)]
 pub(crate) struct Call {
@@ -44,8 +70,22 @@ pub(crate) struct Call {
     pub(crate) effect: Effect,
     /// The path as OpenAPI and metrics name it.
     pub(crate) template: &'static str,
+    /// What it does, in one line.
+    pub(crate) about: &'static str,
+    /// Its fields besides `key`.
+    pub(crate) args: &'static [Arg],
+    /// Whether an answer is a "no" that the command line tells by its exit code.
+    pub(crate) said_no: fn(&serde_json::Value) -> bool,
     pub(crate) run: Run,
 }
+
+/// What every call that writes may carry.
+pub(crate) const REQUEST_ID: Arg = Arg {
+    name: "request_id",
+    holds: ArgType::Text,
+    required: false,
+    help: "The same id again within ten minutes gets the same answer and changes nothing",
+};
 
 /// Every call on a resource.
 pub(crate) static CALLS: &[Call] = &[limit::TAKE, limit::PEEK, limit::REFUND, limit::RESET];
