@@ -1,0 +1,30 @@
+-- idempotency.abandon: give a claim that is still ours back, so that the next one may begin at once.
+--
+-- KEYS  1 record    string  who runs the operation, or what it answered
+--       2 request?  string  the answer kept for a repeated request_id
+-- ARGV  1 token     text    the claim's
+--       2 channel   text    where those who wait listen
+--       3 keep_ms   int>0   how long a repeated request_id is recognised
+-- OUT   "abandoned"
+--       "lost"
+--       "malformed"
+--       "conflict"
+-- COST  O(1)
+
+--@include clock
+--@include replay
+--@include idempotency
+
+local record, request = KEYS[1], KEYS[2]
+local token = ARGV[1]
+local channel = ARGV[2]
+local keep_ms = ARGV[3]
+
+if request then
+  local kept = replay_read(request, "abandon")
+  if kept then return kept end
+end
+local now_ms = math.floor(clock_us() / 1000)
+local word = idempotency_abandon(record, token, now_ms, channel)
+if request and word == "abandoned" then replay_keep_all(request, "abandon", keep_ms, { word }) end
+return { word }

@@ -1,0 +1,67 @@
+-- idempotency: one record per operation, who runs it or what it answered.
+--
+--   in progress   p <token> <deadline_ms> <fp>
+--   finished      f <fp> <tail> <enc> <bytes>     without a response: f <fp> <tail> -
+--   foreign       1                               finished, and nothing to replay
+--
+-- fp is the request's fingerprint, `-` for none; it stays for the record's whole life. tail is the end of the
+-- finisher's token, by which it knows its own finish when it repeats it. enc says what the bytes are:
+-- r raw, z zstd, s sealed, t zstd and sealed. The deadline decides whether a claim lives; the TTL is the broom.
+local function idempotency_read(record)
+  local held = redis.call("GET", record)
+  if not held then return "none" end
+  if held == "1" then return "f", "-", "-", "-", "" end
+  local token, deadline_ms, fp = string.match(held, "^p (%S+) (%d+) (%S+)$")
+  if token then return "p", fp, token, tonumber(deadline_ms) end
+  local finished_fp, tail, enc, rest = string.match(held, "^f (%S+) (%S+) ([rzst%-])()")
+  if not finished_fp then return "malformed" end
+  if enc == "-" then
+    if rest ~= #held + 1 then return "malformed" end
+    return "f", finished_fp, tail, enc, ""
+  end
+  if string.sub(held, rest, rest) ~= " " then return "malformed" end
+  return "f", finished_fp, tail, enc, string.sub(held, rest + 1)
+end
+
+-- "free" | "ours" remaining_ms | "in_progress" remaining_ms | "finished" enc bytes | "mismatch" | "malformed"
+--
+-- Fingerprints differ only when both are given. A claim past its deadline is nobody's, whatever it says.
+local function idempotency_check(record, token, fp, now_ms)
+  local state, kept, holder, x, y = idempotency_read(record)
+  if state == "none" then return "free", 0, "" end
+  if state == "malformed" then return "malformed", 0, "" end
+  if state == "p" and x <= now_ms then return "free", 0, "" end
+  if fp ~= "-" and kept ~= "-" and fp ~= kept then return "mismatch", 0, "" end
+  if state == "f" then return "finished", x, y end
+  return holder == token and "ours" or "in_progress", x - now_ms, ""
+end
+
+-- Claims a record that the check found free.
+local function idempotency_commit(record, token, fp, in_progress_ms, now_ms)
+  local claim = string.format("p %s %.0f %s", token, now_ms + in_progress_ms, fp)
+  redis.call("SET", record, claim, "PX", string.format("%.0f", in_progress_ms + 1000))
+end
+
+-- "finished" | "lost" | "malformed": only by the holder of a live claim, or by the one who finished it before.
+local function idempotency_finish(record, token, ttl_ms, enc, bytes, now_ms, channel)
+  local state, fp, holder, deadline_ms = idempotency_read(record)
+  if state == "malformed" then return "malformed" end
+  local tail = string.sub(token, -8)
+  if state == "f" and holder == tail then return "finished" end
+  if state ~= "p" or holder ~= token or deadline_ms <= now_ms then return "lost" end
+  local finished = "f " .. fp .. " " .. tail .. " " .. enc
+  if enc ~= "-" then finished = finished .. " " .. bytes end
+  redis.call("SET", record, finished, "PX", ttl_ms)
+  redis.call("PUBLISH", channel, "finished")
+  return "finished"
+end
+
+-- "abandoned" | "lost" | "malformed": the next one may begin at once.
+local function idempotency_abandon(record, token, now_ms, channel)
+  local state, _, holder, deadline_ms = idempotency_read(record)
+  if state == "malformed" then return "malformed" end
+  if state ~= "p" or holder ~= token or deadline_ms <= now_ms then return "lost" end
+  redis.call("DEL", record)
+  redis.call("PUBLISH", channel, "abandoned")
+  return "abandoned"
+end
