@@ -9,6 +9,7 @@ use std::fmt;
 
 use quaymaster::Code;
 use serde::de::{DeserializeSeed, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
 use smallvec::SmallVec;
 
 use super::problem::{Problem, excerpt, unknown};
@@ -181,6 +182,23 @@ impl<'de, A: MapAccess<'de>> Value<'_, A> {
         })
     }
 
+    /// Any JSON, as it was written; `null` too.
+    pub(crate) fn raw(self) -> Result<&'de RawValue, A::Error> {
+        self.map.next_value()
+    }
+
+    /// An integer from 0, or nothing for `null`.
+    pub(crate) fn optional_count(self) -> Result<Option<u64>, A::Error> {
+        let (faults, field) = (self.faults, self.field);
+        let wanted = "an integer of at least 0";
+        let number = self.map.next_value_seed(Typed { faults, field, wanted, shape: OptionalInteger })?;
+        let Some(number) = number else { return Ok(None) };
+        u64::try_from(number).map(Some).map_err(|_| {
+            let detail = format!("{field} must be {wanted}, got {number}");
+            faults.raise(Problem::new(Code::RequestInvalid, detail).field(field))
+        })
+    }
+
     /// An integer from 1; what is wrong with it is told under `code`.
     pub(crate) fn positive(self, code: Code) -> Result<u64, A::Error> {
         let (faults, field) = (self.faults, self.field);
@@ -250,6 +268,17 @@ impl Shape<'_> for Integer {
     type Out = i128;
     fn integer(self, number: i128) -> Option<i128> {
         Some(number)
+    }
+}
+
+struct OptionalInteger;
+impl Shape<'_> for OptionalInteger {
+    type Out = Option<i128>;
+    fn integer(self, number: i128) -> Option<Self::Out> {
+        Some(Some(number))
+    }
+    fn null(self) -> Option<Self::Out> {
+        Some(None)
     }
 }
 
