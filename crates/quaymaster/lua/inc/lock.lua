@@ -1,0 +1,85 @@
+-- lock: a lease on a name. The lock's key holds the holder's token and lives as long as the lease.
+--
+-- The key's own life is the lease: `SET lock token NX PX` of another program then means the same, and the
+-- store judges both by one clock. Waiters stand in `queue` by their arrival; `alive` says until when each of
+-- them must have asked again. Whoever has not is dead and is dropped, wherever it stands at the head.
+
+-- The first waiter that is alive and until when it must ask again; nil when nobody waits. At most 100 dead
+-- ones are dropped at once: what is left then stands for a waiter that has one millisecond to ask again.
+-- A deadline further away than any waiter is given was written before the store's clock was set back.
+local function lock_head(queue, alive, now_us)
+  local now_ms = math.floor(now_us / 1000)
+  for _ = 1, 100 do
+    local head = redis.call("ZRANGE", queue, 0, 0)[1]
+    if not head then return nil end
+    local until_ms = tonumber(redis.call("HGET", alive, head) or "0") or 0
+    if until_ms > now_ms and until_ms <= now_ms + 3000 then return head, until_ms - now_ms end
+    redis.call("ZREM", queue, head)
+    redis.call("HDEL", alive, head)
+  end
+  local head = redis.call("ZRANGE", queue, 0, 0)[1]
+  return head, 1
+end
+
+-- Whether `token` may have the lock now: "free", "ours" (it has it) or "held"; and for how many milliseconds
+-- that stays so. A free lock is held for the waiter whose turn it is. One that never ends (another program's)
+-- is to be asked for again in a second. Drops dead waiters; writes nothing else.
+local function lock_check(lock, queue, alive, token, now_us)
+  local holder = redis.call("GET", lock)
+  if holder then
+    local left_ms = redis.call("PTTL", lock)
+    if left_ms < 0 then left_ms = 1000 end
+    return holder == token and "ours" or "held", left_ms
+  end
+  local head, left_ms = lock_head(queue, alive, now_us)
+  if head and head ~= token then return "held", left_ms end
+  return "free", 0
+end
+
+-- The last fence handed out; 0 when there is none, or something that is no fence.
+local function lock_fence(fence)
+  local last = redis.call("GET", fence)
+  if not last or #last > 16 or not string.find(last, "^%d+$") then return 0 end
+  return tonumber(last)
+end
+
+-- Takes the lock that was "free", or begins the lease anew that was "ours" under the fence it has; answers
+-- the fence. Fences rise also when their key was lost: the store's time is above all of them.
+local function lock_commit(lock, fence, queue, alive, token, ttl_ms, fence_ttl_ms, now_us)
+  local number = lock_fence(fence)
+  if number == 0 or redis.call("GET", lock) ~= token then number = math.max(number + 1, now_us) end
+  redis.call("SET", lock, token, "PX", ttl_ms)
+  redis.call("SET", fence, string.format("%.0f", number), "PX", fence_ttl_ms)
+  redis.call("ZREM", queue, token)
+  redis.call("HDEL", alive, token)
+  return number
+end
+
+-- Wakes the waiter whose turn it is: by the end of its token, too little of it to be used by anybody.
+local function lock_wake(queue, alive, now_us, channel)
+  local head = lock_head(queue, alive, now_us)
+  if head then redis.call("PUBLISH", channel, string.sub(head, -8)) end
+end
+
+-- Gives the lock back if it is still held by `token`, and wakes who is next. The fence's key lives on, so
+-- that the next fence is higher even if the store's clock is not.
+local function lock_release(lock, fence, queue, alive, token, fence_ttl_ms, now_us, channel)
+  if redis.call("GET", lock) ~= token then return "lost" end
+  redis.call("DEL", lock)
+  redis.call("PEXPIRE", fence, fence_ttl_ms)
+  lock_wake(queue, alive, now_us, channel)
+  return "released"
+end
+
+-- Puts `token` in the queue, where it stays as long as it asks again within three seconds; answers its place,
+-- 0 for the head. A queue of 10,000 takes nobody in: place -1, ask again later.
+local function lock_wait(queue, alive, token, now_us)
+  if not redis.call("ZSCORE", queue, token) then
+    if redis.call("ZCARD", queue) >= 10000 then return -1 end
+    redis.call("ZADD", queue, string.format("%.0f", now_us), token)
+  end
+  redis.call("HSET", alive, token, string.format("%.0f", math.floor(now_us / 1000) + 3000))
+  redis.call("PEXPIRE", queue, 60000)
+  redis.call("PEXPIRE", alive, 60000)
+  return redis.call("ZRANK", queue, token)
+end

@@ -1,0 +1,32 @@
+-- lock.release: give the lease back if it is still ours, and wake who is next.
+--
+-- KEYS  1 lock          string  the holder's token; its TTL is the lease
+--       2 fence         string  the last fence handed out
+--       3 queue         zset    tokens of waiters, by their arrival in microseconds
+--       4 alive         hash    until when each waiter must have asked again, in milliseconds
+--       5 request?      string  the answer kept for a repeated request_id
+-- ARGV  1 token         text
+--       2 fence_ttl_ms  int>0
+--       3 channel       text    where the next waiter listens
+--       4 keep_ms       int>0   how long a repeated request_id is recognised
+-- OUT   "released"
+--       "lost"
+--       "conflict"
+-- COST  O(1), and O(log n) for each dead waiter dropped, at most 100
+
+--@include clock
+--@include replay
+--@include lock
+
+local lock, fence, queue, alive, request = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local token, fence_ttl_ms, channel, keep_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+
+-- The token belongs to the record: one id for two leases would call the second released while it is held.
+local op = "release:" .. token
+if request then
+  local kept = replay_read(request, op)
+  if kept then return kept end
+end
+local word = lock_release(lock, fence, queue, alive, token, fence_ttl_ms, clock_us(), channel)
+if request and word == "released" then replay_keep_all(request, op, keep_ms, { word }) end
+return { word }
