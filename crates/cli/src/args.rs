@@ -7,6 +7,8 @@ use clap::builder::{BoolishValueParser, Resettable};
 use clap::{Args as ClapArgs, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 use quaymaster::store::embedded::Durability;
 
+pub(crate) use crate::calls::Call;
+
 /// Your Redis schema, compiled: check it, serve it, ask it.
 #[derive(Debug, Parser)]
 #[command(name = "quaymaster", version, arg_required_else_help = true, max_term_width = 100)]
@@ -70,13 +72,10 @@ pub(crate) enum Command {
     Explain(Explain),
     /// Say how the store is.
     Health(Health),
-    /// Count calls against a limit.
-    Limit {
-        #[command(subcommand)]
-        verb: LimitVerb,
-    },
     /// Print the HTTP API as an OpenAPI document.
     Openapi,
+    #[command(flatten)]
+    Call(Call),
 }
 
 /// Which schema on which store.
@@ -167,69 +166,13 @@ pub(crate) struct Health {
     pub(crate) json: bool,
 }
 
-#[derive(Debug, Subcommand)]
-pub(crate) enum LimitVerb {
-    /// Count a call if it may go ahead; exit 1 when it may not.
-    Take(Charge),
-    /// Say what a call of cost 1 would be told; exit 1 when it would be refused.
-    Peek(Subject),
-    /// Give units back.
-    Refund(Charge),
-    /// Forget what is counted.
-    Reset(Reset),
-}
-
-/// One resource under one key.
-#[derive(Debug, ClapArgs)]
-pub(crate) struct Subject {
-    /// The limit's name in the schema.
-    #[arg(value_name = "NAME")]
-    pub(crate) name: String,
-    /// A placeholder's value; once for each placeholder.
-    #[arg(long = "key", env = "QUAYMASTER_KEY", value_name = "PLACEHOLDER=VALUE", value_parser = pair)]
-    pub(crate) key: Vec<(String, String)>,
-    #[command(flatten)]
-    pub(crate) place: Place,
-    /// Print JSON, as the HTTP API answers.
-    #[arg(long, env = "QUAYMASTER_JSON", value_parser = BoolishValueParser::new())]
-    pub(crate) json: bool,
-}
-
-#[derive(Debug, ClapArgs)]
-pub(crate) struct Charge {
-    #[command(flatten)]
-    pub(crate) subject: Subject,
-    /// Units.
-    #[arg(long, env = "QUAYMASTER_COST", value_name = "N", default_value_t = 1,
-        value_parser = clap::value_parser!(u64).range(1..))]
-    pub(crate) cost: u64,
-    /// The same id again within ten minutes gets the same answer and changes nothing.
-    #[arg(long, env = "QUAYMASTER_REQUEST_ID", value_name = "ID")]
-    pub(crate) request_id: Option<String>,
-}
-
-#[derive(Debug, ClapArgs)]
-pub(crate) struct Reset {
-    #[command(flatten)]
-    pub(crate) subject: Subject,
-    /// The same id again within ten minutes gets the same answer and changes nothing.
-    #[arg(long, env = "QUAYMASTER_REQUEST_ID", value_name = "ID")]
-    pub(crate) request_id: Option<String>,
-}
-
-fn pair(text: &str) -> Result<(String, String), String> {
-    match text.split_once('=') {
-        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
-        _ => Err("must be PLACEHOLDER=VALUE".into()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn the_command_line_is_consistent() {
+        // Also that no field of a call has the name of a flag that every call has.
         Args::command().debug_assert();
     }
 

@@ -2,7 +2,9 @@
 //!
 //! Exit codes: 0 done, 1 the answer is no or a check failed, 2 usage, 3 the store cannot be reached.
 
+mod answer;
 mod args;
+mod calls;
 mod command;
 mod failure;
 mod output;
@@ -45,7 +47,7 @@ async fn run(args: Args) -> anyhow::Result<ExitCode> {
         Command::Docs(docs) => command::docs::run(&docs),
         Command::Explain(explain) => command::explain::run(explain, &args.global).await,
         Command::Health(health) => command::health::run(health, &args.global).await,
-        Command::Limit { verb } => command::limit::run(verb, &args.global).await,
+        Command::Call(call) => command::call::run(call, &args.global).await,
         Command::Openapi => output::print(&quaymaster_server::openapi()),
     }
 }

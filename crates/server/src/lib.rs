@@ -7,11 +7,13 @@
 //! | `serve`, `late` | from settings to a running server, also while the store is away |
 //! | `app` | from a request to its handler and back: routing, bounds, panics, counts |
 //! | `call` | the calls under `/v1/<kind>/<name>/<verb>`: one table |
+//! | `command` | the same calls for the command line |
 //! | `page` | what is served at fixed paths: probes, metrics, documents, dashboard |
 //! | `http` | connections, bodies, queries, tokens, problems |
 
 mod app;
 mod call;
+pub mod command;
 pub mod config;
 pub mod doctor;
 mod http;
@@ -21,7 +23,7 @@ mod page;
 mod probe;
 mod serve;
 
-pub use call::limit::LimitAnswer;
+pub use call::{Arg, ArgType};
 pub use http::auth::{Role, Token};
 pub use http::problem::reading_advice;
 pub use page::explain::{KeyActual, KeyExplained};

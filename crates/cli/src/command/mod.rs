@@ -1,8 +1,8 @@
 //! One file per command.
 
+pub(crate) mod call;
 pub(crate) mod check;
 pub(crate) mod docs;
 pub(crate) mod explain;
 pub(crate) mod health;
-pub(crate) mod limit;
 pub(crate) mod serve;

@@ -18,7 +18,7 @@ use crate::app::App;
 use crate::http::json::{self, Fields, KeyValues, Value};
 use crate::http::{problem::Problem, query};
 
-const COST: Arg = Arg { name: "cost", holds: ArgType::Integer, required: false, help: "Units; 1 unless given" };
+const COST: Arg = Arg { name: "cost", holds: ArgType::Positive, required: false, help: "Units; 1 unless given" };
 
 fn refused(answer: &serde_json::Value) -> bool {
     answer["allowed"] == false
@@ -67,7 +67,7 @@ pub(super) const RESET: Call = Call {
 
 /// How a limit stands, and whether the call may go ahead.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct LimitAnswer {
+pub(crate) struct LimitAnswer {
     /// `take`: whether the call was counted and may go ahead. Otherwise: whether a call of cost 1 would pass.
     pub allowed: bool,
     /// Units per window, after the safety buffer.

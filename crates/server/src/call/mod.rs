@@ -41,8 +41,10 @@ type Run = for<'a> fn(&'a App, Input<'a>) -> BoxFuture<'a, Answer>;
 pub enum ArgType {
     /// Taken as it is.
     Text,
-    /// A whole number.
+    /// A whole number from 0.
     Integer,
+    /// A whole number from 1.
+    Positive,
     /// Any JSON; what is not JSON is taken as text.
     Json,
     /// `true` when it is there.

@@ -1,0 +1,136 @@
+//! A call's JSON as two columns for people. Nothing here knows a call; only how fields are named.
+
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::{MapAccess, Visitor};
+use serde_json::Value;
+
+use crate::output::{self, millis};
+
+/// Fields that hold what users stored: shown as they are, whatever is in them.
+const VERBATIM: [&str; 6] = ["value", "value_base64", "response", "payload", "item", "data"];
+
+/// The table of an answer.
+pub(crate) fn table(json: &str) -> serde_json::Result<String> {
+    let Fields(fields) = serde_json::from_str(json)?;
+    let mut rows = Vec::new();
+    // `used` and `limit` are one fact.
+    let number =
+        |name: &str| fields.iter().find(|(known, _)| known == name).and_then(|(_, value)| value.as_u64());
+    let quota = number("used").zip(number("limit"));
+    for (name, value) in &fields {
+        match (name.as_str(), quota) {
+            ("limit", Some(_)) => {}
+            ("used", Some((used, limit))) => rows.push(("used".to_owned(), format!("{used} of {limit}"))),
+            _ => describe(name, value, &mut rows),
+        }
+    }
+    let rows: Vec<(&str, String)> = rows.iter().map(|(name, value)| (name.as_str(), value.clone())).collect();
+    Ok(output::table(&rows))
+}
+
+fn describe(name: &str, value: &Value, rows: &mut Vec<(String, String)>) {
+    let last = name.rsplit('.').next().unwrap_or(name);
+    if VERBATIM.contains(&last) {
+        let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        rows.push((spoken(name), printable(&text)));
+        return;
+    }
+    let text = match value {
+        // When the same call can pass: said only when it cannot now.
+        Value::Number(ms) if last == "retry_after_ms" && ms.as_u64() == Some(0) => return,
+        Value::Null if last == "retry_after_ms" => "never: the cost is over the limit".to_owned(),
+        Value::Number(number) => match number.as_u64().filter(|_| last.ends_with("_ms")) {
+            Some(ms) => millis(ms),
+            None => number.to_string(),
+        },
+        Value::Bool(yes) => if *yes { "yes" } else { "no" }.to_owned(),
+        Value::Null => "none".to_owned(),
+        Value::String(text) => printable(text),
+        Value::Array(items) if items.is_empty() => "none".to_owned(),
+        Value::Array(items) => {
+            for (at, item) in items.iter().enumerate() {
+                describe(&format!("{name}.{}", at + 1), item, rows);
+            }
+            return;
+        }
+        Value::Object(fields) => {
+            for (field, value) in fields {
+                describe(&format!("{name}.{field}"), value, rows);
+            }
+            return;
+        }
+    };
+    rows.push((spoken(name), text));
+}
+
+/// A field's name for people.
+fn spoken(name: &str) -> String {
+    let name = name.replace("retry_after_ms", "retry in").replace("reset_after_ms", "resets in");
+    name.strip_suffix("_ms").unwrap_or(&name).replace('_', " ")
+}
+
+/// What the store holds may be made to confuse a terminal: control characters are shown, not sent.
+fn printable(text: &str) -> String {
+    let shown = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
+    text.chars().map(shown).collect()
+}
+
+/// An object with its fields in the order they came.
+struct Fields(Vec<(String, Value)>);
+
+impl<'de> Deserialize<'de> for Fields {
+    fn deserialize<D: serde::Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
+        struct Ordered;
+        impl<'de> Visitor<'de> for Ordered {
+            type Value = Fields;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an answer")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fields, A::Error> {
+                let mut fields = Vec::new();
+                while let Some(field) = map.next_entry()? {
+                    fields.push(field);
+                }
+                Ok(Fields(fields))
+            }
+        }
+        input.deserialize_map(Ordered)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn a_limits_answer_reads_as_it_always_did() {
+        let told = r#"{"allowed":false,"limit":3,"used":2,"remaining":1,"reset_after_ms":1500,"retry_after_ms":900}"#;
+        let shown = "allowed    no\nused       2 of 3\nremaining  1\nresets in  1.5 s\nretry in   900 ms\n";
+        assert_eq!(table(told).unwrap(), shown);
+        let told =
+            r#"{"allowed":true,"limit":3,"used":2,"remaining":1,"reset_after_ms":0,"retry_after_ms":0}"#;
+        assert!(!table(told).unwrap().contains("retry"));
+        let told = r#"{"allowed":false,"limit":3,"used":2,"retry_after_ms":null}"#;
+        assert!(table(told).unwrap().contains("retry in  never"));
+    }
+
+    #[test]
+    fn what_users_stored_is_shown_as_it_is_and_cannot_steer_the_terminal() {
+        let told = r#"{"hit":true,"value":{"a_ms":5}}"#;
+        assert_eq!(table(told).unwrap(), "hit    yes\nvalue  {\"a_ms\":5}\n");
+        let told = "{\"value\":\"a\\u001b[2Jb\\nc ü\"}";
+        assert_eq!(table(told).unwrap(), "value  a\\u{1b}[2Jb\\nc ü\n");
+    }
+
+    #[test]
+    fn lists_and_objects_become_rows_of_their_own() {
+        let told = r#"{"outcome":"limited","limits":[{"name":"psp","expires_in_ms":30000}],"jobs":[]}"#;
+        let shown = "outcome              limited\nlimits.1.expires in  30.0 s\nlimits.1.name        psp\njobs                 none\n";
+        assert_eq!(table(told).unwrap(), shown);
+    }
+}

@@ -1,0 +1,45 @@
+//! `<kind> <verb> NAME`: straight on the store, by the server's own table of calls.
+
+use std::process::ExitCode;
+
+use quaymaster::{Code, Error};
+
+use crate::answer;
+use crate::calls::{Call, flag};
+use crate::failure::NothingRan;
+use crate::output;
+use crate::setup::{self, Intent};
+
+pub(crate) async fn run(call: Call, global: &crate::args::Global) -> anyhow::Result<ExitCode> {
+    let Call { command, name, key, fields, place, json } = call;
+    for (at, (name, _)) in key.iter().enumerate() {
+        if key[..at].iter().any(|(known, _)| known == name) {
+            let detail = format!("--key gives {name:?} twice; each placeholder has one value");
+            return Err(Error::new("key", Code::RequestInvalid, detail).into());
+        }
+    }
+    let intent = if command.only_reads() { Intent::Look } else { Intent::Change };
+    let quaymaster = setup::open(global, place, intent).await?;
+    let told = command.run(quaymaster.clone(), &name, &key, fields).await;
+    let closed = quaymaster.engine().close().await;
+    let told = match (told, intent) {
+        (Err(error), Intent::Look) => return Err(NothingRan::from(in_flags(error, command)).into()),
+        (told, _) => told.map_err(|error| in_flags(error, command))?,
+    };
+    closed?;
+    let no = command.said_no(&serde_json::from_str(&told)?);
+    output::print(&if json { told } else { answer::table(&told)? })?;
+    Ok(if no { ExitCode::from(1) } else { ExitCode::SUCCESS })
+}
+
+/// The server speaks of fields; whoever typed flags is told of flags.
+fn in_flags(mut error: Error, command: quaymaster_server::command::Command) -> Error {
+    for arg in command.args() {
+        let rest = error.detail.strip_prefix(arg.name);
+        if let Some(rest) = rest.filter(|rest| rest.starts_with([' ', ':'])) {
+            error.detail = format!("--{}{rest}", flag(arg.name));
+            break;
+        }
+    }
+    error
+}

@@ -1,0 +1,178 @@
+//! The calls without HTTP: the same table, the same reading of fields, the same answers.
+
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::time::Duration;
+
+use quaymaster::schema::Kind;
+use quaymaster::{Error, Quaymaster, Result};
+use serde_json::{Map, Value};
+
+use crate::app::{App, Bounds};
+use crate::call::{Arg, CALLS, Call, Effect, Input};
+use crate::config::Thresholds;
+use crate::http::auth::Guard;
+use crate::metrics::Metrics;
+use crate::probe::Probe;
+
+/// A call as a command line offers it.
+#[derive(Debug, Clone, Copy)]
+pub struct Command(&'static Call);
+
+/// Every call there is.
+pub fn commands() -> impl Iterator<Item = Command> {
+    CALLS.iter().map(Command)
+}
+
+/// What a kind's calls are for, in one line.
+pub fn kind_about(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Limit => "Count calls against a limit",
+        Kind::Idempotency => "Run an operation once and replay its answer",
+        Kind::Lock => "Hold a lease on a name",
+        Kind::Cache => "Keep values that may be forgotten",
+        Kind::Dedupe => "Tell the first one from its repetitions",
+        Kind::Guard => "Enter limits, an idempotency and a lock in one step",
+        Kind::Queue => "Hand jobs to workers",
+        Kind::Batch => "Collect items until a window ends",
+        Kind::Event => "Send messages to whoever listens",
+        Kind::Run => "Follow a pipeline's run",
+        Kind::Stats => "Count requests over several instances",
+        Kind::Upload => "Carry chunks into object storage",
+        Kind::Key => "Look at keys of other programs",
+    }
+}
+
+impl Command {
+    /// The kind of resource it is for.
+    pub fn kind(self) -> Kind {
+        self.0.kind
+    }
+
+    /// Its verb.
+    pub fn verb(self) -> &'static str {
+        self.0.verb
+    }
+
+    /// What it does, in one line.
+    pub fn about(self) -> &'static str {
+        self.0.about
+    }
+
+    /// Its fields besides `key`.
+    pub fn args(self) -> &'static [Arg] {
+        self.0.args
+    }
+
+    /// Whether it changes nothing.
+    pub fn only_reads(self) -> bool {
+        self.0.effect == Effect::Reads
+    }
+
+    /// Whether an answer of it is a "no".
+    pub fn said_no(self, answer: &Value) -> bool {
+        (self.0.said_no)(answer)
+    }
+
+    /// Runs it on the resource `name`; the answer is the JSON that HTTP would answer.
+    pub async fn run(
+        self,
+        quaymaster: Quaymaster,
+        name: &str,
+        key: &[(String, String)],
+        fields: Map<String, Value>,
+    ) -> Result<String> {
+        let (mut query, mut body) = (String::new(), Vec::new());
+        match self.0.effect {
+            Effect::Reads => query = as_query(key, &fields),
+            Effect::Writes => body = as_body(key, fields),
+        }
+        let input = Input { name, query: &query, body: &body };
+        let answer = (self.0.run)(&alone(quaymaster), input).await;
+        let answer = answer.map_err(|problem| Error::new(self.0.template, problem.code, problem.detail))?;
+        Ok(String::from_utf8_lossy(&answer).into_owned())
+    }
+}
+
+/// A server's state without a server: nobody else asks, so nothing needs a bound but the depth of JSON.
+fn alone(quaymaster: Quaymaster) -> App {
+    App {
+        quaymaster,
+        bounds: Bounds {
+            max_body_bytes: usize::MAX,
+            max_json_depth: 120,
+            max_requests: 1,
+            request_timeout: Duration::MAX,
+        },
+        guard: Guard::new(Vec::new(), std::net::Ipv4Addr::LOCALHOST.into()),
+        thresholds: Thresholds::default(),
+        metrics: Metrics::default(),
+        probe: Probe::default(),
+        in_flight: AtomicUsize::new(0),
+        draining: AtomicBool::new(false),
+    }
+}
+
+fn as_body(key: &[(String, String)], mut fields: Map<String, Value>) -> Vec<u8> {
+    let key: Map<String, Value> =
+        key.iter().map(|(name, value)| (name.clone(), value.clone().into())).collect();
+    fields.insert("key".into(), key.into());
+    serde_json::to_vec(&fields).unwrap_or_default()
+}
+
+fn as_query(key: &[(String, String)], fields: &Map<String, Value>) -> String {
+    let mut query = String::new();
+    let mut add = |name: &str, value: &str| {
+        encode(&mut query, name);
+        query.push('=');
+        encode(&mut query, value);
+        query.push('&');
+    };
+    for (name, value) in key {
+        add(&format!("key.{name}"), value);
+    }
+    for (name, value) in fields {
+        match value {
+            Value::String(text) => add(name, text),
+            other => add(name, &other.to_string()),
+        }
+    }
+    query
+}
+
+/// Percent-encodes all that is not plainly a letter, a digit or one of `-._~`.
+fn encode(out: &mut String, text: &str) {
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            out.push(char::from(byte));
+        } else {
+            let _ = write!(out, "%{byte:02X}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::query;
+
+    #[test]
+    fn a_query_made_here_reads_back_the_same() {
+        let key = [("a".to_owned(), "1 +&=%ü/".to_owned()), ("b".to_owned(), "::1".to_owned())];
+        let text = as_query(&key, &Map::new());
+        let read: Vec<(String, String)> = query::key_values(&text)
+            .map(|pairs| pairs.into_iter().map(|(k, v)| (k.into_owned(), v.into_owned())).collect())
+            .unwrap_or_default();
+        assert_eq!(read, key);
+    }
+
+    #[test]
+    fn no_two_calls_of_a_kind_share_a_verb_and_every_field_is_named_once() {
+        let mut seen = std::collections::HashSet::new();
+        for command in commands() {
+            assert!(seen.insert((command.kind(), command.verb())), "{} {}", command.kind(), command.verb());
+            let mut names = std::collections::HashSet::new();
+            assert!(command.args().iter().all(|arg| names.insert(arg.name)), "{:?}", command.args());
+        }
+    }
+}
