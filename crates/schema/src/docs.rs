@@ -92,12 +92,15 @@ fn settings(spec: &Spec) -> String {
             }
             words
         }
-        Spec::Idempotency(spec) => format!(
-            "replayed for {}, claims for {}, responses up to {} bytes",
-            text(spec.ttl),
-            text(spec.in_progress_ttl),
-            spec.max_response
-        ),
+        Spec::Idempotency(spec) => {
+            let (ttl, claim) = (text(spec.ttl), text(spec.in_progress_ttl));
+            if spec.compact {
+                format!("remembered for {ttl}, claims for {claim}, no response kept")
+            } else {
+                let max = spec.max_response;
+                format!("replayed for {ttl}, claims for {claim}, responses up to {max} bytes")
+            }
+        }
         Spec::Lock(spec) => format!("leases up to {}", text(spec.ttl)),
         Spec::Cache(spec) => format!("{} for {}", spec.holds, spec.ttl),
         Spec::Dedupe(spec) => format!("remembered for {}", text(spec.ttl)),

@@ -146,6 +146,18 @@ vocabulary! {
 }
 
 vocabulary! {
+    /// Which answers of an operation are final, and so replayed; after the others it may run again.
+    ReplayErrors {
+        /// Those below 500: what the caller did wrong stays wrong.
+        Client "client",
+        /// Every answer.
+        All "all",
+        /// Those below 400.
+        Never "none",
+    }
+}
+
+vocabulary! {
     /// What a full queue does with the next item.
     Overflow {
         /// Refuse it.

@@ -24,7 +24,8 @@ pub use check::EvictionLoss;
 pub use diagnostic::{Diagnostic, Severity};
 pub use docs::docs;
 pub use kind::{
-    Algorithm, BucketUnit, CacheType, Kind, Order, Outage, Overflow, RedisType, Spelling, UnknownWord,
+    Algorithm, BucketUnit, CacheType, Kind, Order, Outage, Overflow, RedisType, ReplayErrors, Spelling,
+    UnknownWord,
 };
 pub use lint::{LINTS, Lint, lint_of};
 pub use load::{Loaded, Source, load};

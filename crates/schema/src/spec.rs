@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::kind::{Algorithm, CacheType, Kind, Order, Overflow, RedisType};
+use crate::kind::{Algorithm, CacheType, Kind, Order, Overflow, RedisType, ReplayErrors};
 use crate::schema::Ttl;
 
 /// What a resource declares beyond what every kind has.
@@ -56,6 +56,10 @@ pub struct IdempotencySpec {
     pub in_progress_ttl: Duration,
     /// The largest response kept, in bytes.
     pub max_response: u64,
+    /// Which of an HTTP service's answers are final.
+    pub replay_errors: ReplayErrors,
+    /// No response is kept: the smallest record.
+    pub compact: bool,
 }
 
 /// A lease on a name.
@@ -63,6 +67,14 @@ pub struct IdempotencySpec {
 pub struct LockSpec {
     /// The lease when the caller asks for none, and the longest it may ask for.
     pub ttl: Duration,
+}
+
+impl LockSpec {
+    /// How long the last fence is remembered: longer than any lease, and long enough after it to notice a
+    /// clock that was set back.
+    pub fn fence_ttl(&self) -> Duration {
+        (self.ttl * 2).max(Duration::from_secs(600))
+    }
 }
 
 /// A value that may be forgotten.

@@ -291,3 +291,17 @@ fn a_guard_takes_as_many_limits_as_one_script_and_no_more() {
     assert_eq!(found.iter().map(|d| d.code).collect::<Vec<_>>(), ["bad-value"]);
     assert!(found[0].message.contains("16"), "{}", found[0].message);
 }
+
+#[test]
+fn an_idempotency_contradicts_itself_in_no_field_and_crosses_no_bucket() {
+    let found = |fields: &str| -> Vec<&str> {
+        let text = format!("[idempotency.pay]\nttl = \"1h\"\n{fields}\n");
+        one(&text).iter().map(|diagnostic| diagnostic.code).collect()
+    };
+    let key = "key = \"idem:{request_id}\"";
+    assert_eq!(found(key), [""; 0]);
+    assert_eq!(found(&format!("{key}\ncompact = true\nreplay_errors = \"none\"")), [""; 0]);
+    assert_eq!(found(&format!("{key}\ncompact = true\nmax_response = \"1KiB\"")), ["contradiction"]);
+    assert_eq!(found(&format!("{key}\nreplay_errors = \"server\"")), ["bad-value"]);
+    assert_eq!(found("key = \"idem:{id}:{day}\""), ["bad-pattern"]);
+}

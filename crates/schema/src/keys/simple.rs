@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::{RowDraft, request, row, side};
+use super::{REQUEST_TTL, RowDraft, request, row, side};
 use crate::kind::{Algorithm, RedisType};
-use crate::pattern::Template;
+use crate::pattern::{Class, Template};
 use crate::schema::{Field, Ttl};
 use crate::spec::{CacheSpec, DedupeSpec, IdempotencySpec, KeySpec, LimitSpec, LockSpec};
 
@@ -28,15 +28,37 @@ pub(crate) fn limit_rows(key: Template, spec: &LimitSpec) -> Vec<RowDraft> {
     vec![primary, request(&tag)]
 }
 
-pub(crate) fn idempotency_row(key: Template, spec: &IdempotencySpec) -> RowDraft {
-    row("record", key, RedisType::String, Ttl::For(spec.ttl), "Who runs the operation, or what it answered")
-        .format("state, token, fingerprint and response; a foreign `1` counts as finished")
+pub(crate) fn idempotency_rows(key: Template, spec: &IdempotencySpec) -> Vec<RowDraft> {
+    let tag = key.without_bucket();
+    vec![
+        row(
+            "record",
+            key,
+            RedisType::String,
+            Ttl::For(spec.ttl),
+            "Who runs the operation, or what it answered",
+        )
+        .format(
+            "`p token deadline fingerprint` in progress, `f fingerprint tail encoding response` finished; \
+                 a foreign `1` counts as finished",
+        ),
+        // Not `request_id`: a key of an idempotency may well have a placeholder of that name.
+        side(
+            "request",
+            &tag,
+            "req",
+            Some(("abandon_id", Class::Wide)),
+            RedisType::String,
+            Ttl::For(REQUEST_TTL),
+            "The answer a request id got, given again when it comes again",
+        ),
+    ]
 }
 
 pub(crate) fn lock_rows(key: Template, spec: &LockSpec) -> Vec<RowDraft> {
-    // The fence must outlive every lease, and long enough after it to notice a clock that stepped back.
-    let fence_ttl = (spec.ttl * 2).max(Duration::from_secs(600));
     let tag = key.without_bucket();
+    // Waiters ask again every second; a queue nobody asks in is swept after a minute.
+    let queue_ttl = Ttl::For(Duration::from_secs(60));
     vec![
         row("lock", key, RedisType::String, Ttl::For(spec.ttl), "The holder's token; its TTL is the lease")
             .format("the holder's token"),
@@ -46,10 +68,15 @@ pub(crate) fn lock_rows(key: Template, spec: &LockSpec) -> Vec<RowDraft> {
             "fence",
             None,
             RedisType::String,
-            Ttl::For(fence_ttl),
+            Ttl::For(spec.fence_ttl()),
             "The last fencing number handed out",
         )
         .format("a decimal integer, max(last + 1, store time in microseconds)"),
+        side("queue", &tag, "queue", None, RedisType::Zset, queue_ttl.clone(), "Who waits for the lock")
+            .format("waiters' tokens; the score is the arrival in microseconds"),
+        side("alive", &tag, "alive", None, RedisType::Hash, queue_ttl, "Which waiters are still there")
+            .format("a waiter's token, and the millisecond by which it must ask again"),
+        request(&tag),
     ]
 }
 

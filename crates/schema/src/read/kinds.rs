@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::common::{Body, LONGEST, MILLISECOND, Reading};
 use super::draft::ChannelDraft;
 use super::{batch, limit, queue, run, upload};
-use crate::keys::{cache_row, dedupe_row, idempotency_row, key_row, lock_rows, stats_rows};
-use crate::kind::{CacheType, Kind, RedisType};
+use crate::keys::{cache_row, dedupe_row, idempotency_rows, key_row, lock_rows, stats_rows};
+use crate::kind::{CacheType, Kind, RedisType, ReplayErrors};
 use crate::pattern::Template;
 use crate::spec::{
     CacheSpec, DedupeSpec, EventSpec, GuardSpec, IdempotencySpec, KeySpec, LockSpec, Spec, StatsSpec,
@@ -36,8 +36,25 @@ fn idempotency(reading: &mut Reading<'_, '_>) -> Option<Body> {
     let claim = reading.fields.duration("in_progress_ttl", MILLISECOND, LONGEST);
     let claim_at = claim.at();
     let in_progress_ttl = claim.or(Duration::from_secs(60));
-    let max_response = reading.fields.size("max_response", 0, 16 << 20).or(64 << 10);
+    let max_response = reading.fields.size("max_response", 0, 16 << 20);
+    let replay_errors = reading.fields.word("replay_errors", ReplayErrors::ALL).or(ReplayErrors::Client);
+    let compact = reading.fields.truth("compact").or(false);
+    if let (true, Some(at)) = (compact, max_response.at()) {
+        let message = "a compact record keeps no response, so `max_response` bounds nothing";
+        reading.add(at, "contradiction", message, Some("drop `max_response`, or `compact`"));
+    }
+    let max_response = if compact { 0 } else { max_response.or(64 << 10) };
     let ((key, key_at), (ttl, ttl_at)) = (key?, ttl?);
+    if key.bucket().is_some() {
+        // Begun in one bucket and finished in the next, it would be two records.
+        let message = "an operation that crosses the edge of a time bucket would run twice";
+        reading.add(
+            key_at,
+            "bad-pattern",
+            message,
+            Some("take the bucket out of the key; `ttl` ends the record"),
+        );
+    }
     if ttl < in_progress_ttl {
         let message = "the record would expire before the claim that is still in progress";
         reading.add(
@@ -47,15 +64,20 @@ fn idempotency(reading: &mut Reading<'_, '_>) -> Option<Body> {
             Some("make `ttl` at least `in_progress_ttl` (60s unless given)"),
         );
     }
-    let spec = IdempotencySpec { ttl, in_progress_ttl, max_response };
-    let row = idempotency_row(key, &spec);
-    Some(Body::new(Spec::Idempotency(spec), vec![row], key_at))
+    let spec = IdempotencySpec { ttl, in_progress_ttl, max_response, replay_errors, compact };
+    let rows = idempotency_rows(key, &spec);
+    Some(Body::new(Spec::Idempotency(spec), rows, key_at))
 }
 
 fn lock(reading: &mut Reading<'_, '_>) -> Option<Body> {
     let key = reading.key();
     let ttl = reading.lifetime(None);
     let ((key, key_at), (ttl, _)) = (key?, ttl?);
+    if key.bucket().is_some() {
+        let message = "a lock has no time bucket: its holder could not be found again in the next one";
+        reading.add(key_at, "bad-pattern", message, Some("drop the bucket; `ttl` ends the lease"));
+        return None;
+    }
     let spec = LockSpec { ttl };
     let rows = lock_rows(key, &spec);
     Some(Body::new(Spec::Lock(spec), rows, key_at))
