@@ -28,14 +28,7 @@ if request then
   if kept then return kept end
 end
 local now_us = clock_us()
-local previous, current, elapsed_ms = sliding_window_read(state, now_us, window_ms)
+local previous, current, elapsed_ms = sliding_window_refund(state, now_us, cost, window_ms, ttl_ms)
 if not previous then return { "malformed", 0, 0, 0 } end
--- What this window did not count was counted in the one before.
-local from_current = math.min(current, cost)
-local from_previous = math.min(previous, cost - from_current)
-current, previous = current - from_current, previous - from_previous
-if from_current + from_previous > 0 then
-  sliding_window_write(state, now_us, window_ms, ttl_ms, previous, current)
-end
 if request then replay_keep(request, "refund", keep_ms, "refunded", previous, current, elapsed_ms) end
 return { "refunded", previous, current, elapsed_ms }

@@ -32,11 +32,7 @@ if request then
   if kept then return kept end
 end
 local now_us = clock_us()
-local ahead_us, part = token_bucket_backlog(bucket, now_us, limit, window_us)
-if not ahead_us then return { "malformed", 0, 0, 0 } end
-local left_us, left_part = ahead_us - inc_us, part - inc_part
-if left_part < 0 then left_us, left_part = left_us - 1, left_part + limit end
-if left_us < 0 then left_us, left_part = 0, 0 end
-if ahead_us > 0 or part > 0 then token_bucket_write(bucket, now_us, ttl_ms, left_us, left_part) end
+local left_us, left_part = token_bucket_refund(bucket, now_us, limit, window_us, ttl_ms, inc_us, inc_part)
+if not left_us then return { "malformed", 0, 0, 0 } end
 if request then replay_keep(request, "refund", keep_ms, "refunded", left_us, left_part, 0) end
 return { "refunded", left_us, left_part, 0 }

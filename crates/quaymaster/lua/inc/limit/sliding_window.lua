@@ -41,6 +41,19 @@ local function sliding_window_commit(state, now_us, cost, _, window_ms, ttl_ms, 
   return sliding_window_write(state, now_us, window_ms, ttl_ms, previous, current + cost)
 end
 
+-- Takes units off; what this window did not count was counted in the one before.
+local function sliding_window_refund(state, now_us, cost, window_ms, ttl_ms)
+  local previous, current, elapsed_ms = sliding_window_read(state, now_us, window_ms)
+  if not previous then return nil end
+  local from_current = math.min(current, cost)
+  local from_previous = math.min(previous, cost - from_current)
+  current, previous = current - from_current, previous - from_previous
+  if from_current + from_previous > 0 then
+    sliding_window_write(state, now_us, window_ms, ttl_ms, previous, current)
+  end
+  return previous, current, elapsed_ms
+end
+
 -- A full state is not written, so one from the future is brought into the present here.
 local function sliding_window_heal(state, now_us, window_ms, ttl_ms)
   local previous, current, _, ahead = sliding_window_read(state, now_us, window_ms)

@@ -36,6 +36,17 @@ local function token_bucket_commit(bucket, now_us, _, limit, _, ttl_ms, inc_us, 
   return token_bucket_write(bucket, now_us, ttl_ms, next_us, next_part)
 end
 
+-- Puts tokens back, never more than were taken.
+local function token_bucket_refund(bucket, now_us, limit, window_us, ttl_ms, inc_us, inc_part)
+  local ahead_us, part = token_bucket_backlog(bucket, now_us, limit, window_us)
+  if not ahead_us then return nil end
+  local left_us, left_part = ahead_us - inc_us, part - inc_part
+  if left_part < 0 then left_us, left_part = left_us - 1, left_part + limit end
+  if left_us < 0 then left_us, left_part = 0, 0 end
+  if ahead_us > 0 or part > 0 then token_bucket_write(bucket, now_us, ttl_ms, left_us, left_part) end
+  return left_us, left_part
+end
+
 -- An empty bucket is not written, so one from the future is brought into the present here.
 local function token_bucket_heal(bucket, now_us, limit, window_us, ttl_ms)
   local ahead_us, part, ahead = token_bucket_backlog(bucket, now_us, limit, window_us)

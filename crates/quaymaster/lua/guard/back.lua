@@ -1,0 +1,35 @@
+-- guard.back: give back what a step of enter took, because a later step said no.
+--
+-- KEYS  1.. parts          any    the record, if any; lock, fence, queue, alive, if any; one per limit; request?
+-- ARGV  1 token            text   what took it
+--       2 record_channel   text   where those who wait for the record listen; empty without one
+--       3 fence_ttl_ms     int>=0 0 without a lock
+--       4 lock_channel     text   where the next waiter for the lock listens
+--       5 taken_ms         int>0  when it was taken
+--       6.. limits         text   seven per limit: algorithm, cost, limit, its own four
+-- OUT   "back"       what the record and the lock said; - for one that is not there
+-- COST  O(limits), at most 16
+
+--@include clock
+--@include idempotency
+--@include lock
+--@include limit/fixed_window
+--@include limit/sliding_log
+--@include limit/sliding_window
+--@include limit/token_bucket
+--@include limit/back
+
+local token, record_channel, fence_ttl_ms, taken_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[5]
+local count = (#ARGV - 5) / 7
+local at = record_channel == "" and 0 or 1
+local now_us = clock_us()
+local claim, lease = "-", "-"
+if at == 1 then claim = idempotency_abandon(KEYS[1], token, math.floor(now_us / 1000), record_channel) end
+if fence_ttl_ms ~= "0" then
+  lease = lock_release(KEYS[at + 1], KEYS[at + 2], KEYS[at + 3], KEYS[at + 4], token, fence_ttl_ms, now_us, ARGV[4])
+  at = at + 4
+end
+for index = 1, count do limit_back(KEYS[at + index], now_us, ARGV, 7 * index - 1, taken_ms) end
+local request = KEYS[at + count + 1]
+if request then redis.call("DEL", request) end
+return { "back", claim, lease }
