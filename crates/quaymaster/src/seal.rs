@@ -89,6 +89,11 @@ impl Seal {
         Some(out)
     }
 
+    /// Whether `value` begins and is long enough as a sealed one.
+    pub(crate) fn looks_sealed(value: &[u8]) -> bool {
+        value.len() >= HEAD + AES_256_GCM.tag_len() && value[0] == VERSION
+    }
+
     /// Decrypts what lies at `at`.
     pub(crate) fn open(&self, op: &'static str, at: &[u8], sealed: &[u8]) -> Result<Vec<u8>> {
         let wrong = |code: Code, what: &str| Error::new(op, code, what.to_owned());
@@ -109,6 +114,18 @@ impl Seal {
             .len();
         body.truncate(plain);
         Ok(body)
+    }
+
+    /// The digests `text` may have been given before: by every key, and without one.
+    pub(crate) fn fingerprints<'a>(&'a self, text: &'a [u8]) -> impl Iterator<Item = [u8; 32]> + 'a {
+        let sealed = self.keys.iter().map(|key| hmac::sign(&key.mac, text));
+        sealed
+            .map(|tag| {
+                let mut out = [0; 32];
+                out.copy_from_slice(tag.as_ref());
+                out
+            })
+            .chain(std::iter::once_with(|| Self::none().fingerprint(text)))
     }
 
     /// A digest of `text` that only holders of the key can compute; a plain one without a key.

@@ -7,7 +7,7 @@
 -- OUT   "started"      remaining_ms
 --       "in_progress"  remaining_ms
 --       "finished"     enc  bytes
---       "mismatch"
+--       "mismatch"     0    kept_fp
 --       "malformed"
 -- COST  O(n) of the response
 

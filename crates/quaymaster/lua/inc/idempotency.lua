@@ -23,15 +23,16 @@ local function idempotency_read(record)
   return "f", finished_fp, tail, enc, string.sub(held, rest + 1)
 end
 
--- "free" | "ours" remaining_ms | "in_progress" remaining_ms | "finished" enc bytes | "mismatch" | "malformed"
+-- "free" | "ours" remaining_ms | "in_progress" remaining_ms | "finished" enc bytes | "mismatch" 0 kept_fp | "malformed"
 --
--- Fingerprints differ only when both are given. A claim past its deadline is nobody's, whatever it says.
+-- Fingerprints differ only when both are given; the kept one is told, since it may have been made with a key that
+-- has been changed since. A claim past its deadline is nobody's, whatever it says.
 local function idempotency_check(record, token, fp, now_ms)
   local state, kept, holder, x, y = idempotency_read(record)
   if state == "none" then return "free", 0, "" end
   if state == "malformed" then return "malformed", 0, "" end
   if state == "p" and x <= now_ms then return "free", 0, "" end
-  if fp ~= "-" and kept ~= "-" and fp ~= kept then return "mismatch", 0, "" end
+  if fp ~= "-" and kept ~= "-" and fp ~= kept then return "mismatch", 0, kept end
   if state == "f" then return "finished", x, y end
   return holder == token and "ours" or "in_progress", x - now_ms, ""
 end

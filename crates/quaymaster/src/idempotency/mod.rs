@@ -1,19 +1,74 @@
-//! `idempotency`
+//! `idempotency`: an operation runs once per key, and everybody who asks for it gets the same answer.
+//!
+//! `begin` claims the operation or says why not; `finish` keeps its answer, `abandon` gives the claim back. A claim
+//! has an expiry of its own and a token, compared in the script: a holder that was paused past its deadline
+//! writes nothing. The fingerprint of the request stays in the record for its whole life.
+//!
+//! | record | meaning |
+//! |---|---|
+//! | `p <token> <deadline_ms> <fp>` | in progress until the deadline |
+//! | `f <fp> <tail> <enc> <bytes>` | finished; `enc` says what the bytes are, `-` for none |
+//! | `1` | another program noted that it ran: finished, nothing to replay |
 
+mod answer;
+mod counts;
+mod keys;
+mod ops;
+mod response;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use bytes::Bytes;
 use quaymaster_schema::IdempotencySpec;
+use tokio::time::Instant;
 
-use crate::bound::Bound;
+pub use answer::{Abandoned, Begun, Claim, Finished, Replay};
+pub use counts::Counts;
 
-/// A idempotency of the schema on a store. Cheap to clone.
+pub(crate) use response::Packed;
+
+use answer::Told;
+
+use crate::bound::{Bound, Key, check_request_id};
+use crate::outage::is_outage;
+use crate::wake::Wake;
+use crate::{Code, Error, Result, Seal, Token};
+
+const BEGIN: &str = "idempotency.begin";
+const FINISH: &str = "idempotency.finish";
+const ABANDON: &str = "idempotency.abandon";
+
+/// Who waits asks again after this long at the latest: a hint may be lost without a word.
+const ASK_AGAIN: Duration = Duration::from_secs(5);
+
+/// How an operation is begun.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Begin<'a> {
+    /// What the request is: another one under the same key is a mismatch. Only a digest is kept.
+    pub fingerprint: Option<&'a [u8]>,
+    /// How long to wait while somebody else runs it.
+    pub wait: Duration,
+    /// The same id again finds its own claim, and is told again that it started.
+    pub request_id: Option<&'a str>,
+}
+
+/// An idempotency of the schema on a store. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Idempotency {
-    bound: Bound,
+    pub(crate) bound: Bound,
     spec: IdempotencySpec,
+    counts: Arc<Counts>,
 }
 
 impl Idempotency {
     pub(crate) fn new(bound: Bound, spec: IdempotencySpec) -> Self {
-        Self { bound, spec }
+        Self { bound, spec, counts: Arc::default() }
     }
 
     /// Its name in the schema.
@@ -25,4 +80,194 @@ impl Idempotency {
     pub fn spec(&self) -> &IdempotencySpec {
         &self.spec
     }
+
+    /// Answers given so far.
+    pub fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    /// Claims the operation, or says who runs it or what it answered.
+    pub async fn begin(&self, key: Key<'_>, begin: Begin<'_>) -> Result<Begun> {
+        let answer = self.begin_waiting(key, begin).await;
+        self.counts.begun(&answer);
+        answer
+    }
+
+    /// Keeps the operation's answer and wakes who waits for it. A response over `max_response` is not kept: the
+    /// operation counts as finished all the same, for it has run.
+    pub async fn finish(&self, key: Key<'_>, token: &Token, response: Option<&[u8]>) -> Result<Finished> {
+        let answer = self.finish_once(key, token, response).await;
+        self.counts.finished_with(&answer, response);
+        answer
+    }
+
+    /// Gives the claim back: the operation did not take effect and may be begun again at once.
+    pub async fn abandon(&self, key: Key<'_>, token: &Token, request_id: Option<&str>) -> Result<Abandoned> {
+        let answer = self.abandon_once(key, token, request_id).await;
+        self.counts.abandoned_with(&answer);
+        answer
+    }
+
+    async fn begin_waiting(&self, key: Key<'_>, begin: Begin<'_>) -> Result<Begun> {
+        let token = self.token(BEGIN, key, begin.request_id)?;
+        let until = Instant::now() + begin.wait;
+        let first = self.ask(key, &token, begin.fingerprint).await?;
+        let Begun::InProgress { mut retry_after } = first else { return Ok(first) };
+        if begin.wait.is_zero() {
+            return Ok(first);
+        }
+        self.counts.waited.fetch_add(1, Relaxed);
+        // What is known stays known: somebody runs it, also when the store goes away while we wait.
+        let known = |error: Error, retry_after| match is_outage(error.code) {
+            true => Ok(Begun::InProgress { retry_after }),
+            false => Err(error),
+        };
+        let channel = keys::channel(BEGIN, &self.bound, key)?;
+        let mut wake = match Wake::on(&*self.bound.engine, &channel).await {
+            Ok(wake) => wake,
+            Err(error) => return known(error.during(BEGIN), retry_after),
+        };
+        loop {
+            // Asked after listening, so that an end in between is not missed.
+            match self.ask(key, &token, begin.fingerprint).await {
+                Ok(Begun::InProgress { retry_after: left }) => retry_after = left,
+                Ok(answer) => return Ok(answer),
+                Err(error) => return known(error, retry_after),
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(Begun::InProgress { retry_after });
+            }
+            // The claim ends by the store's clock, which need not tick with ours.
+            let claim_ends = retry_after + Duration::from_millis(1);
+            wake.wait(left.min(claim_ends).min(ASK_AGAIN)).await;
+        }
+    }
+
+    async fn ask(&self, key: Key<'_>, token: &Token, fingerprint: Option<&[u8]>) -> Result<Begun> {
+        let record = keys::record(BEGIN, &self.bound, key)?;
+        let print = self.fingerprint(fingerprint);
+        let call = ops::begin(record.clone(), token, &print, self.spec.in_progress_ttl);
+        let mut told = answer::begun(BEGIN, self.bound.run(BEGIN, call).await?)?;
+        if let Told::Mismatch { kept } = &told
+            && let Some(print) = self.fingerprint_as(fingerprint, kept)
+        {
+            let call = ops::begin(record, token, &print, self.spec.in_progress_ttl);
+            told = answer::begun(BEGIN, self.bound.run(BEGIN, call).await?)?;
+        }
+        match told {
+            Told::Started(expires_in) => {
+                Ok(Begun::Started(Claim { token: token.clone(), expires_in, outage: None }))
+            }
+            Told::InProgress(retry_after) => Ok(Begun::InProgress { retry_after }),
+            Told::Finished { encoding, bytes } => {
+                Ok(Begun::Finished(self.unpack(BEGIN, key, &encoding, bytes).await?))
+            }
+            Told::Mismatch { .. } => Ok(Begun::Mismatch),
+            Told::Malformed => Err(self.malformed(BEGIN)),
+        }
+    }
+
+    async fn finish_once(&self, key: Key<'_>, token: &Token, response: Option<&[u8]>) -> Result<Finished> {
+        let record = keys::record(FINISH, &self.bound, key)?;
+        let channel = keys::channel(FINISH, &self.bound, key)?;
+        let packed = self.pack(FINISH, key, response).await?;
+        let kept = packed.is_kept();
+        let call = ops::finish(record, token, self.spec.ttl, &packed, &channel);
+        match answer::settled(FINISH, self.bound.run(FINISH, call).await?, b"finished")? {
+            Some(true) => Ok(Finished::Finished { kept, outage: None }),
+            Some(false) => Ok(Finished::Lost),
+            None => Err(self.malformed(FINISH)),
+        }
+    }
+
+    async fn abandon_once(&self, key: Key<'_>, token: &Token, request_id: Option<&str>) -> Result<Abandoned> {
+        let mut keys = keys::record(ABANDON, &self.bound, key)?;
+        let channel = keys::channel(ABANDON, &self.bound, key)?;
+        if let Some(id) = request_id {
+            self.bound.bind_request(ABANDON, key, id, &mut keys)?;
+        }
+        let mut call = ops::abandon(keys, token, &channel);
+        if request_id.is_some() {
+            call = call.repeat_safe();
+        }
+        match answer::settled(ABANDON, self.bound.run(ABANDON, call).await?, b"abandoned")? {
+            Some(true) => Ok(Abandoned::Abandoned),
+            Some(false) => Ok(Abandoned::Lost),
+            None => Err(self.malformed(ABANDON)),
+        }
+    }
+
+    /// A fresh token, or the one every repetition of `request_id` derives.
+    pub(crate) fn token(&self, op: &'static str, key: Key<'_>, request_id: Option<&str>) -> Result<Token> {
+        let Some(id) = request_id else { return Ok(Token::random()) };
+        check_request_id(op, id)?;
+        let place = keys::place(op, &self.bound, key)?;
+        Ok(Token::derived(&[op.as_bytes(), &place, id.as_bytes()]))
+    }
+
+    /// What the record keeps of a fingerprint: 16 characters, `-` for none. With a seal key, only its holders can
+    /// compute a sensitive one.
+    pub(crate) fn fingerprint(&self, text: Option<&[u8]>) -> String {
+        match text {
+            None => "-".to_owned(),
+            Some(text) if self.bound.resource.sensitive => print(self.bound.shared.seal.fingerprint(text)),
+            Some(text) => print(Seal::none().fingerprint(text)),
+        }
+    }
+
+    /// The same fingerprint as another key (or none) gave it, if that is what was `kept`: keys may have been changed
+    /// since the record was begun. To be asked once more with.
+    pub(crate) fn fingerprint_as(&self, text: Option<&[u8]>, kept: &[u8]) -> Option<String> {
+        if !self.bound.resource.sensitive {
+            return None;
+        }
+        self.bound.shared.seal.fingerprints(text?).map(print).find(|print| print.as_bytes() == kept)
+    }
+
+    /// What the record keeps of a response.
+    pub(crate) async fn pack<'a>(
+        &self,
+        op: &'static str,
+        key: Key<'_>,
+        response: Option<&'a [u8]>,
+    ) -> Result<Packed<'a>> {
+        let Some(response) = response else { return Ok(Packed::NONE) };
+        if self.spec.compact || response.len() as u64 > self.spec.max_response {
+            return Ok(Packed::NONE);
+        }
+        let seal = &self.bound.shared.seal;
+        if self.bound.resource.sensitive && seal.is_active() {
+            let place = keys::place(op, &self.bound, key)?;
+            return Packed::of(op, response, Some((seal, &place))).await;
+        }
+        Packed::of(op, response, None).await
+    }
+
+    /// The response in a finished record.
+    pub(crate) async fn unpack(
+        &self,
+        op: &'static str,
+        key: Key<'_>,
+        encoding: &[u8],
+        bytes: Bytes,
+    ) -> Result<Replay> {
+        let place = keys::place(op, &self.bound, key)?;
+        let response = response::unpack(op, encoding, bytes, &self.bound.shared.seal, &place).await?;
+        Ok(Replay { response })
+    }
+
+    /// Where those who wait for the record listen.
+    pub(crate) fn channel(&self, op: &'static str, key: Key<'_>) -> Result<Vec<u8>> {
+        keys::channel(op, &self.bound, key)
+    }
+
+    pub(crate) fn malformed(&self, op: &'static str) -> Error {
+        let detail = format!("idempotency.{}: the string holds no record of ours", self.name());
+        Error::new(op, Code::KeyMalformed, detail)
+    }
+}
+
+fn print(digest: [u8; 32]) -> String {
+    URL_SAFE_NO_PAD.encode(&digest[..12])
 }
