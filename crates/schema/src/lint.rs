@@ -183,6 +183,12 @@ pub const LINTS: &[Lint] = &[
         "the step cannot run on a cluster",
     ),
     lint(
+        "guard-steps",
+        Warning,
+        "a cluster puts the parts of a guard in different slots",
+        "it takes a round trip per slot, and a crash between them leaves what was taken until it expires",
+    ),
+    lint(
         "eviction",
         Warning,
         "the declared eviction policy would destroy data that must stay",

@@ -178,14 +178,11 @@ fn a_cluster_is_refused_what_a_single_node_may_run() {
     assert_eq!((problems[0].severity, problems[0].code), (Severity::Error, "cluster-slots"));
     assert!(fixture("cluster-slots", "good").schema.unwrap().cluster_problems().is_empty());
 
-    let pushed = |colocate: &str| {
-        one(&format!(
-            "[queue.a]\nmax_size = 9\npush = {{ url = \"http://localhost\", result_to = \"queue.b\" }}\n\
-             [queue.b]\nmax_size = 9\n{colocate}"
-        ))
-    };
-    assert_eq!(pushed("").iter().map(|d| d.code).collect::<Vec<_>>(), ["cluster-slots"]);
-    assert!(pushed("colocate = \"a\"\n").is_empty());
+    // A guard is entered in steps where it must be.
+    let parted = fixture("guard-steps", "bad");
+    assert_eq!(parted.diagnostics.iter().map(|d| d.severity).collect::<Vec<_>>(), [Severity::Warning]);
+    assert!(parted.diagnostics[0].message.contains("2 steps"), "{}", parted.diagnostics[0].message);
+    assert!(parted.schema.unwrap().cluster_problems().is_empty());
 }
 
 #[test]

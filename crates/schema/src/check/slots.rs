@@ -1,4 +1,4 @@
-//! Resources that one step joins must share a slot on a cluster.
+//! Resources that one step joins must share a slot on a cluster; a guard may be entered in several steps.
 
 use std::collections::HashMap;
 
@@ -36,6 +36,17 @@ pub(crate) fn slots(drafts: &[Draft], report: &Report<'_>) -> Vec<Diagnostic> {
         }
         let parts: Vec<String> =
             joined.iter().map(|part| format!("[{}] under `{{{}}}`", part.label(), part.tag.text())).collect();
+        if matches!(draft.spec, Spec::Guard(_)) {
+            let mut tags: Vec<String> = joined.iter().map(|part| part.tag.text()).collect();
+            tags.sort_unstable();
+            tags.dedup();
+            let (label, parts) = (draft.label(), parts.join(", "));
+            let message = format!("[{label}] is entered in {} steps on a cluster: {parts}", tags.len());
+            let help = "give all of them the same `colocate`, a constant or placeholders all their keys have; a process \
+                        that dies between two steps leaves what it took until that expires";
+            report.add(draft.at, "guard-steps", message, Some(help.to_owned()));
+            continue;
+        }
         let message = format!("[{}] joins in one step, on a cluster, {}", draft.label(), parts.join(", "));
         let help = "give all of them the same `colocate`, a constant or placeholders all their keys have";
         report.add(draft.at, "cluster-slots", message.clone(), Some(help.to_owned()));

@@ -243,19 +243,12 @@ async fn a_cluster_that_would_part_what_one_step_joins_is_refused() {
 [schema]
 name = "parted"
 
-[limit.a]
-key = "a:{id}"
-algorithm = "sliding_log"
-limit = 1
-window = "1s"
+[queue.a]
+max_size = 9
+push = { url = "http://localhost", result_to = "queue.b" }
 
-[lock.b]
-key = "b:{id}"
-ttl = "1s"
-
-[guard.both]
-limits = ["a"]
-lock = "b"
+[queue.b]
+max_size = 9
 "#,
     );
     let memory: Arc<dyn Engine> = Arc::new(EmbeddedStore::memory(EmbeddedOptions::default()).await.unwrap());
