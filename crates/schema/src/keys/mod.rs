@@ -11,7 +11,7 @@ mod upload;
 
 pub(crate) use pipeline::{batch_rows, run_rows};
 pub(crate) use queue::queue_rows;
-pub(crate) use simple::{cache_row, dedupe_row, idempotency_rows, key_row, limit_rows, lock_rows};
+pub(crate) use simple::{cache_rows, dedupe_rows, idempotency_rows, key_row, limit_rows, lock_rows};
 pub(crate) use stats::stats_rows;
 pub(crate) use upload::{ChannelFacts, upload_channels, upload_rows};
 

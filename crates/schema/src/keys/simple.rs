@@ -80,22 +80,34 @@ pub(crate) fn lock_rows(key: Template, spec: &LockSpec) -> Vec<RowDraft> {
     ]
 }
 
-pub(crate) fn cache_row(
+pub(crate) fn cache_rows(
     key: Template,
     spec: &CacheSpec,
     fields: Vec<Field>,
     format: Option<String>,
-) -> RowDraft {
+) -> Vec<RowDraft> {
     let holds = match spec.holds {
         crate::kind::CacheType::String => RedisType::String,
         crate::kind::CacheType::Hash => RedisType::Hash,
     };
-    row("entry", key, holds, spec.ttl.clone(), "A cached value").documented(fields, format)
+    let tag = key.without_bucket();
+    // A lease is asked for by the load; one of this length outlives the longest.
+    let load_ttl = Ttl::For(Duration::from_secs(61));
+    vec![
+        row("entry", key, holds, spec.ttl.clone(), "A cached value").documented(fields, format),
+        side("load", &tag, "load", None, RedisType::String, load_ttl, "Who loads the value now")
+            .format("the load's token, and the millisecond its lease ends"),
+        request(&tag),
+    ]
 }
 
-pub(crate) fn dedupe_row(key: Template, spec: &DedupeSpec, format: Option<String>) -> RowDraft {
-    row("first", key, RedisType::String, Ttl::For(spec.ttl), "The value of the first one seen")
-        .documented(Vec::new(), format)
+pub(crate) fn dedupe_rows(key: Template, spec: &DedupeSpec, format: Option<String>) -> Vec<RowDraft> {
+    let tag = key.without_bucket();
+    vec![
+        row("first", key, RedisType::String, Ttl::For(spec.ttl), "The value of the first one seen")
+            .documented(Vec::new(), format),
+        request(&tag),
+    ]
 }
 
 pub(crate) fn key_row(key: Template, spec: &KeySpec, fields: Vec<Field>, format: Option<String>) -> RowDraft {

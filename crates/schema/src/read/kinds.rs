@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::common::{Body, LONGEST, MILLISECOND, Reading};
 use super::draft::ChannelDraft;
 use super::{batch, limit, queue, run, upload};
-use crate::keys::{cache_row, dedupe_row, idempotency_rows, key_row, lock_rows, stats_rows};
+use crate::keys::{cache_rows, dedupe_rows, idempotency_rows, key_row, lock_rows, stats_rows};
 use crate::kind::{CacheType, Kind, RedisType, ReplayErrors};
 use crate::pattern::Template;
 use crate::spec::{
@@ -90,8 +90,8 @@ fn cache(reading: &mut Reading<'_, '_>) -> Option<Body> {
     let (fields, format) = (reading.documented_fields(), reading.fields.text("value").option());
     let ((key, key_at), ttl) = (key?, ttl?);
     let spec = CacheSpec { ttl, holds };
-    let row = cache_row(key, &spec, fields, format);
-    Some(Body::new(Spec::Cache(spec), vec![row], key_at))
+    let rows = cache_rows(key, &spec, fields, format);
+    Some(Body::new(Spec::Cache(spec), rows, key_at))
 }
 
 fn dedupe(reading: &mut Reading<'_, '_>) -> Option<Body> {
@@ -100,8 +100,8 @@ fn dedupe(reading: &mut Reading<'_, '_>) -> Option<Body> {
     let format = reading.fields.text("value").option();
     let ((key, key_at), (ttl, _)) = (key?, ttl?);
     let spec = DedupeSpec { ttl };
-    let row = dedupe_row(key, &spec, format);
-    Some(Body::new(Spec::Dedupe(spec), vec![row], key_at))
+    let rows = dedupe_rows(key, &spec, format);
+    Some(Body::new(Spec::Dedupe(spec), rows, key_at))
 }
 
 fn key(reading: &mut Reading<'_, '_>) -> Option<Body> {
