@@ -21,7 +21,7 @@ pub(crate) struct Shared {
     /// Encrypts values marked `sensitive`.
     pub(crate) seal: Seal,
     /// Answers while the store is away.
-    pub(crate) outages: Outages,
+    pub(crate) outages: Arc<Outages>,
 }
 
 /// A resource on its store. Cheap to clone.

@@ -20,7 +20,7 @@ mod wake;
 use std::sync::Arc;
 
 pub use bound::Key;
-pub use outage::Outages;
+pub use outage::{DatabaseOptions, Outages, Uncarried};
 pub use quaymaster_schema as schema;
 pub use quaymaster_store as store;
 pub use schema::{Outage, Schema};
@@ -52,6 +52,10 @@ struct Inner {
 pub struct Settings {
     /// Keys for values marked `sensitive`.
     pub seal: Seal,
+    /// Nodes among which limits with `on_outage = "local"` are divided; one unless told.
+    pub nodes: Option<std::num::NonZeroU32>,
+    /// Where limits with `on_outage = "database"` count; without one they refuse.
+    pub database: Option<DatabaseOptions>,
 }
 
 impl Quaymaster {
@@ -62,7 +66,7 @@ impl Quaymaster {
 
     /// Binds a schema to a store.
     pub fn with(schema: Arc<Schema>, engine: Arc<dyn Engine>, settings: Settings) -> Self {
-        let outages = Outages::new(&schema);
+        let outages = Outages::new(&schema, engine.clone(), settings.nodes, settings.database);
         let shared = Arc::new(Shared { seal: settings.seal, outages });
         let registry = Registry::new(&schema, |resource| Bound {
             engine: engine.clone(),
@@ -88,7 +92,7 @@ impl Quaymaster {
     }
 
     /// Answers given by outage policies.
-    pub fn outages(&self) -> &Outages {
+    pub fn outages(&self) -> &Arc<Outages> {
         &self.inner.shared.outages
     }
 

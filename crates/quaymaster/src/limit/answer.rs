@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quaymaster_schema::{Algorithm, LimitSpec};
+use quaymaster_schema::{Algorithm, LimitSpec, Outage};
 
 /// How a limit stands after a call. `limit` and `remaining` are effective: the safety buffer is taken off.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,6 +15,8 @@ pub struct Quota {
     pub remaining: u64,
     /// Until nothing that is counted now counts any more.
     pub reset_after: Duration,
+    /// The policy that answered while the store could not be asked; `None` when the store did.
+    pub outage: Option<Outage>,
 }
 
 /// The answer of `take`, `peek`, `refund` and `reset`.
@@ -46,10 +48,17 @@ impl Verdict {
     }
 
     /// The same, without the verdict.
-    pub(super) fn into_quota(self) -> Quota {
+    pub(crate) fn into_quota(self) -> Quota {
         match self {
             Verdict::Allowed(quota) | Verdict::Limited { quota, .. } => quota,
         }
+    }
+
+    /// The same, given by a policy.
+    pub(crate) fn under(mut self, policy: Outage) -> Self {
+        let (Verdict::Allowed(quota) | Verdict::Limited { quota, .. }) = &mut self;
+        quota.outage = Some(policy);
+        self
     }
 
     /// When the same call can pass: zero when it may now, `None` when waiting never helps.
@@ -63,22 +72,22 @@ impl Verdict {
 
 /// The three integers every limit script answers with; what they mean depends on the algorithm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Raw {
-    pub(super) x: u64,
-    pub(super) y: u64,
-    pub(super) z: u64,
+pub(crate) struct Raw {
+    pub(crate) x: u64,
+    pub(crate) y: u64,
+    pub(crate) z: u64,
 }
 
 /// Whether the script let the call pass, or did not judge one (`refund`, `reset`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Word {
+pub(crate) enum Word {
     Allowed,
     Limited,
     Changed,
 }
 
 /// What the scripts' numbers mean for a call of `cost`.
-pub(super) fn verdict(spec: &LimitSpec, word: Word, raw: Raw, cost: u64) -> Verdict {
+pub(crate) fn verdict(spec: &LimitSpec, word: Word, raw: Raw, cost: u64) -> Verdict {
     let limit = spec.effective();
     let window_ms = millis(spec.window);
     // A fixed window with a bucket ends at its end even when nothing is counted in it.
@@ -97,6 +106,7 @@ pub(super) fn verdict(spec: &LimitSpec, word: Word, raw: Raw, cost: u64) -> Verd
         used,
         remaining: limit.saturating_sub(used),
         reset_after: Duration::from_millis(if used == 0 && !fixed { 0 } else { reset_ms }),
+        outage: None,
     };
     let passes = match word {
         Word::Allowed => true,
@@ -117,11 +127,11 @@ pub(super) fn verdict(spec: &LimitSpec, word: Word, raw: Raw, cost: u64) -> Verd
     Verdict::Limited { quota, retry_after: retry_ms.map(|ms| Duration::from_millis(ms.max(1))) }
 }
 
-pub(super) fn millis(duration: Duration) -> u64 {
+pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-pub(super) fn micros(duration: Duration) -> u64 {
+pub(crate) fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
@@ -153,7 +163,7 @@ fn longest_cover(count: u64, room: u64, window_ms: u64) -> u64 {
 }
 
 /// What a cost adds to the theoretical arrival time: whole microseconds and parts of 1/limit.
-pub(super) fn increment(spec: &LimitSpec, cost: u64) -> (u64, u64) {
+pub(crate) fn increment(spec: &LimitSpec, cost: u64) -> (u64, u64) {
     let limit = u128::from(spec.effective().max(1));
     let total = u128::from(cost) * u128::from(micros(spec.window));
     // More than a hundred windows is refused like any more, and must stay exact in Lua.

@@ -13,6 +13,7 @@
 mod answer;
 mod keys;
 mod ops;
+mod outage;
 #[cfg(test)]
 mod tests;
 
@@ -24,11 +25,14 @@ use quaymaster_store::{Parts, Reply, Words};
 
 pub use answer::{Quota, Verdict};
 
-use answer::{Raw, Word, verdict};
-use ops::Verb;
+use answer::verdict;
+
+pub(crate) use answer::{Raw, Word, increment};
+pub(crate) use ops::Verb;
 
 pub use crate::bound::Key;
 use crate::bound::Bound;
+use crate::outage::is_outage;
 use crate::{Code, Error, Result};
 
 /// Highest cost of one call against a `sliding_log`, which writes a member per unit.
@@ -167,12 +171,20 @@ impl Limit {
     }
 
     async fn run(&self, verb: Verb, key: Key<'_>, charge: Charge<'_>) -> Result<Verdict> {
+        self.check_cost(verb, verb.op(), charge.cost)?;
+        match self.ask(verb, key, charge).await {
+            Err(error) if is_outage(error.code) => self.without_store(verb, key, charge, error).await,
+            answer => answer,
+        }
+    }
+
+    async fn ask(&self, verb: Verb, key: Key<'_>, charge: Charge<'_>) -> Result<Verdict> {
         let op = verb.op();
-        self.check_cost(verb, op, charge.cost)?;
         let mut now_us = self.bound.engine.now_us();
         for _ in 0..STALE_TRIES {
             let mut words = Words::default();
             let bucket = keys::bind(op, &self.bound, key, charge.request_id, now_us, &mut words)?;
+            self.tell_store_first(&words).await?;
             let mut call = ops::call(verb, &self.spec, charge.cost, bucket, words);
             if charge.request_id.is_some() {
                 call = call.repeat_safe();
@@ -245,7 +257,16 @@ impl Together {
 /// Takes several limits in one step: all are counted when every one lets the call pass, else none is.
 /// The answers come in the order of `parts`. On a cluster the keys must share a slot (`colocate`). A
 /// repeated `request_id` (kept beside the first part's key) gets the same answer and counts nothing.
+///
+/// While the store cannot be asked every limit answers by its own policy, and every one must let the call pass.
 pub async fn take_all(parts: &[Part<'_>], request_id: Option<&str>) -> Result<Together> {
+    match ask_all(parts, request_id).await {
+        Err(error) if is_outage(error.code) => outage::take_all(parts, error).await,
+        answer => answer,
+    }
+}
+
+async fn ask_all(parts: &[Part<'_>], request_id: Option<&str>) -> Result<Together> {
     const OP: &str = "limit.take_all";
     let Some(first) = parts.first() else { return Ok(Together::Allowed(Vec::new())) };
     if parts.len() > TAKE_ALL_MAX {

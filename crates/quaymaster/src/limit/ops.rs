@@ -18,7 +18,7 @@ const KEEP_MS: i64 = 600_000;
 
 /// Which operation a call is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verb {
+pub(crate) enum Verb {
     Take,
     Peek,
     Refund,
@@ -26,7 +26,7 @@ pub(super) enum Verb {
 }
 
 impl Verb {
-    pub(super) const fn op(self) -> &'static str {
+    pub(crate) const fn op(self) -> &'static str {
         match self {
             Verb::Take => "limit.take",
             Verb::Peek => "limit.peek",

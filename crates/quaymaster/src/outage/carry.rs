@@ -1,0 +1,292 @@
+//! Brings what was counted without the store back into it: each piece once, in the window it belongs to.
+//!
+//! A piece carries an id that the store's script recognises, so that a piece whose reply was lost is sent again.
+//! It is dropped when its window is over: then it counts nowhere any more.
+
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use futures_util::stream;
+use parking_lot::Mutex;
+use quaymaster_schema::{Algorithm, LimitSpec};
+use quaymaster_store::{Invocation, Workload};
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
+
+use super::pending::{Taken, past_at, window_ms, window_us};
+use super::{Outages, is_outage};
+use crate::limit::increment;
+use crate::{Code, Error, Result, scripts};
+
+const OP: &str = "limit.add";
+/// Pieces on their way at once.
+const AT_ONCE: usize = 32;
+/// Between two looks at a store that is away while something waits for it.
+const PROBE: Duration = Duration::from_millis(100);
+const PROBE_MAX: Duration = Duration::from_secs(1);
+/// Between two looks for rows of nodes that ended before they could bring them back.
+const LOOK: Duration = Duration::from_secs(15);
+/// Repetitions are recognised for so much longer than the piece counts.
+const KEEP_MARGIN_MS: i64 = 60_000;
+
+/// Where units were counted: everything needed to count them in the store.
+#[derive(Debug, Clone)]
+pub(crate) struct Place {
+    /// The limit's name.
+    pub(crate) limit: String,
+    /// Its key, as spelled on this store.
+    pub(crate) key: Vec<u8>,
+    /// The key under which request ids are kept, without the id.
+    pub(crate) request: Vec<u8>,
+    /// The end of the bucket in the key; 0 without one.
+    pub(crate) bucket_ms: i64,
+}
+
+/// Units on their way to the store.
+#[derive(Debug, Clone)]
+pub(super) struct Piece {
+    pub(super) number: u64,
+    pub(super) id: String,
+    pub(super) place: Arc<Place>,
+    pub(super) taken: Taken,
+}
+
+/// What was counted without the store and is not in it yet.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Uncarried {
+    /// Keys counted by this node alone (`local`).
+    pub local_keys: u64,
+    /// Whether this node counted in the database since all of it was last brought back (`database`).
+    pub database: bool,
+}
+
+/// Adds `taken` to the store's counter; once, however often it is sent under `id`.
+fn addition(spec: &LimitSpec, place: &Place, taken: Taken, id: &str, now_us: i64) -> Invocation {
+    let script = match spec.algorithm {
+        Algorithm::FixedWindow => &scripts::LIMIT_ADD_FIXED_WINDOW,
+        Algorithm::SlidingLog => &scripts::LIMIT_ADD_SLIDING_LOG,
+        Algorithm::SlidingWindow => &scripts::LIMIT_ADD_SLIDING_WINDOW,
+        Algorithm::TokenBucket => &scripts::LIMIT_ADD_TOKEN_BUCKET,
+    };
+    let mut call = Invocation::new(&script.script, Workload::RateLimit).repeat_safe();
+    call.keys.push(&place.key);
+    call.keys.push([place.request.as_slice(), b":", id.as_bytes()].concat());
+    let units = i64::try_from(taken.units).unwrap_or(i64::MAX);
+    let ttl_ms = i64::try_from(spec.ttl.as_millis()).unwrap_or(i64::MAX);
+    let mut push = |values: &[i64]| values.iter().for_each(|value| call.args.push_int(*value));
+    match spec.algorithm {
+        Algorithm::FixedWindow => push(&[units, window_ms(spec), ttl_ms, place.bucket_ms, taken.slot]),
+        Algorithm::SlidingLog => {
+            push(&[units, window_ms(spec), ttl_ms, taken.slot]);
+            call.args.push(id);
+        }
+        Algorithm::SlidingWindow => push(&[units, window_ms(spec), ttl_ms, taken.slot]),
+        Algorithm::TokenBucket => {
+            let (inc_us, inc_part) = increment(spec, taken.units);
+            let limit = i64::try_from(spec.effective()).unwrap_or(i64::MAX);
+            push(&[limit, window_us(spec), ttl_ms, inc_us as i64, inc_part as i64, taken.slot]);
+        }
+    }
+    let left_ms = past_at(spec, taken.slot).saturating_sub(now_us.div_euclid(1000)).max(0);
+    call.args.push_int(left_ms.saturating_add(window_ms(spec)).saturating_add(KEEP_MARGIN_MS));
+    call
+}
+
+impl Outages {
+    /// Counts a piece in the store. `Ok` when it is there, or has no place there any more.
+    pub(super) async fn add(&self, place: &Place, taken: Taken, id: &str) -> Result<()> {
+        let Some(spec) = self.limit(&place.limit) else { return Ok(()) };
+        let call = addition(spec, place, taken, id, self.engine.now_us());
+        let answered = async {
+            let mut parts = self.engine.run(call).await?.parts(OP)?;
+            match &parts.bytes()?[..] {
+                b"added" | b"past" => Ok(()),
+                other => {
+                    let said = String::from_utf8_lossy(other).into_owned();
+                    Err(Error::new(OP, Code::KeyMalformed, format!("the store said {said:?}")))
+                }
+            }
+        };
+        match answered.await {
+            Err(error) if is_outage(error.code) => Err(error.during(OP)),
+            Err(error) => {
+                // Trying again would fail the same way for ever.
+                let units = taken.units;
+                tracing::error!(limit = place.limit, units, "counted without the store and lost: {error}");
+                Ok(())
+            }
+            Ok(()) => Ok(()),
+        }
+    }
+
+    /// Brings back what this node counted by itself, of one key or of all. Fails while the store is away.
+    pub(crate) async fn carry_local(&self, key: Option<&[u8]>) -> Result<()> {
+        let pieces = self.local.hand_over(key, self.engine.now_us()).await;
+        let mut sending = stream::iter(pieces)
+            .map(|piece| async move {
+                let sent = self.add(&piece.place, piece.taken, &piece.id).await;
+                (piece, sent)
+            })
+            .buffer_unordered(AT_ONCE);
+        let (mut settled, mut units, mut away) = (Vec::new(), 0, None);
+        while let Some((piece, sent)) = sending.next().await {
+            match sent {
+                Ok(()) => {
+                    settled.push(piece.number);
+                    units += piece.taken.units;
+                }
+                Err(error) => {
+                    away = Some(error);
+                    break;
+                }
+            }
+        }
+        drop(sending);
+        if units > 0 {
+            tracing::info!(units, pieces = settled.len(), "the store knows now what this node let through alone");
+        }
+        self.local.settled(settled).await;
+        away.map_or(Ok(()), Err)
+    }
+
+    /// Brings back what was counted in the database, by this node or by others.
+    async fn carry_database(&self) -> Result<()> {
+        let Some(database) = &self.database else { return Ok(()) };
+        let counted_before = database.counted();
+        let mut units = 0;
+        let (mut after, mut told) = (None, 0);
+        loop {
+            let (rows, next) = database.uncarried(after.take(), |name| self.limit(name)).await?;
+            let mut sending = stream::iter(rows)
+                .map(|row| async move {
+                    self.add(&row.place, row.taken, &row.id).await?;
+                    database.carried(&row).await?;
+                    Ok::<u64, Error>(row.taken.units)
+                })
+                .buffer_unordered(AT_ONCE);
+            while let Some(sent) = sending.next().await {
+                told += sent?;
+            }
+            // At the end once more from the beginning, until nothing is left: a row may be told in several pieces.
+            if next.is_none() && told == 0 {
+                break;
+            }
+            if next.is_none() {
+                units += std::mem::take(&mut told);
+            }
+            after = next;
+        }
+        if units > 0 {
+            tracing::info!(units, "the store knows now what was counted in the database");
+        }
+        database.clean(counted_before);
+        Ok(())
+    }
+
+    /// What is not in the store yet.
+    pub async fn uncarried(&self) -> Uncarried {
+        let database = self.database.as_ref().is_some_and(|database| database.is_waiting());
+        Uncarried { local_keys: self.local.waiting_keys().await, database }
+    }
+
+    /// Brings back what waits, now; for a process that is about to end. Fails while the store is away.
+    pub async fn settle(&self) -> Result<()> {
+        if self.local.is_waiting() {
+            self.carry_local(None).await?;
+        }
+        if self.database.as_ref().is_some_and(|database| database.is_waiting()) {
+            self.carry_database().await?;
+        }
+        Ok(())
+    }
+
+    /// Something waits for the store since now: look for it.
+    pub(crate) fn look_for_store(&self) {
+        self.keeper.wake();
+    }
+
+    /// One look; how long until the next, `None` when there is nothing to look for.
+    async fn round(&self, failures: &mut u32) -> Option<Duration> {
+        let waits = self.local.is_waiting() || self.database.as_ref().is_some_and(|database| database.is_waiting());
+        let idle = self.database.as_ref().map(|_| LOOK);
+        if let Some(database) = &self.database {
+            database.purge().await;
+        }
+        let looked = async {
+            self.engine.time_us().await?;
+            if self.local.is_waiting() {
+                self.carry_local(None).await?;
+            }
+            self.carry_database().await
+        };
+        match looked.await {
+            Ok(()) => {
+                *failures = 0;
+                let waits = self.local.is_waiting() || self.database.as_ref().is_some_and(|db| db.is_waiting());
+                if waits { Some(PROBE) } else { idle }
+            }
+            Err(error) => {
+                tracing::debug!(%error, "what was counted without the store still waits");
+                *failures = failures.saturating_add(1);
+                let pause = (PROBE * 2u32.saturating_pow(failures.saturating_sub(1).min(8))).min(PROBE_MAX);
+                if waits { Some(pause) } else { idle }
+            }
+        }
+    }
+}
+
+/// The task that looks for the store while something waits for it; ends with its [`Outages`].
+#[derive(Debug)]
+pub(super) struct Keeper {
+    outages: Weak<Outages>,
+    woken: Arc<Notify>,
+    running: AtomicBool,
+    task: Mutex<Option<AbortHandle>>,
+}
+
+impl Keeper {
+    pub(super) fn new(outages: Weak<Outages>) -> Self {
+        Self { outages, woken: Arc::default(), running: AtomicBool::new(false), task: Mutex::new(None) }
+    }
+
+    /// Starts the task, or ends its rest.
+    pub(super) fn wake(&self) {
+        self.woken.notify_one();
+        self.start();
+    }
+
+    /// Starts the task. Outside of a runtime nothing happens: whoever has something to carry is inside one.
+    pub(super) fn start(&self) {
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        if !self.running.swap(true, SeqCst) {
+            let task = runtime.spawn(keep(self.outages.clone(), self.woken.clone()));
+            *self.task.lock() = Some(task.abort_handle());
+        }
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        if let Some(task) = self.task.lock().take() {
+            task.abort();
+        }
+    }
+}
+
+async fn keep(outages: Weak<Outages>, woken: Arc<Notify>) {
+    let mut failures = 0;
+    // A command that runs once is gone before the first look.
+    let mut pause = Some(PROBE_MAX);
+    loop {
+        match pause {
+            Some(pause) => {
+                let _ = tokio::time::timeout(pause, woken.notified()).await;
+            }
+            None => woken.notified().await,
+        }
+        let Some(outages) = outages.upgrade() else { return };
+        pause = outages.round(&mut failures).await;
+    }
+}

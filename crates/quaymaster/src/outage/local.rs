@@ -1,0 +1,248 @@
+//! This node's share of a limit, counted in process by the same scripts.
+//!
+//! Shares are whole: `limit / nodes`, rounded down, so that all nodes together never let more through than the
+//! limit; a limit smaller than the number of nodes lets nothing through. Counters live on after what they
+//! counted was brought back, so that a link which comes and goes does not hand out the share again and again.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::SeqCst};
+
+use quaymaster_schema::LimitSpec;
+use quaymaster_store::embedded::{Clock, EmbeddedOptions, EmbeddedStore};
+use quaymaster_store::{Engine as _, Invocation, Reply, Words};
+use tokio::sync::Mutex;
+
+use super::carry::{Piece, Place};
+use super::pending::Pending;
+use crate::{Code, Error, Result};
+
+/// Most keys counted at once; calls on further ones are refused.
+const KEYS_MAX: usize = 100_000;
+/// Most request ids remembered; a repetition of a further one is counted again.
+const REQUESTS_MAX: usize = 100_000;
+/// Most bytes of counters; a `sliding_log` has one member per call.
+const BYTES_MAX: u64 = 256 << 20;
+/// How many calls pass between two looks at those bytes.
+const LOOK_EVERY: u64 = 256;
+/// How long a request id is remembered, like the store does.
+const REQUEST_MS: i64 = 600_000;
+
+/// What a call did to a counter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Effect {
+    /// Nothing.
+    None,
+    /// Units were let through; a fixed window ends in so many milliseconds.
+    Counted { units: u64, reset_ms: u64 },
+    /// Units were given back.
+    GivenBack { units: u64 },
+}
+
+#[derive(Debug)]
+pub(crate) struct Local {
+    nodes: u32,
+    /// Whether anything counted here is unknown to the store. Read on every call of a limit.
+    waiting: AtomicBool,
+    state: Mutex<Option<State>>,
+}
+
+#[derive(Debug)]
+struct State {
+    engine: EmbeddedStore,
+    clock: Arc<AtomicI64>,
+    entries: HashMap<Vec<u8>, Entry>,
+    /// Until when each is remembered.
+    requests: HashMap<Vec<u8>, i64>,
+    /// On their way to the store, and still so if it goes away again.
+    sent: HashMap<u64, Piece>,
+    process: u64,
+    pieces: u64,
+    calls: u64,
+    full: bool,
+}
+
+#[derive(Debug)]
+struct Entry {
+    place: Arc<Place>,
+    spec: LimitSpec,
+    share: u64,
+    pending: Pending,
+    /// When its counter is gone whatever happens.
+    dies_ms: i64,
+}
+
+impl Local {
+    pub(super) fn new(nodes: u32) -> Self {
+        Self { nodes: nodes.max(1), waiting: AtomicBool::new(false), state: Mutex::new(None) }
+    }
+
+    pub(super) fn nodes(&self) -> u32 {
+        self.nodes
+    }
+
+    /// The limit as this node alone may use it.
+    pub(crate) fn share(&self, spec: &LimitSpec) -> LimitSpec {
+        LimitSpec { limit: spec.effective() / u64::from(self.nodes), safety_buffer: 0, ..spec.clone() }
+    }
+
+    /// Whether anything counted here is unknown to the store.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.waiting.load(SeqCst)
+    }
+
+    /// Runs `call`, whose limit is the share of `spec`, at the time `now_us`; `read` says what it answered and did.
+    pub(crate) async fn run<T>(
+        &self,
+        spec: &LimitSpec,
+        place: Place,
+        now_us: i64,
+        mut call: Invocation,
+        read: impl FnOnce(Reply) -> Result<(T, Effect)>,
+    ) -> Result<T> {
+        let op = call.script.id;
+        let mut held = self.state.lock().await;
+        let state = match &mut *held {
+            Some(state) => state,
+            none => none.insert(State::new(now_us).await?),
+        };
+        let now_us = state.clock.fetch_max(now_us, SeqCst).max(now_us);
+        let now_ms = now_us.div_euclid(1000);
+        state.make_room(op, &place.key, now_ms).await?;
+        let mut repeated = false;
+        if let Some(request) = call.keys.word(1).map(<[u8]>::to_vec) {
+            repeated = state.engine.key_facts(&request).await?.is_some();
+            if !repeated && !state.remember(request, now_ms) {
+                let mut only = Words::default();
+                only.push(&place.key);
+                call.keys = only;
+            }
+        }
+        let reply = state.engine.run(call).await?;
+        let (answer, effect) = read(reply)?;
+        if !repeated && effect != Effect::None {
+            let share = self.share(spec).limit;
+            state.note(spec, share, place, effect, now_us);
+            if matches!(effect, Effect::Counted { .. }) {
+                self.waiting.store(true, SeqCst);
+            }
+        }
+        Ok(answer)
+    }
+
+    /// Everything the store does not know, of one key or of all; pieces handed out before come again.
+    pub(super) async fn hand_over(&self, key: Option<&[u8]>, now_us: i64) -> Vec<Piece> {
+        let mut held = self.state.lock().await;
+        let Some(state) = &mut *held else { return Vec::new() };
+        state.clock.fetch_max(now_us, SeqCst);
+        state.hand_over(key, now_us);
+        state.sent.values().filter(|piece| key.is_none_or(|key| piece.place.key == key)).cloned().collect()
+    }
+
+    /// The store knows these pieces now, or never will.
+    pub(super) async fn settled(&self, pieces: impl IntoIterator<Item = u64>) {
+        let mut held = self.state.lock().await;
+        let Some(state) = &mut *held else { return };
+        for piece in pieces {
+            state.sent.remove(&piece);
+        }
+        let waits = !state.sent.is_empty() || state.entries.values().any(|entry| !entry.pending.is_empty());
+        self.waiting.store(waits, SeqCst);
+    }
+
+    /// Keys with something the store does not know.
+    pub(super) async fn waiting_keys(&self) -> u64 {
+        let held = self.state.lock().await;
+        let Some(state) = &*held else { return 0 };
+        let mut keys: std::collections::HashSet<&[u8]> =
+            state.sent.values().map(|piece| piece.place.key.as_slice()).collect();
+        let pending = state.entries.iter().filter(|(_, entry)| !entry.pending.is_empty());
+        keys.extend(pending.map(|(key, _)| key.as_slice()));
+        keys.len() as u64
+    }
+}
+
+impl State {
+    async fn new(now_us: i64) -> Result<Self> {
+        let clock = Arc::new(AtomicI64::new(now_us));
+        let options = EmbeddedOptions { clock: Clock::Manual(clock.clone()), ..EmbeddedOptions::default() };
+        Ok(Self {
+            engine: EmbeddedStore::memory(options).await?,
+            clock,
+            entries: HashMap::new(),
+            requests: HashMap::new(),
+            sent: HashMap::new(),
+            process: fastrand::u64(..),
+            pieces: 0,
+            calls: 0,
+            full: false,
+        })
+    }
+
+    /// Refuses a call that would go over a bound.
+    async fn make_room(&mut self, op: &'static str, key: &[u8], now_ms: i64) -> Result<()> {
+        self.calls += 1;
+        if self.full || self.calls.is_multiple_of(LOOK_EVERY) {
+            self.full = self.engine.deployment().await?.used_memory_bytes.is_some_and(|used| used > BYTES_MAX);
+        }
+        if !self.entries.contains_key(key) && self.entries.len() >= KEYS_MAX {
+            self.entries.retain(|_, entry| entry.dies_ms > now_ms || !entry.pending.is_empty());
+        }
+        let keys = !self.entries.contains_key(key) && self.entries.len() >= KEYS_MAX;
+        if keys || self.full {
+            let bound = if keys { format!("{KEYS_MAX} keys") } else { format!("{} MiB", BYTES_MAX >> 20) };
+            let detail = format!("this node counts {bound} by itself already, its bound");
+            return Err(Error::new(op, Code::StoreOom, detail));
+        }
+        Ok(())
+    }
+
+    /// Whether there was room to remember it.
+    fn remember(&mut self, request: Vec<u8>, now_ms: i64) -> bool {
+        if self.requests.len() >= REQUESTS_MAX {
+            self.requests.retain(|_, until| *until > now_ms);
+        }
+        let room = self.requests.len() < REQUESTS_MAX;
+        if room {
+            self.requests.insert(request, now_ms + REQUEST_MS);
+        }
+        room
+    }
+
+    fn note(&mut self, spec: &LimitSpec, share: u64, place: Place, effect: Effect, now_us: i64) {
+        let now_ms = now_us.div_euclid(1000);
+        let ttl_ms = i64::try_from(spec.ttl.max(spec.window).as_millis()).unwrap_or(i64::MAX);
+        let key = place.key.clone();
+        let entry = self.entries.entry(key).or_insert_with(|| Entry {
+            place: Arc::new(place),
+            spec: spec.clone(),
+            share,
+            pending: Pending::default(),
+            dies_ms: 0,
+        });
+        entry.dies_ms = now_ms.saturating_add(ttl_ms);
+        match effect {
+            Effect::Counted { units, reset_ms } => {
+                let end_ms = now_ms.saturating_add(i64::try_from(reset_ms).unwrap_or(i64::MAX));
+                entry.pending.add(spec, share, units, now_us, end_ms);
+            }
+            Effect::GivenBack { units } => entry.pending.give_back(spec, share, units, now_us),
+            Effect::None => {}
+        }
+    }
+
+    fn hand_over(&mut self, key: Option<&[u8]>, now_us: i64) {
+        let Self { entries, sent, process, pieces, .. } = self;
+        let mut send = |entry: &mut Entry| {
+            for taken in entry.pending.hand_over(&entry.spec, entry.share, now_us) {
+                *pieces += 1;
+                let id = format!("local-{process:x}-{pieces:x}");
+                sent.insert(*pieces, Piece { number: *pieces, id, place: entry.place.clone(), taken });
+            }
+        };
+        match key {
+            Some(key) => drop(entries.get_mut(key).map(send)),
+            None => entries.values_mut().for_each(&mut send),
+        }
+    }
+}
