@@ -39,7 +39,7 @@ use crate::{Code, Error, Result};
 pub const SLIDING_LOG_MAX_COST: u64 = 10_000;
 
 /// How often a key is rendered again because the store's time moved past its bucket.
-const STALE_TRIES: usize = 4;
+pub(crate) const STALE_TRIES: usize = 4;
 
 /// What a call costs and how a repetition of it is recognised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -208,7 +208,37 @@ impl Limit {
         Err(Error::new(op, Code::StoreClock, format!("the bucket changed {STALE_TRIES} times in a row")))
     }
 
-    fn malformed(&self, op: &'static str) -> Error {
+    /// Appends key and words of one unit, for a guard that counts it with others.
+    pub(crate) fn bind_unit(
+        &self,
+        op: &'static str,
+        key: Key<'_>,
+        now_us: i64,
+        keys: &mut Words,
+        args: &mut Words,
+    ) -> Result<()> {
+        let bucket = keys::bind(op, &self.bound, key, None, now_us, keys)?;
+        ops::push_block(args, &self.spec, 1, bucket, ops::GUARD_WORDS);
+        Ok(())
+    }
+
+    /// What this limit said among others.
+    pub(crate) fn read_unit(&self, op: &'static str, told: &mut Parts) -> Result<Verdict> {
+        match decode_parts(op, told)? {
+            Told::Answer(word, raw) => Ok(verdict(&self.spec, word, raw, 1)),
+            other => Err(Error::new(op, Code::StoreProtocol, format!("unexpected {other:?}"))),
+        }
+    }
+
+    /// Counts a verdict that was given among others.
+    pub(crate) fn note(&self, verdict: &Verdict) {
+        match verdict {
+            Verdict::Allowed(_) => self.counts.allowed.fetch_add(1, Relaxed),
+            Verdict::Limited { .. } => self.counts.limited.fetch_add(1, Relaxed),
+        };
+    }
+
+    pub(crate) fn malformed(&self, op: &'static str) -> Error {
         let held = self.bound.resource.keys[0].kind;
         Error::new(
             op,
@@ -280,7 +310,7 @@ async fn ask_all(parts: &[Part<'_>], request_id: Option<&str>) -> Result<Togethe
         for part in parts {
             part.limit.check_cost(Verb::Take, OP, part.cost)?;
             let bucket = keys::bind(OP, &part.limit.bound, part.key, None, now_us, &mut words)?;
-            ops::push_block(&mut args, &part.limit.spec, part.cost, bucket);
+            ops::push_block(&mut args, &part.limit.spec, part.cost, bucket, ops::TAKE_ALL_WORDS);
         }
         refuse_twice_the_same_key(&words)?;
         let mut call = ops::take_all(words, args);

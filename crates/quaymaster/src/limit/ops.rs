@@ -117,8 +117,20 @@ pub(super) fn push_keep(args: &mut Words) {
     args.push_int(KEEP_MS);
 }
 
-/// The block of one limit in `limit.take_all`: always eight words.
-pub(super) fn push_block(args: &mut Words, spec: &LimitSpec, cost: u64, bucket: Option<Bucket>) {
+/// Words of one limit among several in `limit.take_all`.
+pub(super) const TAKE_ALL_WORDS: usize = 8;
+
+/// Words of one limit among several in the guard's scripts.
+pub(super) const GUARD_WORDS: usize = 7;
+
+/// One limit among several: its algorithm and what its own take has, filled up to `words`.
+pub(super) fn push_block(
+    args: &mut Words,
+    spec: &LimitSpec,
+    cost: u64,
+    bucket: Option<Bucket>,
+    words: usize,
+) {
     let start = args.len();
     args.push(match spec.algorithm {
         Algorithm::FixedWindow => "fixed_window",
@@ -127,7 +139,7 @@ pub(super) fn push_block(args: &mut Words, spec: &LimitSpec, cost: u64, bucket: 
         Algorithm::TokenBucket => "token_bucket",
     });
     push_spec(args, spec, cost, bucket);
-    while args.len() < start + 8 {
+    while args.len() < start + words {
         args.push("0");
     }
 }

@@ -15,7 +15,7 @@ pub(crate) fn bind(op: &'static str, bound: &Bound, key: Key<'_>, keys: &mut Wor
 }
 
 /// Appends lock, queue and alive: what a waiter that goes away needs.
-pub(super) fn bind_queue(op: &'static str, bound: &Bound, key: Key<'_>, keys: &mut Words) -> Result<()> {
+pub(crate) fn bind_queue(op: &'static str, bound: &Bound, key: Key<'_>, keys: &mut Words) -> Result<()> {
     bound.bind(op, key, 0, keys)?;
     for suffix in ["queue", "alive"] {
         bound.bind_side(op, key, suffix, keys)?;

@@ -172,7 +172,7 @@ impl Lock {
         holding::hold(self, key, how).await
     }
 
-    fn ttl(&self, op: &'static str, asked: Option<Duration>) -> Result<Duration> {
+    pub(crate) fn ttl(&self, op: &'static str, asked: Option<Duration>) -> Result<Duration> {
         let ttl = asked.unwrap_or(self.spec.ttl);
         if ttl < Duration::from_millis(1) || ttl > self.spec.ttl {
             let most = self.spec.ttl.as_millis();

@@ -1,0 +1,194 @@
+//! What a guard answers, and how a script's reply becomes it. Plain functions, no I/O.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use quaymaster_schema::Outage;
+use quaymaster_store::Reply;
+
+use crate::idempotency::Replay;
+use crate::limit::{Limit, Quota, Verdict};
+use crate::lock::Released;
+use crate::{Code, Error, Result, Token};
+
+/// The answer of `enter`; when several parts would say no, the first of this order is told: mismatch, finished
+/// or in progress, held, limited.
+#[must_use = "only `Entered` may go ahead"]
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Entered {
+    /// Every part said yes: go ahead, then `leave` with this pass' token.
+    Entered(Pass),
+    /// At least one limit refused and nothing was taken; what each limit says, in the order of
+    /// [`super::Guard::limits`].
+    Limited(Vec<Verdict>),
+    /// Somebody else is running the operation.
+    InProgress {
+        /// When their claim ends at the latest.
+        retry_after: Duration,
+    },
+    /// The operation has run; this is what it answered. No quota was taken.
+    Finished(Replay),
+    /// The key was used for another request: its fingerprint is another one.
+    Mismatch,
+    /// Somebody else has the lock, or is next.
+    Held {
+        /// When asking again can help.
+        retry_after: Duration,
+    },
+}
+
+/// What was entered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pass {
+    /// Proves that claim and lease are ours; `leave` wants it.
+    pub token: Token,
+    /// The lock's fence, higher than that of every lease before; `None` without a lock.
+    pub fence: Option<u64>,
+    /// How long the lock is ours; `None` without one.
+    pub lock_expires_in: Option<Duration>,
+    /// How long nobody else may run the operation; `None` without an idempotency.
+    pub claim_expires_in: Option<Duration>,
+    /// How the limits stand, in the order of [`super::Guard::limits`].
+    pub quotas: Vec<Quota>,
+    /// The policy that answered in the store's place; `None` when the store did.
+    pub outage: Option<Outage>,
+}
+
+/// What became of the claim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Settled {
+    /// Everybody who enters from now on is told so.
+    Finished {
+        /// Whether they are told the response too.
+        kept: bool,
+    },
+    /// The next one may enter at once.
+    Abandoned,
+    /// The claim had expired, or is another one's: nothing was written.
+    Lost,
+}
+
+/// The answer of `leave`: what each part said. One may be lost while the other was still ours.
+#[must_use = "what was lost did not protect what was done under it"]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Left {
+    /// `None` without an idempotency.
+    pub idempotency: Option<Settled>,
+    /// `None` without a lock.
+    pub lock: Option<Released>,
+    /// The policy that answered in the store's place; `None` when the store did.
+    pub outage: Option<Outage>,
+}
+
+impl Left {
+    /// Whether a part was not ours any more.
+    pub fn lost_any(&self) -> bool {
+        self.idempotency == Some(Settled::Lost) || self.lock == Some(Released::Lost)
+    }
+}
+
+/// What one step of `guard.enter` told.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Told {
+    Entered {
+        fence: u64,
+        claim: Duration,
+        now_ms: i64,
+        verdicts: Vec<Verdict>,
+    },
+    Limited(Vec<Verdict>),
+    InProgress(Duration),
+    Finished {
+        encoding: Bytes,
+        bytes: Bytes,
+    },
+    Mismatch {
+        kept: Bytes,
+    },
+    Held(Duration),
+    Stale {
+        now_ms: i64,
+    },
+    /// The limit of this place in the step, or the record.
+    Malformed(Option<usize>),
+}
+
+/// Reads the reply of a step with these limits.
+pub(super) fn entered<'a>(
+    op: &'static str,
+    reply: Reply,
+    limits: impl Iterator<Item = &'a Limit>,
+) -> Result<Told> {
+    let mut parts = reply.parts(op)?;
+    let word = parts.bytes()?;
+    Ok(match &word[..] {
+        yes @ (b"entered" | b"limited") => {
+            let fence = u64::try_from(parts.int()?).unwrap_or(0);
+            let (claim, now_ms) = (millis(parts.int()?), parts.int()?);
+            let verdicts = limits.map(|limit| limit.read_unit(op, &mut parts)).collect::<Result<_>>()?;
+            match yes {
+                b"entered" => Told::Entered { fence, claim, now_ms, verdicts },
+                _ => Told::Limited(verdicts),
+            }
+        }
+        b"in_progress" => Told::InProgress(soon(parts.int()?)),
+        b"held" => Told::Held(soon(parts.int()?)),
+        b"finished" => Told::Finished { encoding: parts.bytes()?, bytes: parts.bytes()? },
+        b"mismatch" => {
+            parts.int()?;
+            Told::Mismatch { kept: parts.bytes()? }
+        }
+        b"stale" => Told::Stale { now_ms: parts.int()? },
+        b"malformed" => {
+            Told::Malformed(usize::try_from(parts.int()?).ok().and_then(|place| place.checked_sub(1)))
+        }
+        other => return Err(unknown(op, other)),
+    })
+}
+
+/// What `guard.leave` said of the record and of the lock; `None` when the record is not ours.
+pub(super) fn left(op: &'static str, reply: Reply, kept: bool) -> Result<Option<Left>> {
+    let mut parts = reply.parts(op)?;
+    match &parts.bytes()?[..] {
+        b"left" => {}
+        b"malformed" => return Ok(None),
+        other => return Err(unknown(op, other)),
+    }
+    let idempotency = match &parts.bytes()?[..] {
+        b"-" => None,
+        b"finished" => Some(Settled::Finished { kept }),
+        b"abandoned" => Some(Settled::Abandoned),
+        b"lost" => Some(Settled::Lost),
+        other => return Err(unknown(op, other)),
+    };
+    let lock = match &parts.bytes()?[..] {
+        b"-" => None,
+        b"released" => Some(Released::Released),
+        b"lost" => Some(Released::Lost),
+        other => return Err(unknown(op, other)),
+    };
+    Ok(Some(Left { idempotency, lock, outage: None }))
+}
+
+/// What `guard.look` said: how long the lock is not to be had.
+pub(super) fn looked(op: &'static str, reply: Reply) -> Result<Option<Duration>> {
+    let mut parts = reply.parts(op)?;
+    match &parts.bytes()?[..] {
+        b"held" => Ok(Some(soon(parts.int()?))),
+        b"free" | b"ours" => Ok(None),
+        other => Err(unknown(op, other)),
+    }
+}
+
+fn unknown(op: &'static str, word: &[u8]) -> Error {
+    Error::new(op, Code::StoreProtocol, format!("unknown status {:?}", String::from_utf8_lossy(word)))
+}
+
+fn millis(value: i64) -> Duration {
+    Duration::from_millis(u64::try_from(value).unwrap_or(0))
+}
+
+/// Zero would be a promise that the very next moment helps.
+fn soon(value: i64) -> Duration {
+    millis(value.max(1))
+}
