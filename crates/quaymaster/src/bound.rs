@@ -76,10 +76,10 @@ impl Bound {
         bind_request(op, self.pattern(), key, id, self.engine.topology(), keys)
     }
 
-    /// A side key on its own: the name of a channel.
+    /// The name of a channel beside the key: `{tag}:suffix`, spelled alike on every topology.
     pub(crate) fn channel(&self, op: &'static str, key: Key<'_>, suffix: &str) -> Result<Vec<u8>> {
         let mut words = Words::default();
-        self.bind_side(op, key, suffix, &mut words)?;
+        bind_side(op, self.pattern(), key, suffix, Topology::Single, &mut words)?;
         Ok(words.word(0).unwrap_or_default().to_vec())
     }
 }

@@ -65,8 +65,11 @@ fn idempotency(reading: &mut Reading<'_, '_>) -> Option<Body> {
         );
     }
     let spec = IdempotencySpec { ttl, in_progress_ttl, max_response, replay_errors, compact };
+    let done = hint(&key, "done", "The end of a claim, for those who wait for it");
     let rows = idempotency_rows(key, &spec);
-    Some(Body::new(Spec::Idempotency(spec), rows, key_at))
+    let mut body = Body::new(Spec::Idempotency(spec), rows, key_at);
+    body.channels.push(done);
+    Some(body)
 }
 
 fn lock(reading: &mut Reading<'_, '_>) -> Option<Body> {
@@ -79,8 +82,17 @@ fn lock(reading: &mut Reading<'_, '_>) -> Option<Body> {
         return None;
     }
     let spec = LockSpec { ttl };
+    let wake = hint(&key, "wake", "Whose turn it is, for those who wait");
     let rows = lock_rows(key, &spec);
-    Some(Body::new(Spec::Lock(spec), rows, key_at))
+    let mut body = Body::new(Spec::Lock(spec), rows, key_at);
+    body.channels.push(wake);
+    Some(body)
+}
+
+/// A channel beside the key on which whoever waits is woken: an ACL user must be allowed it.
+fn hint(key: &Template, role: &'static str, purpose: &str) -> ChannelDraft {
+    let template = key.without_bucket().side(role);
+    ChannelDraft { role, template, purpose: purpose.to_owned(), fields: Vec::new() }
 }
 
 fn cache(reading: &mut Reading<'_, '_>) -> Option<Body> {
@@ -90,8 +102,11 @@ fn cache(reading: &mut Reading<'_, '_>) -> Option<Body> {
     let (fields, format) = (reading.documented_fields(), reading.fields.text("value").option());
     let ((key, key_at), ttl) = (key?, ttl?);
     let spec = CacheSpec { ttl, holds };
+    let loaded = hint(&key, "loaded", "The end of a load, for those who wait for it");
     let rows = cache_rows(key, &spec, fields, format);
-    Some(Body::new(Spec::Cache(spec), rows, key_at))
+    let mut body = Body::new(Spec::Cache(spec), rows, key_at);
+    body.channels.push(loaded);
+    Some(body)
 }
 
 fn dedupe(reading: &mut Reading<'_, '_>) -> Option<Body> {
