@@ -1,0 +1,32 @@
+-- cache.put.string: keep a value, and end a load in progress.
+--
+-- KEYS  1 entry     string  the value
+--       2 load      string  who loads it, and until when
+--       3 request?  string  the answer kept for a repeated request_id
+-- ARGV  1 value     bytes
+--       2 ttl_ms    int>=0  0 keeps it for ever
+--       3 when      text    always, or absent: only if there is none
+--       4 channel   text    where those listen who wait for the value
+--       5 keep_ms   int>0   how long a repeated request_id is recognised
+-- OUT   "stored"
+--       "present"
+--       "conflict"
+-- COST  O(n) of the value
+
+--@include replay
+--@include cache
+
+local entry, load, request = KEYS[1], KEYS[2], KEYS[3]
+local value, ttl_ms, when, channel, keep_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+
+if request then
+  local kept = replay_read(request, "put")
+  if kept then return kept end
+end
+if when == "absent" and redis.call("EXISTS", entry) == 1 then return { "present" } end
+-- SET would write over any type; STRLEN refuses all but its own, before anything is written.
+redis.call("STRLEN", entry)
+cache_write_string(entry, value, ttl_ms)
+cache_settle(load, channel)
+if request then replay_keep_all(request, "put", keep_ms, { "stored" }) end
+return { "stored" }
