@@ -13,7 +13,7 @@ pub(crate) fn own() -> f64 {
 }
 
 /// Processor seconds of another process, from the kernel's hundredths; 0 once it is gone.
-fn of(pid: u32) -> f64 {
+pub(crate) fn of(pid: u32) -> f64 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     // The command's name may hold spaces and parentheses: count fields after the last one.
     let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();

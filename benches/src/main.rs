@@ -11,6 +11,7 @@ mod families;
 mod ours;
 mod peer;
 mod process;
+mod psp;
 mod recorder;
 mod report;
 mod sample;
@@ -52,6 +53,12 @@ pub(crate) struct Settings {
     /// Worker threads of our side. redis-benchmark and Node have one; with two cores the other is Redis's.
     #[arg(long, default_value_t = 1)]
     threads: usize,
+    /// Operations a second of the `psp` family's runs.
+    #[arg(long, default_value_t = 10_000.0)]
+    rate: f64,
+    /// The `psp` family as its promise says: a minute a run, longer probes.
+    #[arg(long)]
+    full: bool,
     /// Where data folders are made; must be a disk for figures about disks.
     #[arg(long, default_value = "target/bench-data")]
     data: PathBuf,
@@ -78,6 +85,8 @@ pub(crate) struct Settings {
 pub(crate) struct Findings {
     outcomes: Vec<Outcome>,
     facts: Vec<Fact>,
+    /// Families with tables of their own.
+    sections: Vec<String>,
 }
 
 impl Settings {
@@ -92,12 +101,17 @@ impl Settings {
     }
 
     fn record(&self, contest: &Contest, peer: &str, sample: &Sample) -> Result<()> {
+        self.append(&contest.line(peer, sample))
+    }
+
+    /// Keeps the line of one run.
+    pub(crate) fn append(&self, line: &str) -> Result<()> {
         let Some(path) = &self.json else { return Ok(()) };
         if let Some(parent) = path.parent() {
             std::fs::create_dir_all(parent)?;
         }
         let mut file = OpenOptions::new().create(true).append(true).open(path)?;
-        writeln!(file, "{}", contest.line(peer, sample))?;
+        writeln!(file, "{line}")?;
         Ok(())
     }
 

@@ -44,6 +44,7 @@ pub(crate) fn markdown(findings: &Findings) -> String {
         out.push_str(FACTS);
         findings.facts.iter().for_each(|fact| fact_row(&mut out, fact));
     }
+    findings.sections.iter().for_each(|section| out.push_str(section));
     out
 }
 
@@ -116,7 +117,7 @@ fn p99(sample: &Sample) -> String {
     sample.latency.map_or_else(|| "–".into(), |latency| format!("{:.3}", latency.p99_ms))
 }
 
-fn grouped(value: u64) -> String {
+pub(crate) fn grouped(value: u64) -> String {
     let digits = value.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
     for (place, digit) in digits.chars().enumerate() {
@@ -140,7 +141,7 @@ mod tests {
     #[test]
     fn a_broken_promise_stands_out() {
         let fact = Fact::new("script", "two commands", "µs", [2.5, 1.9, 2.1]).at_most(2.0);
-        let table = markdown(&Findings { outcomes: Vec::new(), facts: vec![fact] });
+        let table = markdown(&Findings { facts: vec![fact], ..Findings::default() });
         assert!(table.contains("| **2.10** | 1.90–2.50 | µs | ≤ 2.00 | **no** |"), "{table}");
     }
 }

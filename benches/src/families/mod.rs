@@ -31,10 +31,12 @@ pub(crate) enum Family {
     Startup,
     /// Processor time of one script of two commands on the embedded store.
     Script,
+    /// The payment gateway's mix on Redis at a rate: crate, HTTP, and the document's separate commands.
+    Psp,
 }
 
 impl Family {
-    pub(crate) const ALL: [Family; 7] = [
+    pub(crate) const ALL: [Family; 8] = [
         Family::Redis,
         Family::Http,
         Family::Embedded,
@@ -42,6 +44,7 @@ impl Family {
         Family::Keys,
         Family::Startup,
         Family::Script,
+        Family::Psp,
     ];
 
     pub(crate) fn run(self, settings: &Settings, runtime: &Runtime, findings: &mut Findings) -> Result<()> {
@@ -53,6 +56,7 @@ impl Family {
             Family::Keys => keys::run(settings, runtime, findings),
             Family::Startup => startup::run(settings, runtime, findings),
             Family::Script => script::run(settings, runtime, findings),
+            Family::Psp => crate::psp::run(settings, runtime, findings),
         }
     }
 }
