@@ -7,3 +7,4 @@ pub mod held_clock;
 pub mod liar;
 pub mod proxy;
 pub mod servers;
+pub mod toll;

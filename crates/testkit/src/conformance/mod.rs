@@ -6,6 +6,8 @@
 #[expect(clippy::expect_used, reason = "a case that cannot go on has failed")]
 pub mod engine;
 #[expect(clippy::expect_used, reason = "a case that cannot go on has failed")]
+pub mod guard;
+#[expect(clippy::expect_used, reason = "a case that cannot go on has failed")]
 pub mod idempotency;
 #[expect(clippy::expect_used, reason = "a case that cannot go on has failed")]
 pub mod limit;
@@ -48,7 +50,7 @@ macro_rules! cases {
 
 /// Every case of every suite.
 pub fn all() -> impl Iterator<Item = &'static Case> {
-    engine::CASES.iter().chain(limit::CASES).chain(idempotency::CASES)
+    engine::CASES.iter().chain(limit::CASES).chain(idempotency::CASES).chain(guard::CASES)
 }
 
 /// Runs every case, one after the other, each under keys of its own.

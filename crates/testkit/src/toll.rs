@@ -1,0 +1,84 @@
+//! A store that counts what it is asked, and loses replies when told to.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use futures_util::stream::BoxStream;
+use quaymaster_store::{
+    Code, Deployment, Engine, Error, Health, Invocation, KeyFacts, Message, Reply, Result, ScanCursor,
+    ScanPage, Topology,
+};
+
+/// Passes everything on and counts the scripts.
+#[derive(Debug)]
+pub struct Toll {
+    inner: Arc<dyn Engine>,
+    runs: AtomicU64,
+    lose: AtomicBool,
+}
+
+impl Toll {
+    /// In front of `inner`.
+    pub fn new(inner: Arc<dyn Engine>) -> Arc<Self> {
+        Arc::new(Self { inner, runs: AtomicU64::new(0), lose: AtomicBool::new(false) })
+    }
+
+    /// Scripts run since the last time this was asked.
+    pub fn runs(&self) -> u64 {
+        self.runs.swap(0, SeqCst)
+    }
+
+    /// The next script runs, and nobody hears what it said.
+    pub fn lose_next_reply(&self) {
+        self.lose.store(true, SeqCst);
+    }
+}
+
+impl Engine for Toll {
+    fn run(&self, call: Invocation) -> BoxFuture<'_, Result<Reply>> {
+        self.runs.fetch_add(1, SeqCst);
+        let lose = self.lose.swap(false, SeqCst);
+        let id = call.script.id;
+        Box::pin(async move {
+            let reply = self.inner.run(call).await;
+            if lose { Err(Error::new(id, Code::StoreLost, "the reply was lost on purpose")) } else { reply }
+        })
+    }
+    fn time_us(&self) -> BoxFuture<'_, Result<i64>> {
+        self.inner.time_us()
+    }
+    fn now_us(&self) -> i64 {
+        self.inner.now_us()
+    }
+    fn topology(&self) -> Topology {
+        self.inner.topology()
+    }
+    fn subscribe<'a>(&'a self, channel: &'a [u8]) -> BoxFuture<'a, Result<BoxStream<'static, Message>>> {
+        self.inner.subscribe(channel)
+    }
+    fn wait_for_item<'a>(&'a self, key: &'a [u8], limit: Duration) -> BoxFuture<'a, Result<bool>> {
+        self.inner.wait_for_item(key, limit)
+    }
+    fn key_facts<'a>(&'a self, key: &'a [u8]) -> BoxFuture<'a, Result<Option<KeyFacts>>> {
+        self.inner.key_facts(key)
+    }
+    fn scan<'a>(
+        &'a self,
+        pattern: &'a [u8],
+        count: usize,
+        cursor: Option<ScanCursor>,
+    ) -> BoxFuture<'a, Result<ScanPage>> {
+        self.inner.scan(pattern, count, cursor)
+    }
+    fn health(&self) -> Health {
+        self.inner.health()
+    }
+    fn deployment(&self) -> BoxFuture<'_, Result<Deployment>> {
+        self.inner.deployment()
+    }
+    fn close(&self) -> BoxFuture<'_, Result<()>> {
+        self.inner.close()
+    }
+}
