@@ -1,6 +1,11 @@
 //! The grammar of a script file and the rules it must keep. Shared by the build script and its tests.
 
+#[path = "inline.rs"]
+mod inline;
+
 use std::collections::{BTreeMap, BTreeSet};
+
+use inline::{Function, inline, words};
 
 /// At most this many lines in one operation's own file.
 const MAX_LINES: usize = 80;
@@ -120,7 +125,8 @@ pub(crate) fn build(
             }
         }
     }
-    let source = reached(included, &body) + body.trim_start();
+    let stay = inline(reached(included, &body), &mut body);
+    let source = stay.iter().map(|function| function.text.as_str()).collect::<String>() + body.trim_start();
 
     for (what, names, many) in [("KEYS", &keys, many_keys), ("ARGV", &args, many_args)] {
         let used = indexes(text, what);
@@ -275,12 +281,6 @@ fn calls(source: &str) -> Vec<(usize, Option<String>)> {
     found
 }
 
-/// One function of an include, without comments.
-struct Function {
-    name: String,
-    text: String,
-}
-
 /// The functions of an include; anything else at its top level is a mistake.
 fn functions(include: &str) -> Result<Vec<Function>, String> {
     let mut found: Vec<Function> = Vec::new();
@@ -311,26 +311,19 @@ fn functions(include: &str) -> Result<Vec<Function>, String> {
 }
 
 /// Keeps the functions that `body` reaches: making a closure that nobody calls costs as much as one that is.
-fn reached(functions: Vec<Function>, body: &str) -> String {
+fn reached(functions: Vec<Function>, body: &str) -> Vec<Function> {
     let mut wanted = vec![false; functions.len()];
     let mut texts = vec![body];
     while let Some(text) = texts.pop() {
         for (index, function) in functions.iter().enumerate() {
-            let called = text
-                .split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
-                .any(|word| word == function.name);
-            if called && !wanted[index] {
+            if !wanted[index] && words(text).any(|word| word == function.name) {
                 wanted[index] = true;
                 texts.push(&function.text);
             }
         }
     }
-    functions
-        .iter()
-        .zip(wanted)
-        .filter(|(_, wanted)| *wanted)
-        .map(|(function, _)| function.text.as_str())
-        .collect()
+    let wanted = wanted.into_iter();
+    functions.into_iter().zip(wanted).filter_map(|(function, wanted)| wanted.then_some(function)).collect()
 }
 
 impl Script {

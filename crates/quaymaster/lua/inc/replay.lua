@@ -2,12 +2,14 @@
 --
 -- The record is `op`, the status word and the integers, separated by spaces.
 local function replay_read(request, op)
-  local kept = redis.call("GET", request)
-  if not kept then return nil end
-  local reply = {}
-  for part in string.gmatch(kept, "%S+") do reply[#reply + 1] = tonumber(part) or part end
-  if table.remove(reply, 1) ~= op then return { "conflict" } end
-  return reply
+  local held = redis.call("GET", request)
+  local answer
+  if held then
+    answer = {}
+    for part in string.gmatch(held, "%S+") do answer[#answer + 1] = tonumber(part) or part end
+    if table.remove(answer, 1) ~= op then answer = { "conflict" } end
+  end
+  return answer
 end
 
 local function replay_keep(request, op, ttl_ms, word, x, y, z)

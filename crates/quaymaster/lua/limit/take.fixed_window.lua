@@ -5,10 +5,10 @@
 -- ARGV  1 cost      int>0
 --       2 limit     int>=0
 --       3 window_ms int>0
---       4 ttl_ms    int>0
---       5 start_ms  int>=0 the bucket in the key, 0 without one
---       6 end_ms    int>=0
---       7 keep_ms   int>0 how long a repeated request_id is recognised
+--       4 ttl_ms?   int>0 this and what follows only with a bucket in the key or a request
+--       5 start_ms? int>=0 the bucket in the key, 0 without one
+--       6 end_ms?   int>=0
+--       7 keep_ms?  int>0 how long a repeated request_id is recognised
 -- OUT   "allowed"  used  reset_ms  life
 --       "limited"  used  reset_ms  life
 --       "stale"    now_ms  0  0
@@ -21,26 +21,29 @@
 --@include limit/fixed_window
 
 local counter, request = KEYS[1], KEYS[2]
-local cost = tonumber(ARGV[1])
+local cost = ARGV[1]
 local limit = tonumber(ARGV[2])
 local window_ms = tonumber(ARGV[3])
-local ttl_ms = ARGV[4]
-local start_ms = ARGV[5]
-local end_ms = ARGV[6]
-local keep_ms = ARGV[7]
+local ttl_ms, start_ms, end_ms, keep_ms = ARGV[4], ARGV[5], ARGV[6] or "0", ARGV[7]
 
 if request then
   local kept = replay_read(request, "take")
   if kept then return kept end
 end
-local now_us = end_ms ~= "0" and clock_us()
-local word, x, y, z = fixed_window_check(counter, now_us, cost, limit, window_ms, ttl_ms, start_ms, end_ms)
-if word ~= "allowed" then
-  if word == "limited" and fixed_window_ails(counter, end_ms, z) then
-    fixed_window_commit(counter, now_us, 0, limit, window_ms, ttl_ms, start_ms, end_ms, x, y, 2)
-  end
-  return { word, x, y, z }
+local now_us
+if end_ms ~= "0" then
+  now_us = clock_us()
 end
-x, y, z = fixed_window_commit(counter, now_us, cost, limit, window_ms, ttl_ms, start_ms, end_ms, x, y, z)
-if request then replay_keep(request, "take", keep_ms, word, x, y, z) end
+local word, x, y, z = fixed_window_check(counter, now_us, cost, limit, window_ms, ttl_ms, start_ms, end_ms)
+local ails
+if word == "limited" then
+  ails = fixed_window_ails(counter, end_ms, z)
+  if ails then cost, z = 0, 2 end
+end
+if word == "allowed" or ails then
+  x, y, z = fixed_window_commit(counter, now_us, cost, limit, window_ms, ttl_ms, start_ms, end_ms, x, y, z)
+end
+if request and word == "allowed" then
+  replay_keep(request, "take", keep_ms, word, x, y, z)
+end
 return { word, x, y, z }

@@ -7,7 +7,7 @@
 --       3 window_ms int>0
 --       4 ttl_ms    int>0
 --       5 nonce     text  unique per call
---       6 keep_ms   int>0 how long a repeated request_id is recognised
+--       6 keep_ms?  int>0 how long a repeated request_id is recognised
 -- OUT   "allowed"  used  reset_ms  retry_ms
 --       "limited"  used  reset_ms  retry_ms
 --       "malformed" 0  0  0
