@@ -5,6 +5,8 @@ pub mod differential;
 pub mod hammer;
 pub mod held_clock;
 pub mod liar;
+pub mod lock_history;
 pub mod proxy;
+pub mod saboteur;
 pub mod servers;
 pub mod toll;

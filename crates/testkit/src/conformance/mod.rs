@@ -12,6 +12,8 @@ pub mod idempotency;
 #[expect(clippy::expect_used, reason = "a case that cannot go on has failed")]
 pub mod limit;
 #[expect(clippy::expect_used, reason = "a case that cannot go on has failed")]
+pub mod lock;
+#[expect(clippy::expect_used, reason = "a case that cannot go on has failed")]
 mod subject;
 
 pub use subject::{Subject, command, command_int, command_text};
@@ -50,7 +52,7 @@ macro_rules! cases {
 
 /// Every case of every suite.
 pub fn all() -> impl Iterator<Item = &'static Case> {
-    engine::CASES.iter().chain(limit::CASES).chain(idempotency::CASES).chain(guard::CASES)
+    engine::CASES.iter().chain(limit::CASES).chain(lock::CASES).chain(idempotency::CASES).chain(guard::CASES)
 }
 
 /// Runs every case, one after the other, each under keys of its own.

@@ -1,0 +1,205 @@
+//! Takes, renews and gives back locks at random until its standard input closes, and tells what happened.
+//!
+//! Which lock a lane works on follows from the store's time, so that every process contends for the same
+//! one, also after it was stopped or started late. The last lanes crowd around one lock all the time and ask
+//! again at once: who lets them barge in starves those who wait. One line per event, written before anything else
+//! happens; times are the store's, in microseconds:
+//!
+//! | line, after lane and lock | |
+//! |---|---|
+//! | `ask time wait_us` | an acquire is about to be sent |
+//! | `ours at ttl_us fence` | it was granted |
+//! | `held time` | it was not |
+//! | `renewed at ttl_us` | the lease began anew |
+//! | `giving time` | a release is about to be sent |
+//! | `given time` | it was released |
+//! | `lost time` | a renewal or release was told "lost" |
+//! | `raised time fence` | the fence's key was set ahead, as if by a clock that was |
+//! | `error code` | the call may have run |
+
+#![expect(clippy::expect_used, reason = "a worker that cannot do its work ends, and the test with it")]
+
+use std::io::{Read, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use fastrand::Rng;
+use quaymaster::lock::{Acquire, Acquired, Lock, Released, Renewed};
+use quaymaster::schema::{Source, load};
+use quaymaster::store::{Engine, StoreOptions, open};
+use quaymaster::{Error, Quaymaster, Result, Retry};
+use quaymaster_testkit::conformance::command;
+use quaymaster_testkit::lock_history::{CROWD, EPOCH_US, Event, LANES, PATIENCE_US, SCHEMA};
+use quaymaster_testkit::saboteur::Saboteur;
+
+fn tell(lane: usize, lock: &str, event: &Event) {
+    let mut out = std::io::stdout().lock();
+    let line = format!("{lane} {lock} {event}\n");
+    // A reader that is gone has no use for the rest either.
+    if out.write_all(line.as_bytes()).and_then(|()| out.flush()).is_err() {
+        std::process::exit(0);
+    }
+}
+
+#[tokio::main]
+async fn main() {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let [store, seed, defect @ ..] = &words[..] else { panic!("store seed [operation old new]") };
+    let seed: u64 = seed.parse().expect("the seed is a number");
+    let loaded = load(&[Source { name: "history.toml", text: SCHEMA }], &|_| None);
+    let schema = Arc::new(loaded.schema.unwrap_or_else(|| panic!("{:#?}", loaded.diagnostics)));
+    let options = StoreOptions::from_url(store, &PathBuf::from(".")).expect("a store");
+    let engine: Arc<dyn Engine> = open(options).await.expect("the store opens");
+    let used: Arc<dyn Engine> = match defect {
+        [operation, old, new] => Arc::new(Saboteur::new(engine.clone(), operation, old, new)),
+        _ => engine.clone(),
+    };
+    let lock = Quaymaster::new(schema, used).lock("history").expect("declared").clone();
+    println!("ready");
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopped = stop.clone();
+    std::thread::spawn(move || {
+        let _ = std::io::stdin().read_to_end(&mut Vec::new());
+        stopped.store(true, Ordering::SeqCst);
+    });
+    let lanes: Vec<_> = (0..LANES + CROWD)
+        .map(|lane| {
+            let rng = Rng::with_seed(seed * 1000 + lane as u64);
+            let lane = Lane { lane, lock: lock.clone(), engine: engine.clone(), rng, id: String::new() };
+            tokio::spawn(lane.run(stop.clone()))
+        })
+        .collect();
+    for lane in lanes {
+        lane.await.expect("a lane ends");
+    }
+    engine.close().await.expect("the store closes");
+    println!("done");
+}
+
+struct Lane {
+    lane: usize,
+    lock: Lock,
+    engine: Arc<dyn Engine>,
+    rng: Rng,
+    /// The lock it works on.
+    id: String,
+}
+
+impl Lane {
+    async fn run(mut self, stop: Arc<AtomicBool>) {
+        while !stop.load(Ordering::SeqCst) {
+            if let Err(error) = self.one().await {
+                assert!(error.code.retry() != Retry::Useless, "{error}");
+                self.tell(&Event::Error { code: error.code.name().to_owned() });
+                self.nap(20_000).await;
+            }
+        }
+    }
+
+    fn tell(&self, event: &Event) {
+        tell(self.lane, &self.id, event);
+    }
+
+    async fn now(&self) -> Result<i64> {
+        self.engine.time_us().await
+    }
+
+    async fn nap(&mut self, most_us: u64) {
+        tokio::time::sleep(Duration::from_micros(self.rng.u64(0..=most_us))).await;
+    }
+
+    /// Within the lease, and sometimes past its end: then it must be lost.
+    async fn work(&mut self, ttl_us: u64) {
+        let most = if self.rng.u8(0..5) == 0 { 2 * ttl_us } else { ttl_us / 3 };
+        self.nap(most).await;
+    }
+
+    fn ttl(&mut self) -> Duration {
+        Duration::from_millis(self.rng.u64(20..=150))
+    }
+
+    /// One attempt to get the lock, and what is done with it.
+    async fn one(&mut self) -> Result<()> {
+        let now;
+        if self.lane < LANES {
+            self.nap(10_000).await;
+            now = self.now().await?;
+            self.id = format!("{}-{}", self.lane, now / EPOCH_US);
+        } else {
+            now = self.now().await?;
+            "crowd".clone_into(&mut self.id);
+        }
+        let wait_us = match self.rng.u8(0..10) {
+            0..3 => 0,
+            3..5 => self.rng.i64(1_000..60_000),
+            _ => PATIENCE_US,
+        };
+        let ttl = self.ttl();
+        self.tell(&Event::Ask { time: now, wait: wait_us });
+        let wait = Duration::from_micros(wait_us as u64);
+        let how = Acquire { ttl: Some(ttl), wait, ..Acquire::default() };
+        let id = self.id.clone();
+        let key: &[(&str, &str)] = &[("id", &id)];
+        let lease = match self.lock.acquire(key, how).await? {
+            Acquired::Ours(lease) => lease,
+            Acquired::Held { .. } => {
+                let time = self.now().await?;
+                self.tell(&Event::Held { time });
+                return Ok(());
+            }
+        };
+        let ttl_us = ttl.as_micros() as i64;
+        self.tell(&Event::Ours { at: lease.at_us, ttl: ttl_us, fence: lease.fence });
+        for _ in 0..self.rng.u8(0..3) {
+            self.work(ttl_us as u64).await;
+            let ttl = self.ttl();
+            match self.lock.renew(key, &lease.token, Some(ttl)).await? {
+                Renewed::Ours(renewed) => {
+                    assert_eq!(renewed.token, lease.token);
+                    self.tell(&Event::Renewed { at: renewed.at_us, ttl: ttl.as_micros() as i64 });
+                }
+                Renewed::Lost => return self.lost().await,
+            }
+        }
+        self.work(ttl_us as u64).await;
+        if self.rng.u8(0..8) == 0 {
+            // Forgotten: it ends by itself.
+            return Ok(());
+        }
+        let time = self.now().await?;
+        self.tell(&Event::Giving { time });
+        match self.lock.release(key, &lease.token, None).await? {
+            Released::Released => {
+                let time = self.now().await?;
+                self.tell(&Event::Given { time });
+            }
+            Released::Lost => return self.lost().await,
+        }
+        if self.rng.u8(0..8) == 0 {
+            self.raise().await?;
+        }
+        Ok(())
+    }
+
+    async fn lost(&self) -> Result<()> {
+        let time = self.now().await?;
+        self.tell(&Event::Lost { time });
+        Ok(())
+    }
+
+    /// Two seconds ahead: what a store remembers whose clock was set back since.
+    async fn raise(&self) -> Result<()> {
+        let key = format!("{{history:{}}}:fence", self.id);
+        let ahead = self.now().await? + 2_000_000;
+        let text = ahead.to_string();
+        let words: [&[u8]; 6] = [b"SET", key.as_bytes(), text.as_bytes(), b"XX", b"PX", b"600000"];
+        // Unknown whether it ran: then it is not claimed either.
+        if command(&*self.engine, key.as_bytes(), &words).await.is_ok() {
+            let time = self.now().await?;
+            self.tell(&Event::Raised { time, fence: ahead as u64 });
+        }
+        Ok::<(), Error>(())
+    }
+}

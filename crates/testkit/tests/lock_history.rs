@@ -1,0 +1,276 @@
+//! Locks under processes that are stopped past their leases and killed at any moment: thousands of random
+//! histories, in none of which two hold a lock at once, a fence falls or a waiter starves.
+//!
+//! Fifty histories a store by default, three thousand under `QUAYMASTER_SOAK=1`; `QUAYMASTER_HISTORIES` and
+//! `QUAYMASTER_SEED` choose others. Which processes meet when is the machine's doing: a seed gives the same
+//! intentions, not the same interleaving.
+#![expect(clippy::expect_used, reason = "a failed expectation is a failed test")]
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use fastrand::Rng;
+use parking_lot::Mutex;
+use quaymaster_testkit::differential::{count, seed};
+use quaymaster_testkit::lock_history::{LANES, Log, Tally, check};
+use quaymaster_testkit::servers::{Binary, Cluster, ClusterConfig, RedisConfig, RedisServer};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Longer than anything takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(150);
+const WORKERS: usize = 4;
+
+/// One process at work.
+struct Worker {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    log: Arc<Mutex<Log>>,
+    reader: std::thread::JoinHandle<()>,
+    said: Receiver<&'static str>,
+}
+
+impl Worker {
+    fn start(store: &str, seed: u64, defect: &[&str]) -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_lock_worker"))
+            .args([store, &seed.to_string()])
+            .args(defect)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("lock_worker can be started");
+        let (stdin, stdout) = (child.stdin.take(), child.stdout.take().expect("piped"));
+        let log = Arc::new(Mutex::new(Log::default()));
+        let (say, said) = channel();
+        let reader = std::thread::spawn({
+            let log = log.clone();
+            move || {
+                for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                    match &*line {
+                        "ready" => drop(say.send("ready")),
+                        "done" => drop(say.send("done")),
+                        line => log.lock().note(line),
+                    }
+                }
+            }
+        });
+        let worker = Self { child, stdin, log, reader, said };
+        worker.expect("ready");
+        worker
+    }
+
+    fn expect(&self, word: &str) {
+        match self.said.recv_timeout(PATIENCE) {
+            Ok(told) => assert_eq!(told, word),
+            Err(RecvTimeoutError::Timeout) => panic!("a worker is not {word} in time"),
+            Err(RecvTimeoutError::Disconnected) => panic!("a worker ended before it was {word}"),
+        }
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(self.child.id() as i32).expect("a process id");
+        kill_process(pid, signal).expect("the worker can be signalled");
+    }
+
+    fn grants(&self) -> usize {
+        self.log.lock().lines.len()
+    }
+
+    /// SIGKILL; what it had told until then.
+    fn kill9(mut self) -> Log {
+        self.child.kill().expect("it can be killed");
+        self.child.wait().expect("it is ours");
+        let mut log = self.taken();
+        log.killed = true;
+        log
+    }
+
+    /// Lets it end what it has begun.
+    fn finish(mut self) -> Log {
+        drop(self.stdin.take());
+        self.expect("done");
+        assert!(self.child.wait().expect("it is ours").success());
+        self.taken()
+    }
+
+    fn taken(self) -> Log {
+        self.reader.join().expect("the reader ends with the process");
+        std::mem::take(&mut self.log.lock())
+    }
+}
+
+/// Workers on `store`, stopped and killed at random, until so many histories are made.
+fn roam(store: &str, histories: u64, defect: &[&str]) -> Vec<Log> {
+    let mut rng = Rng::with_seed(seed());
+    let mut born = seed() * 100;
+    let mut worker = || {
+        born += 1;
+        Worker::start(store, born, defect)
+    };
+    let mut workers: Vec<Worker> = (0..WORKERS).map(|_| worker()).collect();
+    let mut logs = Vec::new();
+    let (began, epochs) = (Instant::now(), histories.div_ceil(LANES as u64));
+    let until =
+        Duration::from_millis(500) * u32::try_from(epochs).expect("not as many") + Duration::from_millis(500);
+    let mut first_lives = true;
+    while began.elapsed() < until {
+        // The first one owns an embedded store: its death is never left to chance.
+        if first_lives && began.elapsed() > until / 2 {
+            first_lives = false;
+            logs.push(std::mem::replace(&mut workers[0], worker()).kill9());
+        }
+        // Faults come at random moments; nothing waits for these pauses.
+        std::thread::sleep(Duration::from_millis(rng.u64(10..120)));
+        let chosen = rng.usize(0..WORKERS);
+        match rng.u8(0..12) {
+            0..6 => {
+                workers[chosen].signal(Signal::STOP);
+                // Past the longest lease, or within the shortest.
+                std::thread::sleep(Duration::from_millis(if rng.bool() {
+                    rng.u64(160..400)
+                } else {
+                    rng.u64(5..60)
+                }));
+                workers[chosen].signal(Signal::CONT);
+            }
+            6..8 => {
+                let killed = std::mem::replace(&mut workers[chosen], worker());
+                logs.push(killed.kill9());
+            }
+            _ => {}
+        }
+    }
+    assert!(workers.iter().any(|worker| worker.grants() > 0), "nobody told anything");
+    logs.extend(workers.into_iter().map(Worker::finish));
+    logs
+}
+
+fn holds(store: &str, url: &str) {
+    let histories = count(50, 3000);
+    let logs = roam(url, histories, &[]);
+    let tally = check(&logs).unwrap_or_else(|wrong| panic!("{store}: {wrong}"));
+    println!("{store}: {} killed, {tally:?}", logs.iter().filter(|log| log.killed).count());
+    meaningful(&tally, histories);
+}
+
+/// A run in which nothing happened proves nothing.
+fn meaningful(tally: &Tally, histories: u64) {
+    assert!(tally.histories as u64 >= histories * 9 / 10, "{tally:?}");
+    for seen in [tally.leases / 4, tally.waited, tally.renewed, tally.lost] {
+        assert!(seen as u64 >= histories / 10, "{tally:?}");
+    }
+    assert!(tally.raised > 0, "{tally:?}");
+}
+
+#[test]
+fn on_disk_every_history_holds_through_the_owners_death() {
+    let folder = tempfile::tempdir().expect("a folder");
+    holds("embedded", &format!("embedded:{}", folder.path().display()));
+}
+
+#[test]
+fn on_redis_7_every_history_holds() {
+    let server = RedisServer::start(RedisConfig::default());
+    holds("redis7", &server.url());
+}
+
+#[test]
+fn on_valkey_9_every_history_holds() {
+    let server = RedisServer::start(RedisConfig::of(Binary::Valkey9));
+    holds("valkey9", &server.url());
+}
+
+#[test]
+fn on_a_cluster_every_history_holds() {
+    let cluster = Cluster::start(ClusterConfig::default());
+    holds("cluster", &cluster.url());
+}
+
+/// What is found when `new` stands in place of `old` in the scripts of `operation`.
+fn found(operation: &str, old: &str, new: &str) -> String {
+    let server = RedisServer::start(RedisConfig::default());
+    let logs = roam(&server.url(), 100, &[operation, old, new]);
+    let wrong = check(&logs).expect_err("the defect must be found");
+    println!("{operation}: {wrong}");
+    wrong
+}
+
+#[test]
+fn a_renewal_that_compares_no_token_is_found() {
+    let wrong = found("lock.renew", r#"if redis.call("GET", lock) ~= token then return { "lost" } end"#, "");
+    assert!(wrong.contains("two holders") || wrong.contains("had not ended"), "{wrong}");
+}
+
+#[test]
+fn a_release_that_compares_no_token_is_found() {
+    let compare = r#"if redis.call("GET", lock) ~= token then return "lost" end"#;
+    let wrong = found("lock.release", compare, "");
+    assert!(wrong.contains("two holders") || wrong.contains("had not ended"), "{wrong}");
+}
+
+#[test]
+fn a_fence_that_forgets_the_last_one_is_found() {
+    let wrong = found("lock.", "math.max(number + 1, now_us)", "now_us");
+    assert!(wrong.contains("the fence fell"), "{wrong}");
+}
+
+#[test]
+fn a_lock_that_lets_others_barge_in_is_found() {
+    let wrong = found("lock.", r#"if head and head ~= token then return "held", left_ms end"#, "");
+    assert!(wrong.contains("starves") || wrong.contains("in vain"), "{wrong}");
+}
+
+/// What the lock protects: a file that remembers the highest fence it was written under.
+struct Ledger(std::path::PathBuf);
+
+impl Ledger {
+    fn write(&self, fence: u64, text: &str) -> Result<(), u64> {
+        let mut held = String::new();
+        if let Ok(mut file) = std::fs::File::open(&self.0) {
+            file.read_to_string(&mut held).expect("the file can be read");
+        }
+        let highest = held.split_whitespace().next().map_or(0, |fence| fence.parse().expect("a fence"));
+        if fence < highest {
+            return Err(highest);
+        }
+        std::fs::write(&self.0, format!("{fence} {text}")).expect("the file can be written");
+        Ok(())
+    }
+}
+
+/// A worker process is stopped while it holds the lock; what it was told before is all it knows afterwards.
+#[tokio::test]
+async fn a_holder_stopped_past_its_lease_cannot_write_with_its_old_fence() {
+    use quaymaster::lock::{Acquire, Acquired, Released, Renewed};
+    use quaymaster::schema::{Source, load};
+    use quaymaster::store::{StoreOptions, open};
+
+    let server = RedisServer::start(RedisConfig::default());
+    let folder = tempfile::tempdir().expect("a folder");
+    let ledger = Ledger(folder.path().join("ledger"));
+    let node = || async {
+        let text = quaymaster_testkit::lock_history::SCHEMA;
+        let schema = load(&[Source { name: "history.toml", text }], &|_| None).schema.expect("a good schema");
+        let options = StoreOptions::from_url(&server.url(), folder.path()).expect("a store");
+        let engine = open(options).await.expect("the server is there");
+        quaymaster::Quaymaster::new(Arc::new(schema), engine).lock("history").expect("declared").clone()
+    };
+    let (slow, quick) = (node().await, node().await);
+    let key: &[(&str, &str)] = &[("id", "fenced")];
+    let short = Acquire { ttl: Some(Duration::from_millis(50)), ..Acquire::default() };
+    let Acquired::Ours(old) = slow.acquire(key, short).await.expect("acquire") else { panic!("free") };
+    ledger.write(old.fence, "first").expect("it holds the lock");
+    // The slow one stands still; by the store's clock its lease ends, and another takes the lock.
+    let patient = Acquire { wait: PATIENCE, ..Acquire::default() };
+    let Acquired::Ours(new) = quick.acquire(key, patient).await.expect("acquire") else { panic!("its turn") };
+    assert!(new.at_us >= old.at_us + 49_000, "before the first lease had ended");
+    ledger.write(new.fence, "second").expect("it holds the lock");
+    // Awake again, it believes in its lease: the resource does not.
+    assert_eq!(ledger.write(old.fence, "late"), Err(new.fence));
+    assert_eq!(slow.renew(key, &old.token, None).await.expect("renew"), Renewed::Lost);
+    assert_eq!(slow.release(key, &old.token, None).await.expect("release"), Released::Lost);
+    ledger.write(new.fence, "third").expect("the later holder is not disturbed");
+    assert_eq!(quick.release(key, &new.token, None).await.expect("release"), Released::Released);
+}
