@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 use tokio::runtime::Runtime;
 
 use super::direct::{Direct, SCHEMA, SEAL_KEY};
@@ -139,10 +139,13 @@ impl Arena {
     fn round_trips(&self) -> Result<u64> {
         let counts = self.commands()?;
         let scripts = !matches!(*self.way, Way::Documented(_));
-        let from_client = |name: &str| match scripts {
-            true => name.starts_with("eval") || name.starts_with("fcall"),
-            // Asking for the counts is not part of the mix.
-            false => name != "info" && !name.starts_with("client"),
+        let from_client = |name: &str| {
+            if scripts {
+                name.starts_with("eval") || name.starts_with("fcall")
+            } else {
+                // Asking for the counts is not part of the mix.
+                name != "info" && !name.starts_with("client")
+            }
         };
         Ok(counts.iter().filter(|(name, _)| from_client(name)).map(|(_, calls)| calls).sum())
     }
@@ -154,8 +157,6 @@ impl Arena {
             let calls = facts.split(',').find_map(|fact| fact.strip_prefix("calls="))?;
             Some((name.to_owned(), calls.parse().ok()?))
         };
-        let counts: BTreeMap<_, _> = info.lines().filter_map(count).collect();
-        ensure!(!counts.is_empty(), "Redis counts no commands: {info}");
-        Ok(counts)
+        Ok(info.lines().filter_map(count).collect())
     }
 }

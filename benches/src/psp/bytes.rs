@@ -75,7 +75,7 @@ fn one(settings: &Settings, runtime: &Runtime, record: Record) -> Result<Weight>
 
 /// One key; the four shapes of the document in turn.
 async fn put(record: Record, direct: &Direct, documented: &Documented, mix: &Mix, number: u64) -> Result<()> {
-    let (transaction, psp_transaction) = (mix.transaction_id(number), mix.psp_transaction_id(number));
+    let (transaction, psp_transaction) = (mix.transaction_id(number), Mix::psp_transaction_id(number));
     let (psp, qr) = (format!("PSP{:03}", number % 1_000), format!("QR{number:09}"));
     let (name, key): (_, Vec<(&str, &str)>) = match number % 4 {
         0 => {
@@ -106,11 +106,8 @@ fn schema(record: Record) -> String {
     if record != Record::Compact {
         return schema;
     }
-    let lines = schema.lines().map(|line| match line.starts_with("[idempotency.") {
-        true => format!("{line}\ncompact = true\n"),
-        false => format!("{line}\n"),
-    });
-    lines.collect()
+    let more = |line: &str| if line.starts_with("[idempotency.") { "\ncompact = true\n" } else { "\n" };
+    schema.lines().flat_map(|line| [line, more(line)]).collect()
 }
 
 fn used_memory(redis: &Redis) -> Result<u64> {

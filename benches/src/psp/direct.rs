@@ -127,7 +127,7 @@ impl Direct {
                 ensure!(stored == Stored::Stored, "cache.status: {stored:?}");
                 lap.done(Operation::Put);
             }
-            other => bail!("cache.status: {other:?}"),
+            other @ Fetched::Miss { .. } => bail!("cache.status: {other:?}"),
         }
         Ok(())
     }

@@ -58,7 +58,7 @@ impl Mix {
         let psp_id = || format!("PSP{:04}", round % PSPS);
         match number % 5 {
             0 => Step::Check { psp_id: psp_id(), qr_tx_id: format!("QR{:08}", round % 100_000_000) },
-            1 => Step::Create { psp_id: psp_id(), psp_transaction_id: self.psp_transaction_id(number) },
+            1 => Step::Create { psp_id: psp_id(), psp_transaction_id: Self::psp_transaction_id(number) },
             2 => Step::Execute { psp_id: psp_id(), transaction_id: self.transaction_id(number) },
             3 => Step::Update { transaction_id: self.transaction_id(number) },
             _ if round.is_multiple_of(COLD_EVERY) => {
@@ -82,7 +82,7 @@ impl Mix {
     }
 
     /// As the document's example: a word and digits.
-    pub(crate) fn psp_transaction_id(&self, number: u64) -> String {
+    pub(crate) fn psp_transaction_id(number: u64) -> String {
         format!("PSP-TX-{number:09}")
     }
 }

@@ -55,9 +55,10 @@ struct WayReport {
 }
 
 pub(crate) fn run(settings: &Settings, runtime: &Runtime, findings: &mut Findings) -> Result<()> {
-    let (lasting, probe) = match settings.full {
-        true => (Duration::from_secs(60), Duration::from_secs(4)),
-        false => (settings.lasting(), Duration::from_secs(1)),
+    let (lasting, probe) = if settings.full {
+        (Duration::from_secs(60), Duration::from_secs(4))
+    } else {
+        (settings.lasting(), Duration::from_secs(1))
     };
     let plan = Plan { operations_per_s: settings.rate, lasting };
     let folders = [settings.folder()?, settings.folder()?, settings.folder()?];
