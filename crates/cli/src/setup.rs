@@ -110,7 +110,8 @@ pub(crate) enum Intent {
 pub(crate) async fn open(global: &Global, place: Place, intent: Intent) -> anyhow::Result<Quaymaster> {
     let config = config(global, overrides(place))?;
     let schema = usable(load(&config.schemas)?)?;
-    Ok(Quaymaster::new(schema, open_store(config.store, intent).await?))
+    let settings = config.settings();
+    Ok(Quaymaster::with(schema, open_store(config.store, intent).await?, settings))
 }
 
 pub(crate) async fn open_store(options: StoreOptions, intent: Intent) -> anyhow::Result<Arc<dyn Engine>> {

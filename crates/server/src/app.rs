@@ -2,14 +2,14 @@
 
 use std::borrow::Cow;
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use axum::body::Body;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::request::Parts;
-use axum::http::{HeaderValue, Method, Request, Response};
+use axum::http::{HeaderName, HeaderValue, Method, Request, Response};
 use futures_util::FutureExt as _;
 use hyper::body::Incoming;
 use quaymaster::schema::Kind;
@@ -24,6 +24,9 @@ use crate::http::query::{self, Plus, decode};
 use crate::metrics::Metrics;
 use crate::page::{self, Page};
 use crate::probe::Probe;
+
+/// Names the policy that answered while the store could not be asked.
+const OUTAGE: HeaderName = HeaderName::from_static("quaymaster-outage");
 
 /// Bounds on what one request may ask for.
 #[derive(Debug, Clone)]
@@ -133,8 +136,9 @@ impl App {
             }
             Target::Call(_, call, name) => {
                 let bytes;
-                let mut input =
-                    Input { name: &name, query: parts.uri.query().unwrap_or_default(), body: &[] };
+                let outage = OnceLock::new();
+                let query = parts.uri.query().unwrap_or_default();
+                let mut input = Input { name: &name, query, body: &[], outage: &outage };
                 match call.effect {
                     Effect::Reads => self.guard.check(caller, Role::Read)?,
                     Effect::Writes => {
@@ -154,6 +158,9 @@ impl App {
                 });
                 let mut response = Response::new(Body::from(answered?));
                 response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+                if let Some(policy) = outage.get() {
+                    response.headers_mut().insert(OUTAGE, HeaderValue::from_static(policy.name()));
+                }
                 Ok(response)
             }
         }

@@ -1,6 +1,7 @@
 //! The calls without HTTP: the same table, the same reading of fields, the same answers.
 
 use std::fmt::Write as _;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::Duration;
 
@@ -87,7 +88,8 @@ impl Command {
             Effect::Reads => query = as_query(key, &fields),
             Effect::Writes => body = as_body(key, fields),
         }
-        let input = Input { name, query: &query, body: &body };
+        let outage = OnceLock::new();
+        let input = Input { name, query: &query, body: &body, outage: &outage };
         let answer = (self.0.run)(&alone(quaymaster), input).await;
         let answer = answer.map_err(|problem| Error::new(self.0.template, problem.code, problem.detail))?;
         Ok(String::from_utf8_lossy(&answer).into_owned())

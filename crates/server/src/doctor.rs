@@ -67,7 +67,6 @@ pub async fn examine(schema: &Schema, engine: &dyn Engine, eviction: Eviction) -
         }));
     }
     findings.extend(clock(engine.health().clock_offset_us));
-    findings.extend(outage(schema));
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.level));
     Ok(findings)
 }
@@ -139,18 +138,18 @@ fn clock(offset_us: i64) -> Option<Finding> {
     })
 }
 
-/// Policies a schema declares for outages that this version does not carry out: told, not silently ignored.
-fn outage(schema: &Schema) -> Option<Finding> {
+/// Limits that would count in a database while the store is away, where none is configured: told, not refused.
+pub(crate) fn outage(schema: &Schema) -> Option<Finding> {
     let declared: Vec<String> = schema
         .resources()
-        .filter(|resource| matches!(resource.on_outage, Outage::Allow | Outage::Local | Outage::Database))
-        .map(|resource| format!("{}.{} = {}", resource.kind, resource.name, resource.on_outage))
+        .filter(|resource| resource.on_outage == Outage::Database)
+        .map(|resource| format!("{}.{}", resource.kind, resource.name))
         .collect();
     (!declared.is_empty()).then(|| Finding {
         level: Level::Warn,
         check: "outage",
-        message: format!("on_outage is carried out as \"deny\" in this version: {}", declared.join(", ")),
-        fix: "calls answer 503 while the store is away".into(),
+        message: format!("on_outage = \"database\" and no database is configured: {}", declared.join(", ")),
+        fix: "set database in [store]; until then their calls answer 503 while the store is away".into(),
     })
 }
 

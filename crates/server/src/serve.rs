@@ -40,7 +40,7 @@ pub struct Server {
 }
 
 /// Opens the store and examines it. A store that is only away for now is waited for in the background: calls
-/// answer 503 until it is there.
+/// are answered by their policies until it is there.
 pub async fn open_store(
     options: StoreOptions,
     schema: Arc<Schema>,
@@ -102,6 +102,11 @@ impl Server {
     /// Serves `quaymaster` there; nothing is answered before [`Server::run`].
     pub fn new(listening: Listening, quaymaster: Quaymaster, thresholds: Thresholds) -> Self {
         let Listening { listener, address, config } = listening;
+        if !quaymaster.outages().has_database()
+            && let Some(finding) = doctor::outage(quaymaster.schema())
+        {
+            tracing::warn!(check = finding.check, "{}; {}", finding.message, finding.fix);
+        }
         let app = App {
             quaymaster,
             bounds: Bounds {
@@ -144,6 +149,10 @@ impl Server {
         if !finished {
             let left = self.app.in_flight.load(Relaxed);
             tracing::warn!(left, "the grace is over; connections still open are dropped");
+        }
+        // What this node counted by itself ends with it.
+        if let Err(error) = self.app.quaymaster.outages().settle().await {
+            tracing::warn!(%error, "what was counted while the store was away could not be told to it");
         }
         self.app.quaymaster.engine().close().await
     }

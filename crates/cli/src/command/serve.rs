@@ -34,6 +34,7 @@ pub(crate) async fn run(args: Serve, global: &Global) -> anyhow::Result<ExitCode
     let mut interrupt = signal(SignalKind::interrupt())?;
     let store = config.store.to_string();
     let eviction = if config.accept_eviction { Eviction::Accepted } else { Eviction::Refused };
+    let settings = config.settings();
     let listening = Listening::bind(config.server).await?;
     // In a task of its own: opening a large folder may keep its thread busy, and a stop must not wait for it.
     let opening = tokio::spawn(open_store(config.store, schema.clone(), eviction));
@@ -44,7 +45,7 @@ pub(crate) async fn run(args: Serve, global: &Global) -> anyhow::Result<ExitCode
             return Ok(ExitCode::SUCCESS);
         }
     };
-    let server = Server::new(listening, Quaymaster::new(schema, engine), config.thresholds);
+    let server = Server::new(listening, Quaymaster::with(schema, engine, settings), config.thresholds);
     let address = server.address();
     output::print(&format!("quaymaster listening on http://{address} (store: {store}, schemas: {names})"))?;
     let stop = async move {

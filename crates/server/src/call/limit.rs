@@ -80,6 +80,9 @@ pub(crate) struct LimitAnswer {
     pub reset_after_ms: u64,
     /// When the same call can pass: 0 when it may now, null when waiting never helps (cost over limit).
     pub retry_after_ms: Option<u64>,
+    /// The policy that answered while the store could not be asked; absent when the store did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub outage: Option<&'static str>,
 }
 
 /// The body of `take` and `refund`.
@@ -170,7 +173,7 @@ pub(crate) struct LimitReset {
 async fn take(app: &App, input: Input<'_>) -> Answer {
     let limit = app.quaymaster.limit(input.name)?;
     let body: ChargeBody<'_> = json::read(input.body, app.bounds.max_json_depth)?;
-    answer(limit.take(&pairs(&body.key), charge(&body)).await)
+    answer(input, limit.take(&pairs(&body.key), charge(&body)).await)
 }
 
 /// What a call of cost 1 would be told; counts nothing.
@@ -186,7 +189,7 @@ async fn take(app: &App, input: Input<'_>) -> Answer {
 async fn peek(app: &App, input: Input<'_>) -> Answer {
     let limit = app.quaymaster.limit(input.name)?;
     let key = query::key_values(input.query)?;
-    answer(limit.peek(&pairs(&key)).await)
+    answer(input, limit.peek(&pairs(&key)).await)
 }
 
 /// Gives units back, never below zero.
@@ -199,7 +202,7 @@ async fn peek(app: &App, input: Input<'_>) -> Answer {
 async fn refund(app: &App, input: Input<'_>) -> Answer {
     let limit = app.quaymaster.limit(input.name)?;
     let body: ChargeBody<'_> = json::read(input.body, app.bounds.max_json_depth)?;
-    answer(limit.refund(&pairs(&body.key), charge(&body)).await)
+    answer(input, limit.refund(&pairs(&body.key), charge(&body)).await)
 }
 
 /// Forgets everything counted under the key.
@@ -212,15 +215,16 @@ async fn refund(app: &App, input: Input<'_>) -> Answer {
 async fn reset(app: &App, input: Input<'_>) -> Answer {
     let limit = app.quaymaster.limit(input.name)?;
     let body: ResetBody<'_> = json::read(input.body, app.bounds.max_json_depth)?;
-    answer(limit.reset(&pairs(&body.key), body.request_id.as_deref()).await)
+    answer(input, limit.reset(&pairs(&body.key), body.request_id.as_deref()).await)
 }
 
 fn charge<'a>(body: &'a ChargeBody<'_>) -> Charge<'a> {
     Charge { cost: body.cost.unwrap_or(1), request_id: body.request_id.as_deref() }
 }
 
-fn answer(verdict: quaymaster::Result<Verdict>) -> Answer {
+fn answer(input: Input<'_>, verdict: quaymaster::Result<Verdict>) -> Answer {
     let verdict = verdict.map_err(Problem::from)?;
+    input.under(verdict.quota().outage);
     let answer = LimitAnswer::from(&verdict);
     let mut out = Vec::with_capacity(160);
     // A struct of integers cannot fail to be written into memory.
@@ -238,6 +242,7 @@ impl From<&Verdict> for LimitAnswer {
             remaining: quota.remaining,
             reset_after_ms: millis(quota.reset_after),
             retry_after_ms: verdict.retry_after().map(millis),
+            outage: quota.outage.map(quaymaster::Outage::name),
         }
     }
 }

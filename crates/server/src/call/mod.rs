@@ -3,10 +3,11 @@
 pub(crate) mod limit;
 
 use std::borrow::Cow;
+use std::sync::OnceLock;
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
-use quaymaster::schema::Kind;
+use quaymaster::schema::{Kind, Outage};
 
 use crate::app::App;
 use crate::http::problem::Problem;
@@ -29,6 +30,16 @@ pub(crate) struct Input<'a> {
     pub(crate) query: &'a str,
     /// The body; empty for calls that read.
     pub(crate) body: &'a [u8],
+    /// The policy that answered while the store could not be asked; becomes a header.
+    pub(crate) outage: &'a OnceLock<Outage>,
+}
+
+impl Input<'_> {
+    /// Notes the policy that answered, if one did; its name is the answer's `outage`.
+    pub(crate) fn under(&self, policy: Option<Outage>) -> Option<&'static str> {
+        let policy = policy?;
+        Some(self.outage.get_or_init(|| policy).name())
+    }
 }
 
 /// A call's answer: JSON.

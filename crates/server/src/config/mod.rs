@@ -6,10 +6,12 @@ mod read;
 mod walk;
 
 use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use quaymaster::schema::Diagnostic;
+use quaymaster::{DatabaseOptions, Settings};
 use quaymaster::store::StoreOptions;
 use quaymaster::store::embedded::Durability;
 use quaymaster::store::redis::Secret;
@@ -31,6 +33,10 @@ pub struct Config {
     pub server: ServerConfig,
     /// The store.
     pub store: StoreOptions,
+    /// Where limits with `on_outage = "database"` count.
+    pub database: Option<DatabaseOptions>,
+    /// Nodes among which limits with `on_outage = "local"` are divided.
+    pub nodes: Option<NonZeroU32>,
     /// Go on although the store may evict what the schema holds.
     pub accept_eviction: bool,
     /// When to warn.
@@ -118,6 +124,8 @@ impl Config {
     pub fn resolve(raw: RawConfig, overrides: Overrides) -> Result<Self, ConfigError> {
         let mut problems = Vec::new();
         let store = store(&raw, &overrides, &mut problems);
+        let database = raw.store.database.as_deref().map(DatabaseOptions::from_url).transpose();
+        let database = database.map_err(|error| problems.push(format!("store.{}", error.detail))).ok().flatten();
         let listen = overrides.listen.or(raw.server.listen).unwrap_or_else(|| "127.0.0.1:7420".into());
         let listen = address(&listen).map_err(|why| problems.push(why)).ok();
         let tokens = raw.server.tokens;
@@ -148,7 +156,15 @@ impl Config {
         let schemas =
             if overrides.schemas.is_empty() { raw.schemas.unwrap_or_default() } else { overrides.schemas };
         let accept_eviction = overrides.accept_eviction || raw.store.accept_eviction.unwrap_or(false);
-        Ok(Self { schemas, server, store, accept_eviction, thresholds: raw.thresholds })
+        let nodes = raw.store.nodes;
+        Ok(Self { schemas, server, store, database, nodes, accept_eviction, thresholds: raw.thresholds })
+    }
+}
+
+impl Config {
+    /// What the primitives need beside schema and store.
+    pub fn settings(&self) -> Settings {
+        Settings { nodes: self.nodes, database: self.database.clone(), ..Settings::default() }
     }
 }
 

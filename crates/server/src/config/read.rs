@@ -1,5 +1,6 @@
 //! The file as it is written: everything optional, nothing unknown.
 
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -43,6 +44,8 @@ pub(super) struct RawStore {
     pub(super) accept_loss: Option<bool>,
     pub(super) user: Option<String>,
     pub(super) password: Option<String>,
+    pub(super) database: Option<String>,
+    pub(super) nodes: Option<NonZeroU32>,
     pub(super) tls: RawTls,
     pub(super) pools: RawPools,
 }
@@ -159,6 +162,8 @@ fn store(root: &Table<'_, '_>, folder: &Path) -> RawStore {
         "accept_loss",
         "user",
         "password",
+        "database",
+        "nodes",
         "tls",
         "pools",
     ];
@@ -183,8 +188,23 @@ fn store(root: &Table<'_, '_>, folder: &Path) -> RawStore {
         accept_loss: table.get("accept_loss", Scalar::bool),
         user: table.get("user", Scalar::text),
         password: table.secret("password"),
+        database: table.get("database", |scalar| url(scalar).map(|url| from_folder(url, folder))),
+        nodes: table.get("nodes", |scalar| {
+            let nodes = scalar.integer(1)?;
+            u32::try_from(nodes).ok().and_then(NonZeroU32::new).ok_or_else(|| "must be at most 4294967295".into())
+        }),
         tls: tls.unwrap_or_default(),
         pools: pools(&table),
+    }
+}
+
+/// A file of SQLite is meant from the settings' folder, like every path in them.
+fn from_folder(url: String, folder: &Path) -> String {
+    match url.strip_prefix("sqlite:") {
+        Some(file) if !file.starts_with('/') && !file.is_empty() && !file.starts_with(":memory:") => {
+            format!("sqlite:{}", folder.join(file).display())
+        }
+        _ => url,
     }
 }
 

@@ -40,6 +40,7 @@ async fn metrics(app: &App) -> Response<Body> {
     );
     app.metrics.write(&mut out, app.in_flight.load(Relaxed));
     limits(&mut out, app);
+    outages(&mut out, app).await;
     store(&mut out, &health, told.is_ok() && health.connected);
     if let Ok(facts) = &told {
         deployment(&mut out, facts);
@@ -73,6 +74,24 @@ fn limits(out: &mut String, app: &App) {
     for limit in &limits {
         let _ = writeln!(out, "{family}{{limit=\"{}\"}} {}", label(limit.name()), limit.counts().stale());
     }
+}
+
+async fn outages(out: &mut String, app: &App) {
+    let outages = app.quaymaster.outages();
+    let mut counts: Vec<_> = outages.counts().collect();
+    counts.sort_by_key(|(kind, name, ..)| (kind.name(), *name));
+    let family = "quaymaster_outage_answers_total";
+    header(out, family, "counter", "Answers given by policy while the store could not be asked.");
+    for (kind, name, policy, answers) in counts {
+        let (name, policy) = (label(name), policy.name());
+        let _ =
+            writeln!(out, "{family}{{kind=\"{kind}\",name=\"{name}\",policy=\"{policy}\"}} {answers}");
+    }
+    let waiting = outages.uncarried().await;
+    let family = "quaymaster_outage_uncarried";
+    header(out, family, "gauge", "Counted while the store was away and not in it yet: keys; 1 for a database.");
+    let _ = writeln!(out, "{family}{{policy=\"local\"}} {}", waiting.local_keys);
+    let _ = writeln!(out, "{family}{{policy=\"database\"}} {}", u8::from(waiting.database));
 }
 
 fn store(out: &mut String, health: &Health, up: bool) {

@@ -28,12 +28,55 @@ pub(crate) struct Status {
     uptime_ms: u64,
     /// The store.
     store: StoreStatus,
+    /// What happened while the store could not be asked.
+    outages: OutageStatus,
     /// What is beyond its threshold, a sentence each.
     warnings: Vec<String>,
     /// Counts of each limit since this process started.
     limits: Vec<LimitStatus>,
     /// Everything the schema declares.
     resources: Vec<ResourceStatus>,
+}
+
+/// Answers given while the store could not be asked.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct OutageStatus {
+    /// Nodes among which limits with `on_outage = "local"` are divided.
+    nodes: u32,
+    /// Whether a database is configured for `on_outage = "database"`.
+    database: bool,
+    /// Keys counted by this node alone that the store does not know yet.
+    uncarried_local_keys: u64,
+    /// Whether this node counted in the database what may not be in the store yet.
+    uncarried_database: bool,
+    /// Resources that answered by policy since the process started.
+    answers: Vec<OutageAnswers>,
+}
+
+/// One resource that answered by policy.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct OutageAnswers {
+    kind: &'static str,
+    name: String,
+    policy: &'static str,
+    answers: u64,
+}
+
+async fn outages(app: &App) -> OutageStatus {
+    let outages = app.quaymaster.outages();
+    let waiting = outages.uncarried().await;
+    let answers = |(kind, name, policy, answers): (quaymaster::schema::Kind, &str, quaymaster::Outage, u64)| {
+        OutageAnswers { kind: kind.name(), name: name.to_owned(), policy: policy.name(), answers }
+    };
+    let mut given: Vec<OutageAnswers> = outages.counts().filter(|count| count.3 > 0).map(answers).collect();
+    given.sort_by(|a, b| (a.kind, &a.name).cmp(&(b.kind, &b.name)));
+    OutageStatus {
+        nodes: outages.nodes(),
+        database: outages.has_database(),
+        uncarried_local_keys: waiting.local_keys,
+        uncarried_database: waiting.database,
+        answers: given,
+    }
 }
 
 /// What the store says about itself, and how it answered so far.
@@ -194,6 +237,7 @@ async fn status(app: &App) -> Response<Body> {
         version: env!("CARGO_PKG_VERSION"),
         uptime_ms: app.probe.started.elapsed().as_millis() as u64,
         store: StoreStatus::new(&health, &told),
+        outages: outages(app).await,
         warnings: warnings.into_iter().map(|(_, sentence)| sentence).collect(),
         limits,
         resources: resources(app),
