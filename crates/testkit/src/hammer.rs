@@ -3,7 +3,7 @@
 #![expect(clippy::expect_used, reason = "what cannot be set up or told fails the test that asked for it")]
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -102,6 +102,10 @@ pub struct HammerConfig {
     pub response_timeout: Option<Duration>,
     /// A prefix for request ids; with one, calls are repeated until answered.
     pub request_ids: Option<String>,
+    /// Where it counts while the store is away.
+    pub database: Option<String>,
+    /// Wait with the first call until [`Hammer::go`].
+    pub hold: bool,
     /// By how much its idea of the store's clock is wrong.
     pub lie_ms: i64,
     /// Environment, such as a held clock's.
@@ -126,6 +130,12 @@ impl Hammer {
         }
         if let Some(prefix) = &config.request_ids {
             command.args(["--request-ids", prefix]);
+        }
+        if let Some(url) = &config.database {
+            command.args(["--database", url]);
+        }
+        if config.hold {
+            command.args(["--hold", "yes"]);
         }
         command.envs(config.env.iter().map(|(name, value)| (name, value)));
         let mut child = command
@@ -166,6 +176,12 @@ impl Hammer {
     /// Waits until its store is open.
     pub fn wait_ready(&self) {
         self.wait("it was ready", |ledger| ledger.ready.then_some(()));
+    }
+
+    /// Lets a worker that was held begin.
+    pub fn go(&mut self) {
+        let stdin = self.stdin.as_mut().expect("it was not told to finish");
+        stdin.write_all(b"go\n").expect("the worker listens");
     }
 
     /// Waits until it has been told this many answers more than now.

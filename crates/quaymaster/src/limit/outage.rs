@@ -7,7 +7,9 @@ use quaymaster_schema::Outage;
 use quaymaster_store::Words;
 
 use super::answer::verdict;
-use super::{Charge, Key, Limit, Part, Quota, STALE_TRIES, Together, Told, Verb, Verdict, Word, decode, keys, ops};
+use super::{
+    Charge, Key, Limit, Part, Quota, STALE_TRIES, Together, Told, Verb, Verdict, Word, decode, keys, ops,
+};
 use crate::outage::{Counting, Effect, Place};
 use crate::{Code, Error, Result};
 
@@ -51,7 +53,10 @@ impl Limit {
                 Ok(verdict.under(policy))
             }
             Err(second) if second.code.name().starts_with("store.") => Err(Error {
-                detail: format!("{}; and on_outage = \"{policy}\" cannot answer: {}", error.detail, second.detail),
+                detail: format!(
+                    "{}; and on_outage = \"{policy}\" cannot answer: {}",
+                    error.detail, second.detail
+                ),
                 ..error
             }
             .because(second)),
@@ -67,7 +72,11 @@ impl Limit {
         let limit = self.spec.effective();
         let quota = Quota { limit, used: 0, remaining: limit, reset_after: Duration::ZERO, outage: None };
         let cost = if verb == Verb::Take { charge.cost } else { 1 };
-        Ok(if cost <= limit { Verdict::Allowed(quota) } else { Verdict::Limited { quota, retry_after: None } })
+        Ok(if cost <= limit {
+            Verdict::Allowed(quota)
+        } else {
+            Verdict::Limited { quota, retry_after: None }
+        })
     }
 
     /// Where a call is counted: what is needed to count it in the store later.

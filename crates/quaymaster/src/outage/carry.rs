@@ -123,6 +123,8 @@ impl Outages {
 
     /// Brings back what this node counted by itself, of one key or of all. Fails while the store is away.
     pub(crate) async fn carry_local(&self, key: Option<&[u8]>) -> Result<()> {
+        // A piece that was once on its way cannot be given back any more: none leaves before the store answers.
+        self.engine.time_us().await?;
         let pieces = self.local.hand_over(key, self.engine.now_us()).await;
         let mut sending = stream::iter(pieces)
             .map(|piece| async move {
@@ -145,7 +147,11 @@ impl Outages {
         }
         drop(sending);
         if units > 0 {
-            tracing::info!(units, pieces = settled.len(), "the store knows now what this node let through alone");
+            tracing::info!(
+                units,
+                pieces = settled.len(),
+                "the store knows now what this node let through alone"
+            );
         }
         self.local.settled(settled).await;
         away.map_or(Ok(()), Err)
@@ -209,7 +215,8 @@ impl Outages {
 
     /// One look; how long until the next, `None` when there is nothing to look for.
     async fn round(&self, failures: &mut u32) -> Option<Duration> {
-        let waits = self.local.is_waiting() || self.database.as_ref().is_some_and(|database| database.is_waiting());
+        let waits =
+            self.local.is_waiting() || self.database.as_ref().is_some_and(|database| database.is_waiting());
         let idle = self.database.as_ref().map(|_| LOOK);
         if let Some(database) = &self.database {
             database.purge().await;
@@ -224,7 +231,8 @@ impl Outages {
         match looked.await {
             Ok(()) => {
                 *failures = 0;
-                let waits = self.local.is_waiting() || self.database.as_ref().is_some_and(|db| db.is_waiting());
+                let waits =
+                    self.local.is_waiting() || self.database.as_ref().is_some_and(|db| db.is_waiting());
                 if waits { Some(PROBE) } else { idle }
             }
             Err(error) => {

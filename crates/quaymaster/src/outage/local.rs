@@ -183,7 +183,8 @@ impl State {
     async fn make_room(&mut self, op: &'static str, key: &[u8], now_ms: i64) -> Result<()> {
         self.calls += 1;
         if self.full || self.calls.is_multiple_of(LOOK_EVERY) {
-            self.full = self.engine.deployment().await?.used_memory_bytes.is_some_and(|used| used > BYTES_MAX);
+            self.full =
+                self.engine.deployment().await?.used_memory_bytes.is_some_and(|used| used > BYTES_MAX);
         }
         if !self.entries.contains_key(key) && self.entries.len() >= KEYS_MAX {
             self.entries.retain(|_, entry| entry.dies_ms > now_ms || !entry.pending.is_empty());

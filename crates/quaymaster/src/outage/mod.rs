@@ -59,9 +59,11 @@ pub(crate) fn is_outage(code: Code) -> bool {
         | Code::StoreFolder
         | Code::StoreProtocol => true,
         // The store was asked and its clock cannot be followed; or it must not be used as it is.
-        Code::StoreClock | Code::StoreCrossSlot | Code::StoreUnsafe | Code::StoreVersion | Code::StoreCorrupt => {
-            false
-        }
+        Code::StoreClock
+        | Code::StoreCrossSlot
+        | Code::StoreUnsafe
+        | Code::StoreVersion
+        | Code::StoreCorrupt => false,
         _ => false,
     }
 }
@@ -152,8 +154,12 @@ impl Outages {
             *warned = Some(Instant::now());
             let resource = format!("{}.{}", resource.kind.name(), resource.name);
             tracing::warn!(
-                resource, policy = tally.policy.name(), code = error.code.name(), answers,
-                "the store cannot be asked; answering by policy: {}", error.detail
+                resource,
+                policy = tally.policy.name(),
+                code = error.code.name(),
+                answers,
+                "the store cannot be asked; answering by policy: {}",
+                error.detail
             );
         }
     }

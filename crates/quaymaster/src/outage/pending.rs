@@ -201,9 +201,17 @@ mod tests {
         let bucket = spec(Algorithm::TokenBucket, 7);
         let mut pending = Pending::default();
         pending.add(&bucket, 7, 3, SECOND, 0);
-        assert_eq!(pending.hand_over(&bucket, 7, SECOND)[0].units, 3, "to the token, though 60 s / 7 is no integer");
+        assert_eq!(
+            pending.hand_over(&bucket, 7, SECOND)[0].units,
+            3,
+            "to the token, though 60 s / 7 is no integer"
+        );
         pending.add(&bucket, 7, 7, 2 * SECOND, 0);
-        assert_eq!(pending.hand_over(&bucket, 7, 32 * SECOND)[0].units, 4, "3.5 of 7 are back after half a window");
+        assert_eq!(
+            pending.hand_over(&bucket, 7, 32 * SECOND)[0].units,
+            4,
+            "3.5 of 7 are back after half a window"
+        );
         pending.add(&bucket, 7, 7, 40 * SECOND, 0);
         assert!(pending.hand_over(&bucket, 7, 100 * SECOND).is_empty());
     }

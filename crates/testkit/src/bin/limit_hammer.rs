@@ -24,7 +24,7 @@ use std::time::Duration;
 use quaymaster::limit::{Charge, Limit, Verdict};
 use quaymaster::schema::{Source, load};
 use quaymaster::store::{Engine, StoreOptions, open};
-use quaymaster::{Quaymaster, Retry};
+use quaymaster::{DatabaseOptions, Quaymaster, Retry, Settings};
 use quaymaster_testkit::liar::Liar;
 
 /// Between two calls that were not allowed: the limit is full, or the store away.
@@ -40,6 +40,8 @@ struct Orders {
     response_timeout: Option<Duration>,
     request_ids: Option<String>,
     lie_ms: i64,
+    database: Option<DatabaseOptions>,
+    hold: bool,
 }
 
 fn orders() -> Orders {
@@ -53,6 +55,8 @@ fn orders() -> Orders {
         response_timeout: None,
         request_ids: None,
         lie_ms: 0,
+        database: None,
+        hold: false,
     };
     let mut words = std::env::args().skip(1);
     while let Some(flag) = words.next() {
@@ -68,6 +72,8 @@ fn orders() -> Orders {
                 orders.response_timeout = Some(Duration::from_millis(number() as u64));
             }
             "--request-ids" => orders.request_ids = Some(value),
+            "--database" => orders.database = Some(DatabaseOptions::from_url(&value).expect("a database")),
+            "--hold" => orders.hold = true,
             "--lie-ms" => orders.lie_ms = number(),
             "--key" => {
                 let (name, value) = value.split_once('=').expect("--key name=value");
@@ -109,9 +115,13 @@ async fn main() {
     }
     let store: Arc<dyn Engine> = open(options).await.expect("the store opens");
     let lying: Arc<dyn Engine> = Arc::new(Liar::new(store.clone(), orders.lie_ms));
-    let quaymaster = Quaymaster::new(Arc::new(schema), lying);
+    let settings = Settings { database: orders.database.clone(), ..Settings::default() };
+    let quaymaster = Quaymaster::with(Arc::new(schema), lying, settings);
     let limit = quaymaster.limit(&orders.limit).expect("the limit is declared").clone();
     tell("ready");
+    if orders.hold {
+        std::io::stdin().read_line(&mut String::new()).expect("a word to begin");
+    }
 
     let stop = Arc::new(AtomicBool::new(false));
     let stopped = Arc::clone(&stop);

@@ -8,6 +8,7 @@
 mod certificates;
 mod cluster;
 mod faketime;
+mod postgres;
 mod process;
 mod redis;
 mod sentinel;
@@ -16,6 +17,7 @@ mod tools;
 pub use certificates::{Certificates, Identity};
 pub use cluster::{Cluster, ClusterConfig};
 pub use faketime::FakeTime;
+pub use postgres::PostgresServer;
 pub use process::Process;
 pub use redis::{RedisConfig, RedisServer};
 pub use sentinel::{Sentinel, SentinelConfig};

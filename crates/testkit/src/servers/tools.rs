@@ -28,7 +28,7 @@ impl Binary {
 }
 
 /// The Python environment has a `redis-server` too, of another version, and may be first on the path.
-fn on_path(name: &str) -> Option<PathBuf> {
+pub(super) fn on_path(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path)
         .filter(|folder| !folder.join("activate").exists())

@@ -70,8 +70,11 @@ impl Target {
                 Ok(Self::Sqlite(Box::new(options.disable_statement_logging())))
             }
             Some(("postgres" | "postgresql", _)) => {
-                let options = PgConnectOptions::from_str(url).map_err(|_| "not a usable postgres:// URL".to_owned())?;
-                Ok(Self::Postgres(Box::new(options.application_name("quaymaster").disable_statement_logging())))
+                let options =
+                    PgConnectOptions::from_str(url).map_err(|_| "not a usable postgres:// URL".to_owned())?;
+                Ok(Self::Postgres(Box::new(
+                    options.application_name("quaymaster").disable_statement_logging(),
+                )))
             }
             _ => Err("is sqlite:FILE or postgres://user:password@host/database".into()),
         }
@@ -194,7 +197,9 @@ impl Database {
         }
         let connection = match &self.target {
             Target::Sqlite(options) => Connection::Sqlite(Box::new(options.connect().await.map_err(failed)?)),
-            Target::Postgres(options) => Connection::Postgres(Box::new(options.connect().await.map_err(failed)?)),
+            Target::Postgres(options) => {
+                Connection::Postgres(Box::new(options.connect().await.map_err(failed)?))
+            }
         };
         let mut session = Session { database: self, connection, _place: place };
         session.make_tables().await?;
@@ -237,9 +242,12 @@ impl Session<'_> {
             Connection::Sqlite(_) => self.execute("BEGIN IMMEDIATE", &[]).await.map(drop),
             Connection::Postgres(_) => {
                 self.execute("BEGIN", &[]).await?;
-                self.fetch("SELECT 1::bigint FROM (SELECT pg_advisory_xact_lock($1)) AS taken", &[Arg::Int(lock)])
-                    .await
-                    .map(drop)
+                self.fetch(
+                    "SELECT 1::bigint FROM (SELECT pg_advisory_xact_lock($1)) AS taken",
+                    &[Arg::Int(lock)],
+                )
+                .await
+                .map(drop)
             }
         }
     }

@@ -264,8 +264,7 @@ async fn give_back(session: &mut Session<'_>, ask: &Counting<'_>, key: &str, now
     if ask.spec.algorithm == Algorithm::TokenBucket {
         let (ahead_us, part) = backlog(session, key, now_us).await?;
         let (inc_us, inc_part) = increment(ask.spec, ask.units);
-        let (mut less_us, mut less_part) =
-            (ahead_us as i64 - inc_us as i64, part as i64 - inc_part as i64);
+        let (mut less_us, mut less_part) = (ahead_us as i64 - inc_us as i64, part as i64 - inc_part as i64);
         if less_part < 0 {
             (less_us, less_part) = (less_us - 1, less_part + ask.spec.effective() as i64);
         }
@@ -274,7 +273,13 @@ async fn give_back(session: &mut Session<'_>, ask: &Counting<'_>, key: &str, now
     for row in session.fetch(ROWS, &[Arg::Text(key), Arg::Int(now_us.div_euclid(1000))]).await? {
         let less = left.min(natural(row[1].int() - row[2].int()));
         if less > 0 {
-            let args = [Arg::Text(key), row[0].as_int(), Arg::Int(less as i64), Arg::Int(tat_us), Arg::Int(tat_part)];
+            let args = [
+                Arg::Text(key),
+                row[0].as_int(),
+                Arg::Int(less as i64),
+                Arg::Int(tat_us),
+                Arg::Int(tat_part),
+            ];
             session.execute(LESS, &args).await?;
             left -= less;
         }

@@ -42,7 +42,10 @@ impl DatabaseOptions {
         #[cfg(feature = "sql")]
         return connection::Target::from_url(url).map(|target| Self { target }).map_err(wrong);
         #[cfg(not(feature = "sql"))]
-        return Err(wrong(format!("this build has no SQL (cargo feature `sql`), so {} bytes of URL help nobody", url.len())));
+        return Err(wrong(format!(
+            "this build has no SQL (cargo feature `sql`), so {} bytes of URL help nobody",
+            url.len()
+        )));
     }
 }
 
@@ -61,6 +64,7 @@ impl fmt::Debug for DatabaseOptions {
 pub(crate) type Spell<'a> = &'a (dyn Fn(i64) -> Result<(String, Option<Bucket>)> + Send + Sync);
 
 /// A call to be judged and counted.
+#[cfg_attr(not(feature = "sql"), expect(dead_code, reason = "nobody counts without SQL"))]
 pub(crate) struct Counting<'a> {
     pub(crate) op: &'static str,
     pub(crate) verb: Verb,
@@ -75,6 +79,7 @@ pub(crate) struct Counting<'a> {
 
 /// A row on its way to the store.
 #[derive(Debug, Clone)]
+#[cfg_attr(not(feature = "sql"), expect(dead_code, reason = "there are no rows without SQL"))]
 pub(crate) struct Uncounted {
     pub(super) place: Place,
     pub(super) taken: Taken,

@@ -22,7 +22,8 @@ const PAGE: &str = "SELECT store_key, slot, limit_name, request, bucket_ms, unit
 const SEND: &str = "UPDATE quaymaster_outage SET carried = $5, sending = $6
     WHERE store_key = $1 AND slot = $2 AND generation = $3 AND batch = $4 AND sending = 0
     AND units = $7 AND carried = $8";
-const CARRIED: &str = "UPDATE quaymaster_outage SET carried = carried + sending, sending = 0, batch = batch + 1
+const CARRIED: &str =
+    "UPDATE quaymaster_outage SET carried = carried + sending, sending = 0, batch = batch + 1
     WHERE store_key = $1 AND slot = $2 AND generation = $3 AND batch = $4 AND sending > 0";
 /// Rows that count nowhere any more are kept for a while: somebody may be about to tell them.
 const GRACE_MS: i64 = 60_000;
@@ -76,7 +77,9 @@ impl Database {
             let mut session = self.session().await?;
             session.begin_housekeeping().await?;
             let before_ms = session.now_us().await?.div_euclid(1000) - GRACE_MS;
-            session.execute("DELETE FROM quaymaster_outage WHERE past_ms < $1", &[Arg::Int(before_ms)]).await?;
+            session
+                .execute("DELETE FROM quaymaster_outage WHERE past_ms < $1", &[Arg::Int(before_ms)])
+                .await?;
             let requests = "DELETE FROM quaymaster_outage_requests WHERE past_ms < $1";
             session.execute(requests, &[Arg::Int(before_ms)]).await?;
             session.commit().await
