@@ -60,7 +60,7 @@ mod tests {
 
     #[test]
     fn the_knee_is_found_from_below_and_from_above() -> Result<()> {
-        for knee in [600.0, 9_999.0, 10_000.0, 31_234.0, 200_000.0] {
+        for knee in [800.0, 9_999.0, 10_000.0, 31_234.0, 200_000.0] {
             for start in [10_000.0, 1_000.0, 40_000.0] {
                 let found = find(start, |rate| Ok(rate <= knee))?.unwrap_or(0.0);
                 assert!(found <= knee && found * NEAR >= knee, "{found} for {knee} from {start}");

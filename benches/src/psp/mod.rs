@@ -11,6 +11,7 @@ mod book;
 mod bytes;
 mod direct;
 mod documented;
+mod inside;
 mod knee;
 mod mix;
 mod over_http;
@@ -32,6 +33,7 @@ use crate::sample::Latency;
 use crate::{Findings, Settings};
 use arena::{Arena, Figures};
 use bytes::Weight;
+use inside::Inside;
 use pace::Plan;
 use witness::Seen;
 
@@ -48,6 +50,7 @@ struct Report {
 struct WayReport {
     name: &'static str,
     seen: Seen,
+    inside: Inside,
     /// One a round.
     runs: Vec<Figures>,
     /// One a round, operations a second; `None` where no rate held.
@@ -71,7 +74,8 @@ pub(crate) fn run(settings: &Settings, runtime: &Runtime, findings: &mut Finding
     for arena in &arenas {
         let slow = Plan { operations_per_s: 2_000.0, lasting: Duration::from_millis(500) };
         let seen = witness::watch(arena, runtime, slow)?;
-        ways.push(WayReport { name: arena.way.name(), seen, runs: Vec::new(), knees: Vec::new() });
+        let inside = inside::watch(arena, runtime, slow)?;
+        ways.push(WayReport { name: arena.way.name(), seen, inside, runs: Vec::new(), knees: Vec::new() });
     }
     for round in 0..settings.pairs {
         // Who goes first changes from round to round.

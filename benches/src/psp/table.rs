@@ -29,6 +29,7 @@ pub(super) fn markdown(report: &Report) -> String {
     latencies(&mut out, report);
     each(&mut out, report);
     costs(&mut out, report);
+    insides(&mut out, report);
     knees(&mut out, report);
     ratios(&mut out, report);
     weights(&mut out, report);
@@ -110,6 +111,15 @@ fn costs(out: &mut String, report: &Report) {
             us(|run| run.redis_s * 1e6 / run.operations as f64),
             us(|run| (run.generator_s + run.server_s + run.redis_s) * 1e6 / run.steps as f64),
         );
+    }
+    out.push('\n');
+}
+
+fn insides(out: &mut String, report: &Report) {
+    out.push_str("Inside Redis, median µs a call:\n\n");
+    for way in &report.ways {
+        let each: Vec<String> = way.inside.iter().map(|(name, us)| format!("{name} {us}")).collect();
+        let _ = writeln!(out, "- {}: {}", way.name, each.join(", "));
     }
     out.push('\n');
 }

@@ -1,0 +1,56 @@
+//! How long Redis itself is busy with each command: everything else waits meanwhile.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Result, ensure};
+use redis::Value;
+use tokio::runtime::Runtime;
+
+use super::arena::Arena;
+use super::pace::Plan;
+
+/// Median microseconds inside Redis, by operation or plain command.
+pub(crate) type Inside = BTreeMap<String, u64>;
+
+/// Lets the slow log keep every command while the mix runs for a moment.
+pub(crate) fn watch(arena: &Arena, runtime: &Runtime, plan: Plan) -> Result<Inside> {
+    let mut connection = arena.redis.connect()?;
+    let mut set = |name: &str, value: &str| {
+        redis::cmd("CONFIG").arg("SET").arg(name).arg(value).query::<()>(&mut connection)
+    };
+    set("slowlog-max-len", "100000")?;
+    set("slowlog-log-slower-than", "0")?;
+    let ran = arena.run(runtime, plan);
+    set("slowlog-log-slower-than", "-1")?;
+    ran?;
+    let entries: Vec<Value> = redis::cmd("SLOWLOG").arg("GET").arg(-1).query(&mut connection)?;
+    redis::cmd("SLOWLOG").arg("RESET").query::<()>(&mut connection)?;
+    let mut took: BTreeMap<String, Vec<u64>> = BTreeMap::new();
+    for entry in &entries {
+        let (microseconds, words) = read(entry)?;
+        took.entry(name(&words)).or_default().push(microseconds);
+    }
+    let median = |mut all: Vec<u64>| {
+        all.sort_unstable();
+        all[all.len() / 2]
+    };
+    // What only set up this look is seen once or twice.
+    Ok(took.into_iter().filter(|(_, all)| all.len() > 5).map(|(name, all)| (name, median(all))).collect())
+}
+
+/// `[id, time, microseconds, [words…], …]`
+fn read(entry: &Value) -> Result<(u64, Vec<String>)> {
+    let Value::Array(parts) = entry else { anyhow::bail!("not an entry of the slow log: {entry:?}") };
+    ensure!(parts.len() >= 4, "a short entry of the slow log: {entry:?}");
+    Ok((redis::from_redis_value_ref(&parts[2])?, redis::from_redis_value_ref(&parts[3])?))
+}
+
+/// The operation whose script ran, or the command.
+fn name(words: &[String]) -> String {
+    let command = words.first().map(|word| word.to_ascii_lowercase()).unwrap_or_default();
+    let script = |sha: &String| quaymaster::operations().iter().find(|known| known.script.sha == *sha);
+    match words.get(1).filter(|_| command.starts_with("eval")).and_then(script) {
+        Some(operation) => operation.script.id.to_owned(),
+        None => command,
+    }
+}
