@@ -1,0 +1,132 @@
+//! Gateways that are paused past their claim or their lease, and go on as if nothing had happened.
+
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use crate::scene::{Scene, Store, created, eventually, execution, payment, status_update};
+
+/// The bytes at a key.
+async fn bytes(scene: &mut Scene, key: &str) -> Vec<u8> {
+    scene.store.server().command(&["GET", key])
+}
+
+/// Held before SQL: its claim and lock end, another gateway makes the payment, then it goes on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_create_that_comes_late_writes_nothing_and_gives_the_other_ones_answer() {
+    let mut scene = Scene::new(Store::redis());
+    let gateways = scene.gateways(2).await;
+    scene.arm("create.entered");
+    let late = tokio::spawn({
+        let address = gateways[0].address.clone();
+        async move { crate::scene::ask(&address, "POST", "/create", &payment("T").to_string(), "").await.unwrap() }
+    });
+    scene.held("create.entered").await;
+    let other = gateways[1].post("/create", &payment("T")).await;
+    assert_eq!(
+        (other.status, other.is_replayed()),
+        (201, false),
+        "its claim ended; this one ran it: {other:?}"
+    );
+    let kept = bytes(&mut scene, "idem:create:T").await;
+    scene.let_go("create.entered");
+    let late = late.await.unwrap();
+    assert_eq!((late.status, &late.text), (201, &other.text));
+    assert!(late.is_replayed(), "it wrote nothing, so it asked again: {late:?}");
+    assert_eq!((scene.payments().await, scene.effects("create").await, scene.found().await), (1, 1, 0));
+    assert_eq!(bytes(&mut scene, "idem:create:T").await, kept, "its late finish changed nothing");
+}
+
+/// Held after its commit: its successor finds the payment; its own finish comes too late and is lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_finish_that_comes_late_is_lost_and_both_callers_have_one_answer() {
+    let mut scene = Scene::new(Store::redis());
+    let gateways = scene.gateways(2).await;
+    scene.arm("create.committed");
+    let late = tokio::spawn({
+        let address = gateways[0].address.clone();
+        async move { crate::scene::ask(&address, "POST", "/create", &payment("T").to_string(), "").await.unwrap() }
+    });
+    scene.held("create.committed").await;
+    let other = gateways[1].post("/create", &payment("T")).await;
+    assert_eq!(other.status, 201, "{other:?}");
+    let kept = bytes(&mut scene, "idem:create:T").await;
+    scene.let_go("create.committed");
+    let late = late.await.unwrap();
+    assert_eq!((late.status, &late.text), (201, &other.text));
+    assert_eq!((scene.payments().await, scene.effects("create").await, scene.found().await), (1, 1, 1));
+    assert_eq!(bytes(&mut scene, "idem:create:T").await, kept, "its late finish changed nothing");
+}
+
+/// The stolen lock: its holder is stopped past the lease, another update goes through, the holder wakes and writes.
+async fn a_stopped_holder(store: Store) {
+    let scene = Scene::new(store);
+    let gateways = scene.gateways(2).await;
+    let id = created(&gateways[0], "T").await;
+    let _ = gateways[0].post("/execute", &execution(&id)).await.expect(200);
+    scene.arm("update.entered");
+    let late = tokio::spawn({
+        // Not the first one, which owns an embedded store: stopping it would stop everybody.
+        let (address, body) = (gateways[1].address.clone(), status_update(&id, 50).to_string());
+        async move { crate::scene::ask(&address, "POST", "/update", &body, "").await.unwrap() }
+    });
+    scene.held("update.entered").await;
+    gateways[1].process.signal(Signal::STOP);
+    let taken = gateways[0].post("/update", &status_update(&id, 60)).await.expect(200);
+    assert_eq!(taken["status"], "FAILED");
+    scene.let_go("update.entered");
+    gateways[1].process.signal(Signal::CONT);
+    let late = late.await.unwrap();
+    assert_eq!((late.status, late.code().as_str()), (409, "lock.lost"), "{late:?}");
+    assert!(late.json()["detail"].as_str().unwrap().contains("nothing was written"), "{late:?}");
+    let now = gateways[1].get(&format!("/status/{id}?psp_id=PSP001")).await.expect(200);
+    assert_eq!(now["status"], "FAILED");
+    assert_eq!(scene.effects("update").await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_holder_stopped_past_its_lease_cannot_write_on_redis() {
+    a_stopped_holder(Store::redis()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_holder_stopped_past_its_lease_cannot_write_on_the_embedded_store() {
+    a_stopped_holder(Store::Embedded).await;
+}
+
+/// Slow is not dead: a holder that still runs renews its lease, and the other update waits for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slow_holder_keeps_its_lock() {
+    let mut scene = Scene::new(Store::redis());
+    let gateways = scene.gateways(2).await;
+    let id = created(&gateways[0], "T").await;
+    let _ = gateways[0].post("/execute", &execution(&id)).await.expect(200);
+    scene.arm("update.entered");
+    let update = |gateway: usize, status| {
+        let (address, body) = (gateways[gateway].address.clone(), status_update(&id, status).to_string());
+        tokio::spawn(async move { crate::scene::ask(&address, "POST", "/update", &body, "").await.unwrap() })
+    };
+    let slow = update(0, 50);
+    scene.held("update.entered").await;
+    let second = update(1, 60);
+    // Long enough for two leases to end, by the store's clock.
+    let server = scene.store.server();
+    let moment = |server: &quaymaster_testkit::servers::RedisServer| {
+        let (seconds, micros): (u64, u64) = server.command(&["TIME"]);
+        Duration::from_secs(seconds) + Duration::from_micros(micros)
+    };
+    let began = moment(server);
+    eventually("two leases have passed", async || {
+        (moment(server) - began > Duration::from_secs(3)).then_some(())
+    })
+    .await;
+    assert!(!second.is_finished(), "the lock is still held");
+    scene.let_go("update.entered");
+    assert_eq!(slow.await.unwrap().expect(200)["status"], "SUCCESS");
+    let second = second.await.unwrap();
+    assert_eq!(
+        (second.status, second.code().as_str()),
+        (409, "payment.status"),
+        "SUCCESS cannot fail: {second:?}"
+    );
+}
