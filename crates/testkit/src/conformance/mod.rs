@@ -4,6 +4,10 @@
 //! case of [`all`]; [`run_all`] runs every case on one subject, for stores that are slow to start.
 
 #[expect(clippy::expect_used, reason = "a case that cannot go on has failed")]
+pub mod cache;
+#[expect(clippy::expect_used, reason = "a case that cannot go on has failed")]
+pub mod dedupe;
+#[expect(clippy::expect_used, reason = "a case that cannot go on has failed")]
 pub mod engine;
 #[expect(clippy::expect_used, reason = "a case that cannot go on has failed")]
 pub mod guard;
@@ -52,7 +56,8 @@ macro_rules! cases {
 
 /// Every case of every suite.
 pub fn all() -> impl Iterator<Item = &'static Case> {
-    engine::CASES.iter().chain(limit::CASES).chain(lock::CASES).chain(idempotency::CASES).chain(guard::CASES)
+    let guards = limit::CASES.iter().chain(lock::CASES).chain(idempotency::CASES).chain(guard::CASES);
+    engine::CASES.iter().chain(guards).chain(cache::CASES).chain(dedupe::CASES)
 }
 
 /// Runs every case, one after the other, each under keys of its own.
