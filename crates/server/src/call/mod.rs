@@ -1,6 +1,7 @@
 //! The calls under `/v1/<kind>/<name>/<verb>`: one table, one function each.
 
 pub(crate) mod limit;
+pub(crate) mod lock;
 
 use std::borrow::Cow;
 use std::sync::OnceLock;
@@ -101,7 +102,15 @@ pub(crate) const REQUEST_ID: Arg = Arg {
 };
 
 /// Every call on a resource.
-pub(crate) static CALLS: &[Call] = &[limit::TAKE, limit::PEEK, limit::REFUND, limit::RESET];
+pub(crate) static CALLS: &[Call] = &[
+    limit::TAKE,
+    limit::PEEK,
+    limit::REFUND,
+    limit::RESET,
+    lock::ACQUIRE,
+    lock::RENEW,
+    lock::RELEASE,
+];
 
 /// Finds the call `kind`/`verb` and its place in [`CALLS`].
 pub(crate) fn find(kind: Kind, verb: &str) -> Option<(usize, &'static Call)> {

@@ -128,11 +128,19 @@ impl From<Error> for Problem {
         let field = match error.code {
             Code::KeyValue | Code::KeyMissing | Code::KeyUnknown => Some(key_field(&error.detail)),
             Code::LimitCost => Some("cost".into()),
-            Code::RequestInvalid if error.detail.starts_with("request_id") => Some("request_id".into()),
+            Code::RequestInvalid => request_field(&error.detail),
             _ => None,
         };
         Self { field, ..Self::new(error.code, error.detail) }
     }
+}
+
+/// Errors about a field begin with its name: `ttl_ms: 1 to 30000, …`.
+fn request_field(detail: &str) -> Option<String> {
+    let name = detail.split([':', ' ']).next()?;
+    let field = name == "request_id" || detail[name.len()..].starts_with(':');
+    let word = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
+    (field && word).then(|| name.to_owned())
 }
 
 /// `key.<placeholder>`: errors about key values name the placeholder first, in backquotes. A name that had to

@@ -40,6 +40,7 @@ async fn metrics(app: &App) -> Response<Body> {
     );
     app.metrics.write(&mut out, app.in_flight.load(Relaxed));
     limits(&mut out, app);
+    locks(&mut out, app);
     outages(&mut out, app).await;
     store(&mut out, &health, told.is_ok() && health.connected);
     if let Ok(facts) = &told {
@@ -92,6 +93,35 @@ async fn outages(out: &mut String, app: &App) {
     header(out, family, "gauge", "Counted while the store was away and not in it yet: keys; 1 for a database.");
     let _ = writeln!(out, "{family}{{policy=\"local\"}} {}", waiting.local_keys);
     let _ = writeln!(out, "{family}{{policy=\"database\"}} {}", u8::from(waiting.database));
+}
+
+fn locks(out: &mut String, app: &App) {
+    let mut locks: Vec<_> = app.quaymaster.locks().collect();
+    locks.sort_by_key(|lock| lock.name());
+    let family = "quaymaster_lock_calls_total";
+    header(out, family, "counter", "Calls on locks, by lock, verb and answer.");
+    for lock in &locks {
+        let (name, counts) = (label(lock.name()), lock.counts());
+        for (verb, outcome, count) in [
+            ("acquire", "ours", counts.acquired()),
+            ("acquire", "held", counts.held()),
+            ("renew", "ours", counts.renewed()),
+            ("renew", "lost", counts.renew_lost()),
+            ("release", "released", counts.released()),
+            ("release", "lost", counts.release_lost()),
+            ("any", "error", counts.errors()),
+        ] {
+            let _ = writeln!(
+                out,
+                "{family}{{lock=\"{name}\",verb=\"{verb}\",outcome=\"{outcome}\"}} {count}"
+            );
+        }
+    }
+    let family = "quaymaster_lock_waiting";
+    header(out, family, "gauge", "Calls of this process that wait for a lock now.");
+    for lock in &locks {
+        let _ = writeln!(out, "{family}{{lock=\"{}\"}} {}", label(lock.name()), lock.counts().waiting());
+    }
 }
 
 fn store(out: &mut String, health: &Health, up: bool) {

@@ -27,6 +27,7 @@ pub(super) const PAGE: Page = Page {
     info(title = "Quaymaster", description = "Your Redis schema over HTTP. Every answer of a call is 200, also when it is no; errors are problem+json."),
     paths(
         crate::call::limit::take, crate::call::limit::peek, crate::call::limit::refund, crate::call::limit::reset,
+        crate::call::lock::acquire, crate::call::lock::renew, crate::call::lock::release,
         super::explain::explain, super::status::status, super::health::healthz, super::health::readyz,
         super::metrics::metrics, openapi,
     ),

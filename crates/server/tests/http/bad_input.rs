@@ -315,7 +315,7 @@ async fn what_is_not_there_is_404_and_kinds_without_calls_say_so() {
         ("/v1/limit/psp/peek/more", "route.unknown"),
         ("/v1/limit/psp/peek/", "route.unknown"),
         ("/v1/nonsense/a/b", "route.unknown"),
-        ("/v1/lock/door/acquire", "route.unknown"),
+        ("/v1/batch/door/add", "route.unknown"),
         ("/v1/queue/detection_queue/push", "route.unknown"),
         ("/../etc/passwd", "route.unknown"),
         ("//", "route.unknown"),
@@ -326,8 +326,8 @@ async fn what_is_not_there_is_404_and_kinds_without_calls_say_so() {
         let answer = server.get(path).await;
         assert_eq!((answer.status, answer.json()["code"].clone()), (404, json!(code)), "{path}");
     }
-    let lock = server.post("/v1/lock/door/acquire", "{}").await.json();
-    assert!(lock["detail"].as_str().unwrap().contains("\"lock\" has no calls"), "{lock}");
+    let batch = server.post("/v1/batch/door/add", "{}").await.json();
+    assert!(batch["detail"].as_str().unwrap().contains("\"batch\" has no calls"), "{batch}");
     assert_eq!(stage.asked.load(SeqCst), 0);
 }
 

@@ -6,5 +6,6 @@ mod client;
 mod engines;
 mod fixture;
 mod lifecycle;
+mod locks;
 mod openapi;
 mod routes;
