@@ -8,6 +8,7 @@ use quaymaster::schema::{self, BUNDLED, Diagnostic, Loaded, Schema, Severity, So
 use quaymaster::store::StoreOptions;
 use quaymaster::{Engine, Quaymaster, store};
 use quaymaster_server::config::{self, Config, Overrides, RawConfig};
+use quaymaster_server::doctor::SEAL_KEY;
 use tracing_subscriber::EnvFilter;
 
 use crate::args::{Args, Command, Global, LogFormat, Place};
@@ -53,6 +54,7 @@ pub(crate) fn overrides(place: Place) -> Overrides {
         store: place.store,
         data_dir: place.data_dir,
         durability: place.durability.map(Into::into),
+        seal_keys: variable(SEAL_KEY),
         ..Overrides::default()
     }
 }
@@ -110,6 +112,7 @@ pub(crate) enum Intent {
 pub(crate) async fn open(global: &Global, place: Place, intent: Intent) -> anyhow::Result<Quaymaster> {
     let config = config(global, overrides(place))?;
     let schema = usable(load(&config.schemas)?)?;
+    config.check_seal(&schema)?;
     let settings = config.settings();
     Ok(Quaymaster::with(schema, open_store(config.store, intent).await?, settings))
 }

@@ -16,6 +16,7 @@ const KEY_BYTES: usize = 32;
 const ID_BYTES: usize = 4;
 const HEAD: usize = 1 + ID_BYTES + NONCE_LEN;
 
+#[derive(Clone)]
 struct SealKey {
     id: [u8; ID_BYTES],
     aead: LessSafeKey,
@@ -23,7 +24,7 @@ struct SealKey {
 }
 
 /// The keys of this process; without any, values are kept as they are.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Seal {
     keys: Vec<SealKey>,
 }

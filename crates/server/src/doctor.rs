@@ -23,7 +23,7 @@ pub enum Level {
 pub struct Finding {
     /// What it means for starting.
     pub level: Level,
-    /// `eviction`, `persistence`, `version`, `cluster-slots`, `clock`, `outage`.
+    /// `eviction`, `persistence`, `version`, `cluster-slots`, `clock`, `outage`, `seal`.
     pub check: &'static str,
     /// What is wrong and what it can cost.
     pub message: String,
@@ -35,6 +35,15 @@ impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}; {}", self.check, self.message, self.fix)
     }
+}
+
+/// Whether values marked `sensitive` may be stored readable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SealKey {
+    /// They may, and it is said so.
+    Optional,
+    /// `require_seal_key = true`
+    Required,
 }
 
 /// Whether eviction was accepted by whoever started us.
@@ -150,6 +159,27 @@ pub(crate) fn outage(schema: &Schema) -> Option<Finding> {
         check: "outage",
         message: format!("on_outage = \"database\" and no database is configured: {}", declared.join(", ")),
         fix: "set database in [store]; until then their calls answer 503 while the store is away".into(),
+    })
+}
+
+/// The variable that holds the keys for values marked `sensitive`.
+pub const SEAL_KEY: &str = "QUAYMASTER_SEAL_KEY";
+
+/// Values marked `sensitive` where there is no key to seal them with.
+pub fn unsealed(schema: &Schema) -> Option<Finding> {
+    let readable: Vec<String> = schema
+        .resources()
+        .filter(|resource| resource.sensitive)
+        .map(|resource| format!("{}.{}", resource.kind, resource.name))
+        .collect();
+    (!readable.is_empty()).then(|| Finding {
+        level: Level::Warn,
+        check: "seal",
+        message: format!(
+            "values marked `sensitive` are stored readable, for there is no seal key: {}",
+            readable.join(", ")
+        ),
+        fix: format!("set {SEAL_KEY} to base64 of 32 bytes: `head -c 32 /dev/urandom | base64`"),
     })
 }
 

@@ -107,6 +107,11 @@ impl Server {
         {
             tracing::warn!(check = finding.check, "{}; {}", finding.message, finding.fix);
         }
+        if !quaymaster.seals()
+            && let Some(finding) = doctor::unsealed(quaymaster.schema())
+        {
+            tracing::warn!(check = finding.check, "{}; {}", finding.message, finding.fix);
+        }
         let app = App {
             quaymaster,
             bounds: Bounds {

@@ -2,7 +2,9 @@
 
 use std::process::ExitCode;
 
-use quaymaster::{Code, Error};
+use quaymaster::{Code, Error, Quaymaster};
+use quaymaster_server::command::Command;
+use quaymaster_server::doctor::SEAL_KEY;
 
 use crate::answer;
 use crate::calls::{Call, flag};
@@ -20,6 +22,7 @@ pub(crate) async fn run(call: Call, global: &crate::args::Global) -> anyhow::Res
     }
     let intent = if command.only_reads() { Intent::Look } else { Intent::Change };
     let quaymaster = setup::open(global, place, intent).await?;
+    warn_unsealed(&quaymaster, command, &name);
     let told = command.run(quaymaster.clone(), &name, &key, fields).await;
     let closed = quaymaster.engine().close().await;
     let told = match (told, intent) {
@@ -32,8 +35,16 @@ pub(crate) async fn run(call: Call, global: &crate::args::Global) -> anyhow::Res
     Ok(if no { ExitCode::from(1) } else { ExitCode::SUCCESS })
 }
 
+/// A command that stores a secret readable says so; one that only looks stores nothing.
+fn warn_unsealed(quaymaster: &Quaymaster, command: Command, name: &str) {
+    let resource = quaymaster.schema().resource(command.kind(), name);
+    if !quaymaster.seals() && !command.only_reads() && resource.is_some_and(|resource| resource.sensitive) {
+        tracing::warn!("{}.{name} is sensitive and stored readable: {SEAL_KEY} is not set", command.kind());
+    }
+}
+
 /// The server speaks of fields; whoever typed flags is told of flags.
-fn in_flags(mut error: Error, command: quaymaster_server::command::Command) -> Error {
+fn in_flags(mut error: Error, command: Command) -> Error {
     for arg in command.args() {
         let rest = error.detail.strip_prefix(arg.name);
         if let Some(rest) = rest.filter(|rest| rest.starts_with([' ', ':'])) {

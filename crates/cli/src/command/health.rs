@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use quaymaster::Engine;
 use quaymaster::store::{Health, StoreOptions};
+use quaymaster_server::config::Config;
 use serde_json::json;
 
 use crate::args;
@@ -18,8 +19,10 @@ const ROUND_TRIPS: u32 = 10;
 pub(crate) async fn run(args: args::Health, global: &args::Global) -> anyhow::Result<ExitCode> {
     let config = setup::config(global, setup::overrides(args.place))?;
     let place = config.store.to_string();
+    let warnings = warnings(&config)?;
     match examine(config.store).await {
-        Ok(found) => {
+        Ok(mut found) => {
+            found["warnings"] = json!(warnings);
             let text =
                 if args.json { serde_json::to_string_pretty(&found)? } else { describe(&place, &found) };
             output::print(&text)?;
@@ -33,6 +36,17 @@ pub(crate) async fn run(args: args::Health, global: &args::Global) -> anyhow::Re
         }
         Err(error) => Err(error),
     }
+}
+
+/// What the schema and the settings together leave unsafe.
+fn warnings(config: &Config) -> anyhow::Result<Vec<String>> {
+    Ok(match setup::load(&config.schemas)?.schema {
+        Some(schema) => {
+            let readable = config.unsealed(&schema);
+            readable.map(|finding| format!("{}; {}", finding.message, finding.fix)).into_iter().collect()
+        }
+        None => vec!["the schema has errors; `quaymaster check` lists them".to_owned()],
+    })
 }
 
 async fn examine(store: StoreOptions) -> anyhow::Result<serde_json::Value> {
@@ -82,7 +96,7 @@ fn describe(place: &str, found: &serde_json::Value) -> String {
         other => other.to_string(),
     };
     let latency = &found["latency_us"];
-    table(&[
+    let mut rows = vec![
         ("status", text("status")),
         ("store", place.to_owned()),
         ("connected", if found["connected"] == true { "yes".into() } else { "no".into() }),
@@ -98,5 +112,8 @@ fn describe(place: &str, found: &serde_json::Value) -> String {
             ),
         ),
         ("clock offset", format!("{} µs", text("clock_offset_us"))),
-    ])
+    ];
+    let warnings = found["warnings"].as_array().into_iter().flatten().filter_map(|warning| warning.as_str());
+    rows.extend(warnings.map(|warning| ("warning", warning.to_owned())));
+    table(&rows)
 }

@@ -27,6 +27,7 @@ pub(crate) async fn run(args: Serve, global: &Global) -> anyhow::Result<ExitCode
         tracing::info!(warnings, "the schema has warnings; `quaymaster check` lists them");
     }
     let schema = setup::usable(loaded)?;
+    config.check_seal(&schema)?;
     let names: Vec<&str> = schema.documents().iter().map(|document| document.name.as_str()).collect();
     let names = names.join(", ");
     // Before anything is opened: a stop that comes while starting must not be lost.

@@ -1,5 +1,9 @@
 //! The calls under `/v1/<kind>/<name>/<verb>`: one table, one function each.
 
+pub(crate) mod cache;
+pub(crate) mod dedupe;
+pub(crate) mod guard;
+pub(crate) mod idempotency;
 pub(crate) mod limit;
 pub(crate) mod lock;
 
@@ -110,6 +114,16 @@ pub(crate) static CALLS: &[Call] = &[
     lock::ACQUIRE,
     lock::RENEW,
     lock::RELEASE,
+    idempotency::BEGIN,
+    idempotency::FINISH,
+    idempotency::ABANDON,
+    cache::PUT,
+    cache::GET,
+    cache::EXISTS,
+    cache::DELETE,
+    dedupe::FIRST,
+    guard::ENTER,
+    guard::LEAVE,
 ];
 
 /// Finds the call `kind`/`verb` and its place in [`CALLS`].

@@ -5,13 +5,13 @@
 mod read;
 mod walk;
 
-use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::num::NonZeroU32;
+use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use quaymaster::schema::Diagnostic;
-use quaymaster::{DatabaseOptions, Settings};
+use quaymaster::{DatabaseOptions, Seal, Settings};
+use quaymaster::schema::{Diagnostic, Schema};
 use quaymaster::store::StoreOptions;
 use quaymaster::store::embedded::Durability;
 use quaymaster::store::redis::Secret;
@@ -19,6 +19,7 @@ use quaymaster::store::redis::Secret;
 pub use read::RawConfig;
 pub use walk::Env;
 
+use crate::doctor::{self, Finding, SealKey};
 use crate::http::auth::Token;
 
 /// The file that is read when there is one and no other was named.
@@ -37,6 +38,10 @@ pub struct Config {
     pub database: Option<DatabaseOptions>,
     /// Nodes among which limits with `on_outage = "local"` are divided.
     pub nodes: Option<NonZeroU32>,
+    /// Keys for values marked `sensitive`.
+    pub seal: Seal,
+    /// Whether there must be one.
+    pub seal_key: SealKey,
     /// Go on although the store may evict what the schema holds.
     pub accept_eviction: bool,
     /// When to warn.
@@ -102,6 +107,8 @@ pub struct Overrides {
     pub accept_eviction: bool,
     /// `--insecure-listen`
     pub insecure_listen: bool,
+    /// Keys for values marked `sensitive`; the environment gives them, and no flag: others see a command line.
+    pub seal_keys: Option<String>,
 }
 
 /// Why there is no configuration.
@@ -126,6 +133,8 @@ impl Config {
         let store = store(&raw, &overrides, &mut problems);
         let database = raw.store.database.as_deref().map(DatabaseOptions::from_url).transpose();
         let database = database.map_err(|error| problems.push(format!("store.{}", error.detail))).ok().flatten();
+        let seal = Seal::from_text(overrides.seal_keys.as_deref().unwrap_or_default());
+        let seal = seal.map_err(|error| problems.push(format!("{}: {}", doctor::SEAL_KEY, error.detail))).ok();
         let listen = overrides.listen.or(raw.server.listen).unwrap_or_else(|| "127.0.0.1:7420".into());
         let listen = address(&listen).map_err(|why| problems.push(why)).ok();
         let tokens = raw.server.tokens;
@@ -139,7 +148,7 @@ impl Config {
                  on 127.0.0.1, or pass --insecure-listen"
             ));
         }
-        let (Some(listen), Some(store), []) = (listen, store, &problems[..]) else {
+        let (Some(listen), Some(store), Some(seal), []) = (listen, store, seal, &problems[..]) else {
             return Err(ConfigError::Settings(problems));
         };
         let server = ServerConfig {
@@ -157,14 +166,41 @@ impl Config {
             if overrides.schemas.is_empty() { raw.schemas.unwrap_or_default() } else { overrides.schemas };
         let accept_eviction = overrides.accept_eviction || raw.store.accept_eviction.unwrap_or(false);
         let nodes = raw.store.nodes;
-        Ok(Self { schemas, server, store, database, nodes, accept_eviction, thresholds: raw.thresholds })
+        let required = raw.store.require_seal_key.unwrap_or(false);
+        Ok(Self {
+            schemas,
+            server,
+            store,
+            database,
+            nodes,
+            seal,
+            seal_key: if required { SealKey::Required } else { SealKey::Optional },
+            accept_eviction,
+            thresholds: raw.thresholds,
+        })
     }
 }
 
 impl Config {
+    /// Refuses a schema whose secrets would be stored readable, where the settings forbid that.
+    pub fn check_seal(&self, schema: &Schema) -> quaymaster::Result<()> {
+        match self.unsealed(schema) {
+            Some(finding) if self.seal_key == SealKey::Required => {
+                let detail = format!("store.require_seal_key: {}; {}", finding.message, finding.fix);
+                Err(quaymaster::Error::new("seal", quaymaster::Code::ConfigInvalid, detail))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What would be stored readable although the schema calls it `sensitive`.
+    pub fn unsealed(&self, schema: &Schema) -> Option<Finding> {
+        if self.seal.is_active() { None } else { doctor::unsealed(schema) }
+    }
+
     /// What the primitives need beside schema and store.
     pub fn settings(&self) -> Settings {
-        Settings { nodes: self.nodes, database: self.database.clone(), ..Settings::default() }
+        Settings { nodes: self.nodes, database: self.database.clone(), seal: self.seal.clone() }
     }
 }
 

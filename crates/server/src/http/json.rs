@@ -182,6 +182,13 @@ impl<'de, A: MapAccess<'de>> Value<'_, A> {
         })
     }
 
+    /// `true` or `false`, or nothing for `null`.
+    pub(crate) fn optional_truth(self) -> Result<Option<bool>, A::Error> {
+        let (faults, field) = (self.faults, self.field);
+        let wanted = "true or false";
+        self.map.next_value_seed(Typed { faults, field, wanted, shape: OptionalTruth })
+    }
+
     /// Any JSON, as it was written; `null` too.
     pub(crate) fn raw(self) -> Result<&'de RawValue, A::Error> {
         self.map.next_value()
@@ -236,6 +243,9 @@ trait Shape<'de>: Sized {
     fn integer(self, _number: i128) -> Option<Self::Out> {
         None
     }
+    fn truth(self, _truth: bool) -> Option<Self::Out> {
+        None
+    }
     fn null(self) -> Option<Self::Out> {
         None
     }
@@ -268,6 +278,17 @@ impl Shape<'_> for Integer {
     type Out = i128;
     fn integer(self, number: i128) -> Option<i128> {
         Some(number)
+    }
+}
+
+struct OptionalTruth;
+impl Shape<'_> for OptionalTruth {
+    type Out = Option<bool>;
+    fn truth(self, truth: bool) -> Option<Self::Out> {
+        Some(Some(truth))
+    }
+    fn null(self) -> Option<Self::Out> {
+        Some(None)
     }
 }
 
@@ -367,8 +388,8 @@ impl<'de, S: Shape<'de>> Visitor<'de> for Typed<'_, S> {
         f.write_str(self.wanted)
     }
 
-    fn visit_bool<E: serde::de::Error>(self, _: bool) -> Result<S::Out, E> {
-        Self::settle(self.faults, self.field, self.wanted, None, "a boolean")
+    fn visit_bool<E: serde::de::Error>(self, truth: bool) -> Result<S::Out, E> {
+        Self::settle(self.faults, self.field, self.wanted, self.shape.truth(truth), "a boolean")
     }
 
     fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<S::Out, E> {

@@ -40,15 +40,19 @@ async fn metrics(app: &App) -> Response<Body> {
     );
     app.metrics.write(&mut out, app.in_flight.load(Relaxed));
     limits(&mut out, app);
+    idempotencies(&mut out, app);
     locks(&mut out, app);
+    caches(&mut out, app);
+    dedupes(&mut out, app);
+    guards(&mut out, app);
     outages(&mut out, app).await;
     store(&mut out, &health, told.is_ok() && health.connected);
     if let Ok(facts) = &told {
         deployment(&mut out, facts);
     }
     header(&mut out, "quaymaster_threshold_exceeded", "gauge", "1 while a configured threshold is exceeded.");
-    let exceeded = status::exceeded(&app.thresholds, &health, told.as_ref().ok());
-    for name in ["memory", "p95", "connections"] {
+    let exceeded = status::exceeded(&app.thresholds, &health, told.as_ref().ok(), &app.quaymaster);
+    for name in ["memory", "hit_rate", "p95", "connections"] {
         let value = u8::from(exceeded.iter().any(|(known, _)| *known == name));
         let _ = writeln!(out, "quaymaster_threshold_exceeded{{threshold=\"{name}\"}} {value}");
     }
@@ -77,24 +81,6 @@ fn limits(out: &mut String, app: &App) {
     }
 }
 
-async fn outages(out: &mut String, app: &App) {
-    let outages = app.quaymaster.outages();
-    let mut counts: Vec<_> = outages.counts().collect();
-    counts.sort_by_key(|(kind, name, ..)| (kind.name(), *name));
-    let family = "quaymaster_outage_answers_total";
-    header(out, family, "counter", "Answers given by policy while the store could not be asked.");
-    for (kind, name, policy, answers) in counts {
-        let (name, policy) = (label(name), policy.name());
-        let _ =
-            writeln!(out, "{family}{{kind=\"{kind}\",name=\"{name}\",policy=\"{policy}\"}} {answers}");
-    }
-    let waiting = outages.uncarried().await;
-    let family = "quaymaster_outage_uncarried";
-    header(out, family, "gauge", "Counted while the store was away and not in it yet: keys; 1 for a database.");
-    let _ = writeln!(out, "{family}{{policy=\"local\"}} {}", waiting.local_keys);
-    let _ = writeln!(out, "{family}{{policy=\"database\"}} {}", u8::from(waiting.database));
-}
-
 fn locks(out: &mut String, app: &App) {
     let mut locks: Vec<_> = app.quaymaster.locks().collect();
     locks.sort_by_key(|lock| lock.name());
@@ -121,6 +107,137 @@ fn locks(out: &mut String, app: &App) {
     header(out, family, "gauge", "Calls of this process that wait for a lock now.");
     for lock in &locks {
         let _ = writeln!(out, "{family}{{lock=\"{}\"}} {}", label(lock.name()), lock.counts().waiting());
+    }
+}
+
+fn caches(out: &mut String, app: &App) {
+    let mut caches: Vec<_> = app.quaymaster.caches().collect();
+    caches.sort_by_key(|cache| cache.name());
+    let family = "quaymaster_cache_reads_total";
+    header(out, family, "counter", "Reads of caches, by cache and answer.");
+    for cache in &caches {
+        let (name, reads) = (label(cache.name()), cache.counts().reads());
+        for (outcome, count) in [("hit", reads.hits), ("miss", reads.misses)] {
+            let _ = writeln!(out, "{family}{{cache=\"{name}\",outcome=\"{outcome}\"}} {count}");
+        }
+    }
+    let family = "quaymaster_cache_hit_ratio";
+    header(out, family, "gauge", "Reads of the last minutes that hit, of all; absent without reads.");
+    for cache in &caches {
+        if let Some(ratio) = cache.counts().recent().hit_ratio() {
+            let _ = writeln!(out, "{family}{{cache=\"{}\"}} {ratio}", label(cache.name()));
+        }
+    }
+    let family = "quaymaster_cache_errors_total";
+    header(out, family, "counter", "Calls on caches that failed.");
+    for cache in &caches {
+        let _ = writeln!(out, "{family}{{cache=\"{}\"}} {}", label(cache.name()), cache.counts().errors());
+    }
+}
+
+fn dedupes(out: &mut String, app: &App) {
+    let mut dedupes: Vec<_> = app.quaymaster.dedupes().collect();
+    dedupes.sort_by_key(|dedupe| dedupe.name());
+    let family = "quaymaster_dedupe_calls_total";
+    header(out, family, "counter", "Calls on dedupes, by dedupe and answer.");
+    for dedupe in &dedupes {
+        let (name, counts) = (label(dedupe.name()), dedupe.counts());
+        for (outcome, count) in
+            [("first", counts.first()), ("duplicate", counts.duplicates()), ("error", counts.errors())]
+        {
+            let _ = writeln!(out, "{family}{{dedupe=\"{name}\",outcome=\"{outcome}\"}} {count}");
+        }
+    }
+}
+
+async fn outages(out: &mut String, app: &App) {
+    let outages = app.quaymaster.outages();
+    let mut counts: Vec<_> = outages.counts().collect();
+    counts.sort_by_key(|(kind, name, ..)| (kind.name(), *name));
+    let family = "quaymaster_outage_answers_total";
+    header(out, family, "counter", "Answers given by policy while the store could not be asked.");
+    for (kind, name, policy, answers) in counts {
+        let (name, policy) = (label(name), policy.name());
+        let _ =
+            writeln!(out, "{family}{{kind=\"{kind}\",name=\"{name}\",policy=\"{policy}\"}} {answers}");
+    }
+    let waiting = outages.uncarried().await;
+    let family = "quaymaster_outage_uncarried";
+    header(out, family, "gauge", "Counted while the store was away and not in it yet: keys; 1 for a database.");
+    let _ = writeln!(out, "{family}{{policy=\"local\"}} {}", waiting.local_keys);
+    let _ = writeln!(out, "{family}{{policy=\"database\"}} {}", u8::from(waiting.database));
+}
+
+fn idempotencies(out: &mut String, app: &App) {
+    let mut all: Vec<_> = app.quaymaster.idempotencies().collect();
+    all.sort_by_key(|idempotency| idempotency.name());
+    let family = "quaymaster_idempotency_calls_total";
+    header(out, family, "counter", "Calls on idempotencies, by idempotency, verb and answer.");
+    for idempotency in &all {
+        let (name, counts) = (label(idempotency.name()), idempotency.counts());
+        for (verb, outcome, count) in [
+            ("begin", "started", counts.started()),
+            ("begin", "in_progress", counts.in_progress()),
+            ("begin", "finished", counts.replayed()),
+            ("begin", "mismatch", counts.mismatch()),
+            ("begin", "error", counts.begin_errors()),
+            ("finish", "finished", counts.finished()),
+            ("abandon", "abandoned", counts.abandoned()),
+            ("settle", "lost", counts.lost()),
+            ("settle", "error", counts.settle_errors()),
+        ] {
+            let _ = writeln!(
+                out,
+                "{family}{{idempotency=\"{name}\",verb=\"{verb}\",outcome=\"{outcome}\"}} {count}"
+            );
+        }
+    }
+    let family = "quaymaster_idempotency_waits_total";
+    header(out, family, "counter", "Begins that waited for another's claim to end.");
+    for idempotency in &all {
+        let (name, waited) = (label(idempotency.name()), idempotency.counts().waited());
+        let _ = writeln!(out, "{family}{{idempotency=\"{name}\"}} {waited}");
+    }
+    let family = "quaymaster_idempotency_responses_not_kept_total";
+    header(out, family, "counter", "Responses over their bound, or of compact records: finished, not replayed.");
+    for idempotency in &all {
+        let (name, not_kept) = (label(idempotency.name()), idempotency.counts().not_kept());
+        let _ = writeln!(out, "{family}{{idempotency=\"{name}\"}} {not_kept}");
+    }
+}
+
+fn guards(out: &mut String, app: &App) {
+    let mut guards: Vec<_> = app.quaymaster.guards().collect();
+    guards.sort_by_key(|guard| guard.name());
+    let family = "quaymaster_guard_calls_total";
+    header(out, family, "counter", "Calls on guards, by guard, verb and answer.");
+    for guard in &guards {
+        let (name, counts) = (label(guard.name()), guard.counts());
+        for (verb, outcome, count) in [
+            ("enter", "entered", counts.entered()),
+            ("enter", "mismatch", counts.mismatch()),
+            ("enter", "finished", counts.replayed()),
+            ("enter", "in_progress", counts.in_progress()),
+            ("enter", "held", counts.held()),
+            ("enter", "limited", counts.limited()),
+            ("enter", "error", counts.enter_errors()),
+            ("leave", "left", counts.left()),
+            ("leave", "lost", counts.left_lost()),
+            ("leave", "error", counts.leave_errors()),
+        ] {
+            let _ = writeln!(
+                out,
+                "{family}{{guard=\"{name}\",verb=\"{verb}\",outcome=\"{outcome}\"}} {count}"
+            );
+        }
+    }
+    let family = "quaymaster_guard_steps_returned_total";
+    header(out, family, "counter", "Steps of an enter given back because a later one said no (cluster only).");
+    for guard in &guards {
+        let (name, counts) = (label(guard.name()), guard.counts());
+        for (outcome, count) in [("done", counts.given_back()), ("failed", counts.not_given_back())] {
+            let _ = writeln!(out, "{family}{{guard=\"{name}\",outcome=\"{outcome}\"}} {count}");
+        }
     }
 }
 

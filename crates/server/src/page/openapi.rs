@@ -27,7 +27,11 @@ pub(super) const PAGE: Page = Page {
     info(title = "Quaymaster", description = "Your Redis schema over HTTP. Every answer of a call is 200, also when it is no; errors are problem+json."),
     paths(
         crate::call::limit::take, crate::call::limit::peek, crate::call::limit::refund, crate::call::limit::reset,
+        crate::call::idempotency::begin, crate::call::idempotency::finish, crate::call::idempotency::abandon,
         crate::call::lock::acquire, crate::call::lock::renew, crate::call::lock::release,
+        crate::call::cache::put, crate::call::cache::get, crate::call::cache::exists, crate::call::cache::delete,
+        crate::call::dedupe::first,
+        crate::call::guard::enter, crate::call::guard::leave,
         super::explain::explain, super::status::status, super::health::healthz, super::health::readyz,
         super::metrics::metrics, openapi,
     ),

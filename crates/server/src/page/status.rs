@@ -3,6 +3,7 @@
 use axum::body::Body;
 use axum::http::Response;
 use futures_util::FutureExt as _;
+use quaymaster::Quaymaster;
 use quaymaster::store::{Deployment, Health};
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -10,7 +11,7 @@ use utoipa::ToSchema;
 use super::{Access, Page, Place, json};
 use crate::app::App;
 use crate::config::Thresholds;
-use crate::probe;
+use crate::{doctor, probe};
 
 pub(super) const PAGE: Page = Page {
     path: "/v1/status",
@@ -30,10 +31,12 @@ pub(crate) struct Status {
     store: StoreStatus,
     /// What happened while the store could not be asked.
     outages: OutageStatus,
-    /// What is beyond its threshold, a sentence each.
+    /// What is beyond its threshold or stored readable, a sentence each.
     warnings: Vec<String>,
     /// Counts of each limit since this process started.
     limits: Vec<LimitStatus>,
+    /// Reads and loads of each cache since this process started.
+    caches: Vec<CacheStatus>,
     /// Everything the schema declares.
     resources: Vec<ResourceStatus>,
 }
@@ -129,6 +132,38 @@ pub(crate) struct LimitStatus {
     stale: u64,
 }
 
+/// One cache.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct CacheStatus {
+    name: String,
+    /// Reads that found a value.
+    hits: u64,
+    /// Reads that found none.
+    misses: u64,
+    /// The share of reads that hit; null without reads.
+    hit_ratio: Option<f64>,
+    /// The same of the last minutes, at most five.
+    recent_hit_ratio: Option<f64>,
+    errors: u64,
+}
+
+fn caches(app: &App) -> Vec<CacheStatus> {
+    let mut caches: Vec<CacheStatus> = app
+        .quaymaster
+        .caches()
+        .map(|cache| CacheStatus {
+            name: cache.name().to_owned(),
+            hits: cache.counts().reads().hits,
+            misses: cache.counts().reads().misses,
+            hit_ratio: cache.counts().reads().hit_ratio(),
+            recent_hit_ratio: cache.counts().recent().hit_ratio(),
+            errors: cache.counts().errors(),
+        })
+        .collect();
+    caches.sort_by(|a, b| a.name.cmp(&b.name));
+    caches
+}
+
 /// One resource of the schema.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ResourceStatus {
@@ -182,11 +217,15 @@ impl StoreStatus {
     }
 }
 
+/// Fewer reads of the last minutes say nothing about a cache's hit rate: an empty one begins with misses.
+const ENOUGH_READS: u64 = 100;
+
 /// What is beyond its threshold: name, sentence.
 pub(crate) fn exceeded(
     limits: &Thresholds,
     health: &Health,
     facts: Option<&Deployment>,
+    quaymaster: &Quaymaster,
 ) -> Vec<(&'static str, String)> {
     let mut out = Vec::new();
     let used = facts
@@ -207,6 +246,24 @@ pub(crate) fn exceeded(
     {
         out.push(("connections", format!("the store has {clients} clients, over {}", limits.connections)));
     }
+    let mut caches: Vec<_> = quaymaster.caches().collect();
+    caches.sort_by_key(|cache| cache.name());
+    for cache in caches {
+        let reads = cache.counts().recent();
+        if let Some(ratio) = reads.hit_ratio().filter(|_| reads.total() >= ENOUGH_READS)
+            && ratio < limits.hit_rate
+        {
+            let (name, total) = (cache.name(), reads.total());
+            out.push((
+                "hit_rate",
+                format!(
+                    "cache.{name}: {:.1} % of {total} reads of the last minutes hit, under {:.1} %",
+                    ratio * 100.0,
+                    limits.hit_rate * 100.0
+                ),
+            ));
+        }
+    }
     out
 }
 
@@ -217,7 +274,16 @@ async fn status(app: &App) -> Response<Body> {
     let engine = app.quaymaster.engine();
     let told = app.probe.deployment(&**engine).await;
     let health = engine.health();
-    let warnings = exceeded(&app.thresholds, &health, told.as_ref().ok());
+    let mut warnings: Vec<String> =
+        exceeded(&app.thresholds, &health, told.as_ref().ok(), &app.quaymaster)
+            .into_iter()
+            .map(|(_, sentence)| sentence)
+            .collect();
+    if !app.quaymaster.seals() {
+        warnings.extend(doctor::unsealed(app.quaymaster.schema()).map(|finding| {
+            format!("{}; {}", finding.message, finding.fix)
+        }));
+    }
     let mut limits: Vec<LimitStatus> = app
         .quaymaster
         .limits()
@@ -238,8 +304,9 @@ async fn status(app: &App) -> Response<Body> {
         uptime_ms: app.probe.started.elapsed().as_millis() as u64,
         store: StoreStatus::new(&health, &told),
         outages: outages(app).await,
-        warnings: warnings.into_iter().map(|(_, sentence)| sentence).collect(),
+        warnings,
         limits,
+        caches: caches(app),
         resources: resources(app),
     })
 }
