@@ -21,11 +21,11 @@ local function guard_check(keys, token, fp, in_progress_ms, lock_ms, now_us, now
 end
 
 -- Takes what the check found free; answers the fence, 0 without a lock. The lock comes first: of all keys
--- only its fence was not looked at before.
+-- only its fence was not looked at before. A guard never waits, so its token stands in no queue.
 local function guard_commit(keys, token, fp, in_progress_ms, lock_ms, fence_ttl_ms, claimed, now_us, now_ms)
   local fence, at = 0, in_progress_ms ~= "0" and 1 or 0
   if lock_ms ~= "0" then
-    fence = lock_commit(keys[at + 1], keys[at + 2], keys[at + 3], keys[at + 4], token, lock_ms, fence_ttl_ms, now_us)
+    fence = lock_commit(keys[at + 1], keys[at + 2], nil, nil, token, lock_ms, fence_ttl_ms, now_us)
   end
   if at == 1 and not claimed then idempotency_commit(keys[1], token, fp, in_progress_ms, now_ms) end
   return fence

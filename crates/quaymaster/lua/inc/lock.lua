@@ -44,14 +44,17 @@ local function lock_fence(fence)
 end
 
 -- Takes the lock that was "free", or begins the lease anew that was "ours" under the fence it has; answers
--- the fence. Fences rise also when their key was lost: the store's time is above all of them.
+-- the fence. Fences rise also when their key was lost: the store's time is above all of them. A token that
+-- never waits leaves no queue: it gives none.
 local function lock_commit(lock, fence, queue, alive, token, ttl_ms, fence_ttl_ms, now_us)
   local number = lock_fence(fence)
   if number == 0 or redis.call("GET", lock) ~= token then number = math.max(number + 1, now_us) end
   redis.call("SET", lock, token, "PX", ttl_ms)
   redis.call("SET", fence, string.format("%.0f", number), "PX", fence_ttl_ms)
-  redis.call("ZREM", queue, token)
-  redis.call("HDEL", alive, token)
+  if queue then
+    redis.call("ZREM", queue, token)
+    redis.call("HDEL", alive, token)
+  end
   return number
 end
 
