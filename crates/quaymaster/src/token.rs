@@ -7,6 +7,9 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 use crate::{Code, Error, Result};
 
+/// What tokens given out by a policy begin with; no owner's name does.
+pub(crate) const AWAY: &str = "away~";
+
 /// Longest token a caller may hand in.
 const MAX_BYTES: usize = 192;
 
@@ -38,6 +41,25 @@ impl Token {
             return Err(Error::new(op, Code::RequestInvalid, detail));
         }
         Ok(Self(text.to_owned()))
+    }
+
+    /// The same, given out by a policy while the store could not be asked, with the fence that went with it.
+    pub(crate) fn away(&self, fence: u64) -> Self {
+        Self(format!("{AWAY}{fence:x}~{}", self.in_store()))
+    }
+
+    /// The fence of a token that a policy gave out.
+    pub(crate) fn away_fence(&self) -> Option<u64> {
+        let (fence, _) = self.0.strip_prefix(AWAY)?.split_once('~')?;
+        u64::from_str_radix(fence, 16).ok()
+    }
+
+    /// The token as the store knows it, if it knows it: the call that a policy answered may have run.
+    pub(crate) fn in_store(&self) -> &str {
+        match self.away_fence() {
+            Some(_) => self.0.splitn(3, '~').nth(2).unwrap_or(&self.0),
+            None => &self.0,
+        }
     }
 
     /// The text of it.
@@ -81,6 +103,15 @@ mod tests {
         let token = Token::derived(&[b"ab", b"c"]);
         assert_eq!(token, Token::derived(&[b"ab", b"c"]));
         assert_ne!(token, Token::derived(&[b"a", b"bc"]));
+    }
+
+    #[test]
+    fn a_token_of_a_policy_says_so_and_what_the_store_may_know() {
+        let token = Token::parse("lock.acquire", "me~you.abc").unwrap_or_else(|_| Token::random());
+        let away = token.away(0xfe);
+        assert_eq!((away.away_fence(), away.in_store()), (Some(0xfe), "me~you.abc"));
+        assert_eq!(away.away(7).in_store(), "me~you.abc", "marked once");
+        assert_eq!((token.away_fence(), token.in_store()), (None, "me~you.abc"));
     }
 
     #[test]

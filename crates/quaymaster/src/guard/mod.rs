@@ -11,6 +11,7 @@ mod answer;
 mod counts;
 mod keys;
 mod ops;
+mod outage;
 mod steps;
 #[cfg(test)]
 mod tests;
@@ -28,6 +29,7 @@ use crate::bound::{Bound, Key, check_request_id};
 use crate::idempotency::Idempotency;
 use crate::limit::Limit;
 use crate::lock::Lock;
+use crate::outage::is_outage;
 use crate::{Code, Error, Result, Token};
 
 /// How a guard is entered.
@@ -125,7 +127,7 @@ impl Guard {
     /// Enters every part, or none and says which one said no.
     pub async fn enter(&self, key: Key<'_>, enter: Enter<'_>) -> Result<Entered> {
         let answer = match self.asked(key, enter) {
-            Ok(asked) => steps::enter(self, asked, enter.fingerprint).await,
+            Ok(asked) => self.enter_by_policy(key, asked, enter.fingerprint).await,
             Err(error) => Err(error),
         };
         self.counts.note_enter(&answer);
@@ -139,6 +141,23 @@ impl Guard {
         answer
     }
 
+    async fn enter_by_policy(
+        &self,
+        key: Key<'_>,
+        asked: ops::Asked<'_>,
+        fingerprint: Option<&[u8]>,
+    ) -> Result<Entered> {
+        let (token, lock_ttl) = (asked.token.clone(), asked.lock_ttl);
+        let entered = match outage::tell_store_first(self).await {
+            Ok(()) => steps::enter(self, asked, fingerprint).await,
+            Err(error) => Err(error),
+        };
+        match entered {
+            Err(error) if is_outage(error.code) => outage::enter(self, key, &token, lock_ttl, error).await,
+            answer => answer,
+        }
+    }
+
     async fn leave_once(&self, key: Key<'_>, token: &Token, leave: Leave<'_>) -> Result<Left> {
         let parts = keys::split(LEAVE, self, key)?;
         self.refuse_meaningless("response", leave.response.is_some(), LEAVE)?;
@@ -146,6 +165,9 @@ impl Guard {
         if leave.abandon && leave.response.is_some() {
             let detail = "response: an operation that is abandoned has none";
             return Err(Error::new(LEAVE, Code::RequestInvalid, detail));
+        }
+        if token.away_fence().is_some() {
+            return outage::leave(self, &parts, token, leave).await;
         }
         let request = self.derived(LEAVE, key, leave.request_id)?;
         let end = match &self.idempotency {
@@ -159,7 +181,10 @@ impl Guard {
                 continue;
             }
             let call = ops::leave(self, step, &parts, token, &end, request.as_ref())?;
-            let reply = self.bound.run(LEAVE, call).await?;
+            let reply = match self.bound.run(LEAVE, call).await {
+                Err(error) if is_outage(error.code) => return outage::left(self, all, leave, error),
+                reply => reply?,
+            };
             let Some(left) = answer::left(LEAVE, reply, kept)? else { return Err(self.malformed(LEAVE)) };
             all.idempotency = all.idempotency.or(left.idempotency);
             all.lock = all.lock.or(left.lock);

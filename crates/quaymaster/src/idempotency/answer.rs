@@ -67,6 +67,8 @@ pub enum Abandoned {
     Abandoned,
     /// The claim had expired, or is another one's: nothing was changed.
     Lost,
+    /// The store cannot be asked, and this policy answered: what it holds of the claim ends by itself.
+    Away(Outage),
 }
 
 /// What `idempotency.begin` told.

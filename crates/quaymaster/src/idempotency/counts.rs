@@ -74,7 +74,7 @@ impl Counts {
 
     pub(super) fn abandoned_with(&self, answer: &Result<Abandoned>) {
         let count = match answer {
-            Ok(Abandoned::Abandoned) => &self.abandoned,
+            Ok(Abandoned::Abandoned | Abandoned::Away(_)) => &self.abandoned,
             Ok(Abandoned::Lost) => &self.lost,
             Err(_) => &self.settle_errors,
         };

@@ -14,6 +14,7 @@ mod answer;
 mod counts;
 mod keys;
 mod ops;
+mod outage;
 mod response;
 #[cfg(test)]
 mod tests;
@@ -88,7 +89,13 @@ impl Idempotency {
 
     /// Claims the operation, or says who runs it or what it answered.
     pub async fn begin(&self, key: Key<'_>, begin: Begin<'_>) -> Result<Begun> {
-        let answer = self.begin_waiting(key, begin).await;
+        let answer = match self.token(BEGIN, key, begin.request_id) {
+            Ok(token) => match self.begin_waiting(key, &token, begin).await {
+                Err(error) => self.begun_without_store(&token, error).map(Begun::Started),
+                answer => answer,
+            },
+            Err(error) => Err(error),
+        };
         self.counts.begun(&answer);
         answer
     }
@@ -96,22 +103,27 @@ impl Idempotency {
     /// Keeps the operation's answer and wakes who waits for it. A response over `max_response` is not kept: the
     /// operation counts as finished all the same, for it has run.
     pub async fn finish(&self, key: Key<'_>, token: &Token, response: Option<&[u8]>) -> Result<Finished> {
-        let answer = self.finish_once(key, token, response).await;
+        let answer = match self.finish_once(key, token, response).await {
+            Err(error) => self.finished_without_store(error),
+            answer => answer,
+        };
         self.counts.finished_with(&answer, response);
         answer
     }
 
     /// Gives the claim back: the operation did not take effect and may be begun again at once.
     pub async fn abandon(&self, key: Key<'_>, token: &Token, request_id: Option<&str>) -> Result<Abandoned> {
-        let answer = self.abandon_once(key, token, request_id).await;
+        let answer = match self.abandon_once(key, token, request_id).await {
+            Err(error) => self.abandoned_without_store(error),
+            answer => answer,
+        };
         self.counts.abandoned_with(&answer);
         answer
     }
 
-    async fn begin_waiting(&self, key: Key<'_>, begin: Begin<'_>) -> Result<Begun> {
-        let token = self.token(BEGIN, key, begin.request_id)?;
+    async fn begin_waiting(&self, key: Key<'_>, token: &Token, begin: Begin<'_>) -> Result<Begun> {
         let until = Instant::now() + begin.wait;
-        let first = self.ask(key, &token, begin.fingerprint).await?;
+        let first = self.ask(key, token, begin.fingerprint).await?;
         let Begun::InProgress { mut retry_after } = first else { return Ok(first) };
         if begin.wait.is_zero() {
             return Ok(first);
@@ -129,7 +141,7 @@ impl Idempotency {
         };
         loop {
             // Asked after listening, so that an end in between is not missed.
-            match self.ask(key, &token, begin.fingerprint).await {
+            match self.ask(key, token, begin.fingerprint).await {
                 Ok(Begun::InProgress { retry_after: left }) => retry_after = left,
                 Ok(answer) => return Ok(answer),
                 Err(error) => return known(error, retry_after),
@@ -168,7 +180,11 @@ impl Idempotency {
         }
     }
 
-    async fn finish_once(&self, key: Key<'_>, token: &Token, response: Option<&[u8]>) -> Result<Finished> {
+    pub(crate) async fn finish_once(&self, key: Key<'_>, token: &Token, response: Option<&[u8]>) -> Result<Finished> {
+        // A claim that a policy gave out is made now, unless somebody else was here.
+        if token.away_fence().is_some() && !matches!(self.ask(key, token, None).await?, Begun::Started(_)) {
+            return Ok(Finished::Lost);
+        }
         let record = keys::record(FINISH, &self.bound, key)?;
         let channel = keys::channel(FINISH, &self.bound, key)?;
         let packed = self.pack(FINISH, key, response).await?;
@@ -181,7 +197,7 @@ impl Idempotency {
         }
     }
 
-    async fn abandon_once(&self, key: Key<'_>, token: &Token, request_id: Option<&str>) -> Result<Abandoned> {
+    pub(crate) async fn abandon_once(&self, key: Key<'_>, token: &Token, request_id: Option<&str>) -> Result<Abandoned> {
         let mut keys = keys::record(ABANDON, &self.bound, key)?;
         let channel = keys::channel(ABANDON, &self.bound, key)?;
         if let Some(id) = request_id {

@@ -29,6 +29,7 @@ use answer::verdict;
 
 pub(crate) use answer::{Raw, Word, increment};
 pub(crate) use ops::Verb;
+pub(crate) use outage::take_all as take_all_without_store;
 
 pub use crate::bound::Key;
 use crate::bound::Bound;
@@ -303,6 +304,7 @@ async fn ask_all(parts: &[Part<'_>], request_id: Option<&str>) -> Result<Togethe
         let detail = format!("{} limits in one call; the most is {TAKE_ALL_MAX}", parts.len());
         return Err(Error::new(OP, Code::RequestInvalid, detail));
     }
+    outage::tell_store_of_all(parts).await?;
     let mut now_us = first.limit.bound.engine.now_us();
     for _ in 0..STALE_TRIES {
         let (mut words, mut args) = (Words::default(), Words::default());

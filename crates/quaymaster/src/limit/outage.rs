@@ -174,6 +174,15 @@ impl Limit {
     }
 }
 
+/// The same for several limits.
+pub(super) async fn tell_store_of_all(parts: &[Part<'_>]) -> Result<()> {
+    let local = |part: &&Part<'_>| part.limit.bound.resource.on_outage == Outage::Local;
+    match parts.iter().find(local).map(|part| &part.limit.bound.shared.outages) {
+        Some(outages) if outages.local.is_waiting() => outages.carry_local(None).await,
+        _ => Ok(()),
+    }
+}
+
 /// Keys are made of text.
 fn text(word: Option<&[u8]>) -> String {
     String::from_utf8_lossy(word.unwrap_or_default()).into_owned()
@@ -183,7 +192,7 @@ fn text(word: Option<&[u8]>) -> String {
 /// is given back when a later one says no.
 ///
 /// A repetition is not recognised: a part that was given back must not be remembered as taken.
-pub(super) async fn take_all(parts: &[Part<'_>], error: Error) -> Result<Together> {
+pub(crate) async fn take_all(parts: &[Part<'_>], error: Error) -> Result<Together> {
     let away = || Error::new(error.op, error.code, error.detail.clone());
     let mut quotas = Vec::new();
     for (index, part) in parts.iter().enumerate() {

@@ -59,6 +59,8 @@ pub enum Released {
     Released,
     /// It had ended before; nothing was changed.
     Lost,
+    /// The store cannot be asked, and this policy answered: what it holds of the lease ends by itself.
+    Away(Outage),
 }
 
 /// What `lock.acquire` told.

@@ -9,6 +9,7 @@ mod answer;
 mod holding;
 pub(crate) mod keys;
 mod ops;
+mod outage;
 #[cfg(test)]
 mod tests;
 mod wait;
@@ -23,7 +24,13 @@ pub use answer::{Acquired, Lease, Released, Renewed};
 pub use holding::{Hold, Holding};
 
 use crate::bound::{Bound, Key, check_request_id};
+use crate::token::AWAY;
 use crate::{Code, Error, Result, Token};
+
+/// The page's examples are compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../../../../docs/locks.md")]
+struct Page;
 
 /// The longest name of an owner.
 pub const OWNER_MAX: usize = 64;
@@ -129,7 +136,10 @@ impl Lock {
             return Err(Error::new(ops::ACQUIRE, Code::RequestInvalid, detail));
         }
         let token = self.token(key, how)?;
-        let answer = wait::acquire(self, key, &token, ttl, how).await;
+        let answer = match wait::acquire(self, key, &token, ttl, how).await {
+            Err(error) => self.acquired_without_store(&token, ttl, error).map(Acquired::Ours),
+            answer => answer,
+        };
         match &answer {
             Ok(Acquired::Ours(_)) => self.counts.acquired.fetch_add(1, Relaxed),
             Ok(Acquired::Held { .. }) => self.counts.held.fetch_add(1, Relaxed),
@@ -141,9 +151,10 @@ impl Lock {
     /// Begins the lease anew if it is still ours; `ttl` is the declared one unless given.
     pub async fn renew(&self, key: Key<'_>, token: &Token, ttl: Option<Duration>) -> Result<Renewed> {
         let ttl = self.ttl(ops::RENEW, ttl)?;
-        let call = ops::renew(&self.bound, &self.spec, key, token, ttl)?;
-        let reply = self.bound.run(ops::RENEW, call).await;
-        let answer = reply.and_then(|reply| answer::renewed(ops::RENEW, reply, token));
+        let answer = match self.renew_in_store(key, token, ttl).await {
+            Err(error) => self.acquired_without_store(token, ttl, error).map(Renewed::Ours),
+            answer => answer,
+        };
         match &answer {
             Ok(Renewed::Ours(_)) => self.counts.renewed.fetch_add(1, Relaxed),
             Ok(Renewed::Lost) => self.counts.renew_lost.fetch_add(1, Relaxed),
@@ -156,9 +167,12 @@ impl Lock {
     pub async fn release(&self, key: Key<'_>, token: &Token, request_id: Option<&str>) -> Result<Released> {
         let call = ops::release(&self.bound, &self.spec, key, token, request_id)?;
         let reply = self.bound.run(ops::RELEASE, call).await;
-        let answer = reply.and_then(|reply| answer::released(ops::RELEASE, reply));
+        let answer = match reply.and_then(|reply| answer::released(ops::RELEASE, reply)) {
+            Err(error) => self.released_without_store(error),
+            answer => answer,
+        };
         match &answer {
-            Ok(Released::Released) => self.counts.released.fetch_add(1, Relaxed),
+            Ok(Released::Released | Released::Away(_)) => self.counts.released.fetch_add(1, Relaxed),
             Ok(Released::Lost) => self.counts.release_lost.fetch_add(1, Relaxed),
             Err(_) => self.counts.errors.fetch_add(1, Relaxed),
         };
@@ -196,8 +210,8 @@ impl Lock {
             }
         };
         let Some(owner) = how.owner else { return Ok(token) };
-        if owner.is_empty() || owner.len() > OWNER_MAX || !owner.bytes().all(|c| c.is_ascii_graphic()) {
-            let detail = format!("owner: 1 to {OWNER_MAX} visible ASCII characters");
+        if owner.is_empty() || owner.len() > OWNER_MAX || !owner.bytes().all(|c| c.is_ascii_graphic()) || owner.starts_with(AWAY) {
+            let detail = format!("owner: 1 to {OWNER_MAX} visible ASCII characters, not beginning with {AWAY:?}");
             return Err(Error::new(ops::ACQUIRE, Code::RequestInvalid, detail));
         }
         Token::parse(ops::ACQUIRE, &format!("{owner}.{}", token.as_str()))

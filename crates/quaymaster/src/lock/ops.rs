@@ -40,7 +40,7 @@ pub(super) fn acquire(
 ) -> Result<Invocation> {
     let mut call = Invocation::new(&scripts::LOCK_ACQUIRE.script, Workload::Default).repeat_safe();
     keys::bind(ACQUIRE, bound, key, &mut call.keys)?;
-    call.args.push(token.as_str());
+    call.args.push(token.in_store());
     call.args.push_int(millis(ttl));
     call.args.push_int(millis(spec.fence_ttl()));
     call.args.push(match queue {
@@ -60,7 +60,7 @@ pub(super) fn renew(
 ) -> Result<Invocation> {
     let mut call = Invocation::new(&scripts::LOCK_RENEW.script, Workload::Default).repeat_safe();
     keys::bind(RENEW, bound, key, &mut call.keys)?;
-    call.args.push(token.as_str());
+    call.args.push(token.in_store());
     call.args.push_int(millis(ttl));
     call.args.push_int(millis(spec.fence_ttl()));
     Ok(call)
@@ -80,7 +80,7 @@ pub(super) fn release(
         bound.bind_request(RELEASE, key, id, &mut call.keys)?;
         call = call.repeat_safe();
     }
-    call.args.push(token.as_str());
+    call.args.push(token.in_store());
     call.args.push_int(millis(spec.fence_ttl()));
     call.args.push(keys::channel(RELEASE, bound, key)?);
     call.args.push_int(KEEP_MS);
@@ -91,7 +91,7 @@ pub(super) fn release(
 pub(super) fn leave(bound: &Bound, key: Key<'_>, token: &Token) -> Result<Invocation> {
     let mut call = Invocation::new(&scripts::LOCK_LEAVE.script, Workload::Default).repeat_safe();
     keys::bind_queue(LEAVE, bound, key, &mut call.keys)?;
-    call.args.push(token.as_str());
+    call.args.push(token.in_store());
     call.args.push(keys::channel(LEAVE, bound, key)?);
     Ok(call)
 }

@@ -3,12 +3,14 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use quaymaster_schema::Outage;
 use tokio::time::Instant;
 
 use super::answer::{self, Told};
 use super::ops::{self, Queue};
 use super::{Acquire, Acquired, Lock, keys};
 use crate::bound::Key;
+use crate::outage::is_outage;
 use crate::wake::{Wake, Woken};
 use crate::{Result, Token};
 
@@ -51,7 +53,13 @@ pub(super) async fn acquire(
             }
             Some(wake) => turn(wake, token, nap(left, place), until).await,
         }
-        told = attempt.ask(ttl, Queue::Join).await?;
+        told = match attempt.ask(ttl, Queue::Join).await {
+            // What is known stays known: somebody has it, and no policy hands it out beside them.
+            Err(error) if is_outage(error.code) && lock.bound.resource.on_outage == Outage::Allow => {
+                return Ok(Acquired::Held { retry_after: left, owner });
+            }
+            answer => answer?,
+        };
     }
 }
 

@@ -109,6 +109,9 @@ pub(crate) struct LockReleased {
     /// `released`, or `lost` when the lease had ended before.
     #[schema(example = "released")]
     pub outcome: &'static str,
+    /// The outage policy that answered because the store could not be asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub outage: Option<&'static str>,
 }
 
 #[derive(Debug, Default)]
@@ -297,11 +300,12 @@ async fn release(app: &App, input: Input<'_>) -> Answer {
     let lock = app.quaymaster.lock(input.name)?;
     let ReleaseBody(body) = json::read(input.body, app.bounds.max_json_depth)?;
     let token = body.token("lock.release")?;
-    let outcome = match lock.release(&pairs(&body.key), &token, body.request_id.as_deref()).await? {
-        Released::Released => "released",
-        Released::Lost => "lost",
+    let (outcome, policy) = match lock.release(&pairs(&body.key), &token, body.request_id.as_deref()).await? {
+        Released::Released => ("released", None),
+        Released::Lost => ("lost", None),
+        Released::Away(policy) => ("released", Some(policy)),
     };
-    Ok(written(&LockReleased { outcome }))
+    Ok(written(&LockReleased { outcome, outage: input.under(policy) }))
 }
 
 fn ours(input: Input<'_>, lease: &Lease) -> LockAnswer {

@@ -171,7 +171,7 @@ impl Lane {
         let time = self.now().await?;
         self.tell(&Event::Giving { time });
         match self.lock.release(key, &lease.token, None).await? {
-            Released::Released => {
+            Released::Released | Released::Away(_) => {
                 let time = self.now().await?;
                 self.tell(&Event::Given { time });
             }
