@@ -74,6 +74,10 @@ codes! {
     KeyWrongType     "key.wrong_type"    409 1 Useless "The key holds another type", "Another program wrote this key with another type; run `quaymaster explain KEY`.";
     KeyMalformed     "key.malformed"     409 1 Useless "The key's value is not what its kind holds", "Another program wrote it; inspect it with `quaymaster explain KEY`.";
     SealKey          "seal.key"          409 1 Useless "No configured key opens this value", "Add the key it was sealed with to the seal keys, behind the new one.";
+    IdempotencyKey   "idempotency.key"   400 2 Useless "The Idempotency-Key header is missing or not usable", "Send one `Idempotency-Key`, the same one for every attempt at the same operation.";
+    IdempotencyBusy  "idempotency.in_progress" 409 1 Later "The operation is being run for another request", "Wait, then repeat the request with the same key.";
+    IdempotencyOther "idempotency.mismatch" 422 1 Useless "The key was used for another request", "Use a new key for a new operation, and the same request for the same key.";
+    IdempotencyDone  "idempotency.no_response" 409 1 Useless "The operation has run and its answer was not kept", "Do not repeat it; look the result up where the operation left it.";
 
     ServerBusy       "server.busy"        503 3 Later "The server has too many requests at once", "Wait, or raise the bounds in [server].";
 

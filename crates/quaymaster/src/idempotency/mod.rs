@@ -13,6 +13,8 @@
 mod answer;
 mod counts;
 mod keys;
+#[cfg(feature = "tower")]
+mod layer;
 mod ops;
 mod outage;
 mod response;
@@ -31,6 +33,8 @@ use tokio::time::Instant;
 
 pub use answer::{Abandoned, Begun, Claim, Finished, Replay};
 pub use counts::Counts;
+#[cfg(feature = "tower")]
+pub use layer::{IdempotencyLayer, IdempotencyService, LayerBody, REPLAYED};
 
 pub(crate) use response::Packed;
 

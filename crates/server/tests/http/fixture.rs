@@ -42,6 +42,28 @@ algorithm = "token_bucket"
 limit = 10
 window = "10s"
 
+[idempotency.pay]
+key = "pay:{id}"
+ttl = "1h"
+
+[cache.page]
+key = "page:{id}"
+ttl = "1h"
+
+[cache.status]
+key = "status:{id}"
+type = "hash"
+ttl = "60s"
+
+[cache.token]
+key = "token:{id}"
+ttl = "1h"
+sensitive = true
+
+[dedupe.image]
+key = "image:{id}"
+ttl = "5m"
+
 [lock.door]
 key = "door:{id}"
 ttl = "30s"

@@ -2,9 +2,11 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod bad_input;
+mod caches;
 mod client;
 mod engines;
 mod fixture;
+mod idempotency;
 mod lifecycle;
 mod locks;
 mod openapi;
