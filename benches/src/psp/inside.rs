@@ -42,7 +42,10 @@ pub(crate) fn watch(arena: &Arena, runtime: &Runtime, plan: Plan) -> Result<Insi
 fn read(entry: &Value) -> Result<(u64, Vec<String>)> {
     let Value::Array(parts) = entry else { anyhow::bail!("not an entry of the slow log: {entry:?}") };
     ensure!(parts.len() >= 4, "a short entry of the slow log: {entry:?}");
-    Ok((redis::from_redis_value_ref(&parts[2])?, redis::from_redis_value_ref(&parts[3])?))
+    // Sealed responses are no text.
+    let words: Vec<Vec<u8>> = redis::from_redis_value_ref(&parts[3])?;
+    let text = |word: &Vec<u8>| String::from_utf8_lossy(word).into_owned();
+    Ok((redis::from_redis_value_ref(&parts[2])?, words.iter().map(text).collect()))
 }
 
 /// The operation whose script ran, or the command.

@@ -11,6 +11,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use super::arena::{Arena, Figures};
 use super::direct::{Direct, SCHEMA};
+use super::inside;
 use super::mix::{Mix, Operation};
 use super::over_http::OverHttp;
 use super::pace::Plan;
@@ -94,6 +95,16 @@ fn as_documented_a_guarded_step_takes_many_round_trips() -> Result<()> {
     // A check 1, a create 5, an execute 9, an update 3, a status 1 or 3.
     let expected = seen.figures.steps as f64 / 5.0 * 19.0;
     assert!((expected - 10.0..expected * 1.2).contains(&(sent as f64)), "{sent} for {expected}");
+    Ok(())
+}
+
+#[test]
+fn redis_is_seen_inside_every_operation() -> Result<()> {
+    let (runtime, folder) = (runtime()?, tempfile::tempdir()?);
+    let inside = inside::watch(&Arena::direct(&runtime, folder.path())?, &runtime, PLAN)?;
+    let known =
+        Operation::ALL.iter().all(|operation| inside.keys().any(|name| name.starts_with(operation.name())));
+    assert!(known, "{inside:?}");
     Ok(())
 }
 
