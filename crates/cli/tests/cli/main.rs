@@ -1,6 +1,7 @@
 //! The command as its users run it.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod calls;
 mod commands;
 mod documents;
 mod process;
