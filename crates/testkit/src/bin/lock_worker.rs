@@ -28,8 +28,8 @@ use std::time::Duration;
 use fastrand::Rng;
 use quaymaster::lock::{Acquire, Acquired, Lock, Released, Renewed};
 use quaymaster::schema::{Source, load};
-use quaymaster::store::{Engine, StoreOptions, open};
-use quaymaster::{Error, Quaymaster, Result, Retry};
+use quaymaster::store::{Engine, Reply, StoreOptions, open};
+use quaymaster::{Quaymaster, Result, Retry};
 use quaymaster_testkit::conformance::command;
 use quaymaster_testkit::lock_history::{CROWD, EPOCH_US, Event, LANES, PATIENCE_US, SCHEMA};
 use quaymaster_testkit::saboteur::Saboteur;
@@ -192,14 +192,12 @@ impl Lane {
     /// Two seconds ahead: what a store remembers whose clock was set back since.
     async fn raise(&self) -> Result<()> {
         let key = format!("{{history:{}}}:fence", self.id);
-        let ahead = self.now().await? + 2_000_000;
-        let text = ahead.to_string();
-        let words: [&[u8]; 6] = [b"SET", key.as_bytes(), text.as_bytes(), b"XX", b"PX", b"600000"];
-        // Unknown whether it ran: then it is not claimed either.
-        if command(&*self.engine, key.as_bytes(), &words).await.is_ok() {
+        let words: [&[u8]; 3] = [b"INCRBY", key.as_bytes(), b"2000000"];
+        // When it is not known whether it ran, nothing is claimed.
+        if let Reply::Int(fence) = command(&*self.engine, key.as_bytes(), &words).await? {
             let time = self.now().await?;
-            self.tell(&Event::Raised { time, fence: ahead as u64 });
+            self.tell(&Event::Raised { time, fence: fence as u64 });
         }
-        Ok::<(), Error>(())
+        Ok(())
     }
 }
