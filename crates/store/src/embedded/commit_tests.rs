@@ -43,6 +43,9 @@ impl Sink for Arc<Double> {
     }
 }
 
+/// Longer than any wait here.
+const LONG: Duration = Duration::from_secs(60);
+
 fn change() -> Vec<Change> {
     vec![Change::Remove { key: Bytes::from_static(b"k"), generation: None }]
 }
@@ -58,7 +61,7 @@ async fn a_reply_goes_out_after_its_commit_and_not_before() {
     let ticket = committer.enqueue(change());
     assert_eq!(ticket, 11);
     assert!(!committer.is_released(ticket));
-    committer.released(ticket).await.unwrap();
+    committer.released(ticket, LONG).await.unwrap();
     assert_eq!(double.synced.load(Acquire), 11);
     assert_eq!(*double.commits.lock(), [(11, 11, 1)]);
     assert_eq!(committer.take_dead(), [11]);
@@ -72,7 +75,7 @@ async fn a_reader_waits_for_what_it_saw() {
     let read = committer.enqueue(Vec::new());
     assert_eq!(read, written);
     assert!(!committer.is_released(read));
-    committer.released(read).await.unwrap();
+    committer.released(read, LONG).await.unwrap();
     assert_eq!(double.synced.load(Acquire), written);
     assert!(committer.is_released(committer.enqueue(Vec::new())));
 }
@@ -84,7 +87,7 @@ async fn callers_of_one_thread_share_a_commit() {
         let committer = Arc::clone(&committer);
         tokio::spawn(async move {
             let ticket = committer.enqueue(change());
-            committer.released(ticket).await
+            committer.released(ticket, LONG).await
         })
     });
     for call in calls.collect::<Vec<_>>() {
@@ -101,7 +104,7 @@ async fn commits_of_many_threads_have_no_gap_and_lose_nobody() {
         tokio::spawn(async move {
             for _ in 0..200 {
                 let ticket = committer.enqueue(change());
-                committer.released(ticket).await.unwrap();
+                committer.released(ticket, LONG).await.unwrap();
                 assert!(committer.is_released(ticket));
             }
         })
@@ -126,7 +129,7 @@ async fn a_caller_that_gives_up_leaves_nobody_waiting() {
         let committer = Arc::clone(committer);
         tokio::spawn(async move {
             let ticket = committer.enqueue(change());
-            committer.released(ticket).await
+            committer.released(ticket, LONG).await
         })
     };
     let leader = start(&committer);
@@ -160,23 +163,23 @@ async fn after_a_failed_commit_nothing_is_acknowledged_any_more() {
     let (double, committer) =
         committer(Double { fail_at: Some(12), ..Double::default() }, Durability::Always);
     let first = committer.enqueue(change());
-    committer.released(first).await.unwrap();
+    committer.released(first, LONG).await.unwrap();
     let second = committer.enqueue(change());
     let third = committer.enqueue(change());
     let failure = committer.failure();
     assert!(!*failure.borrow());
     for ticket in [second, third, committer.enqueue(Vec::new())] {
-        let error = committer.released(ticket).await.unwrap_err();
+        let error = committer.released(ticket, LONG).await.unwrap_err();
         assert_eq!(error.code, Code::StoreDisk);
         assert!(error.detail.contains("no space left"), "{error}");
     }
     assert!(*failure.borrow());
     // What comes now is handed to no disk: it certainly did not run.
-    let error = committer.released(committer.enqueue(change())).await.unwrap_err();
+    let error = committer.released(committer.enqueue(change()), LONG).await.unwrap_err();
     assert_eq!((error.code, error.code.retry()), (Code::StoreFolder, crate::Retry::Later));
     assert_eq!(committer.check().unwrap_err().code, Code::StoreFolder);
     assert_eq!(committer.finish().unwrap_err().code, Code::StoreDisk);
-    committer.released(first).await.unwrap();
+    committer.released(first, LONG).await.unwrap();
     assert_eq!(double.commits.lock().len(), 1);
 }
 
@@ -188,7 +191,7 @@ async fn what_still_waited_behind_a_commit_that_fails_did_not_run() {
         let committer = Arc::clone(&committer);
         tokio::spawn(async move {
             let ticket = committer.enqueue(change());
-            committer.released(ticket).await
+            committer.released(ticket, LONG).await
         })
     };
     let leader = start();
@@ -210,7 +213,7 @@ async fn everysec_replies_when_the_system_has_it_and_syncs_later() {
     let (double, committer) = committer(Double::default(), Durability::EverySec);
     let ticket = committer.enqueue(change());
     assert!(!committer.is_released(ticket), "a killed process would lose it");
-    committer.released(ticket).await.unwrap();
+    committer.released(ticket, LONG).await.unwrap();
     assert_eq!((double.commits.lock().len(), double.synced.load(Acquire)), (1, 0));
     committer.sync();
     assert_eq!(double.synced.load(Acquire), ticket);

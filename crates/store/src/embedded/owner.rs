@@ -121,19 +121,8 @@ impl Owner {
         };
         journal.check()?;
         let (reply, ticket) = self.core.execute(script, keys, args, |changes| journal.enqueue(changes))?;
-        self.released(ticket, deadline).await?;
+        journal.released(ticket, deadline).await?;
         Ok(reply)
-    }
-
-    async fn released(&self, ticket: u64, deadline: Duration) -> Result<()> {
-        let Some(journal) = &self.journal else { return Ok(()) };
-        if journal.is_released(ticket) {
-            return Ok(());
-        }
-        tokio::time::timeout(deadline, journal.released(ticket)).await.unwrap_or_else(|_| {
-            let detail = format!("the disk did not take the changes within {deadline:?}");
-            Err(Error::new("store.commit", Code::StoreTimedOut, detail))
-        })
     }
 
     pub(super) fn now_us(&self) -> i64 {
@@ -174,7 +163,7 @@ impl Owner {
         };
         // What was seen must be safe before anybody hears of it, as with a script that only reads.
         if let Some(journal) = &self.journal {
-            self.released(journal.last_ticket(), deadline).await?;
+            journal.released(journal.last_ticket(), deadline).await?;
         }
         Ok(answer)
     }

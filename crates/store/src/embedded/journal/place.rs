@@ -7,9 +7,8 @@
 //! A name is written out after a tag byte. The database below holds keys of at most 64 KiB, so a longer
 //! name is written as its digest and stands in full at the head of the value.
 
-use std::collections::HashMap;
-
 use bytes::Bytes;
+use hashbrown::HashMap;
 use sha1_smol::Sha1;
 
 use crate::embedded::change::{Change, Element, Generation, Kind};
@@ -56,8 +55,9 @@ impl Writes {
     fn add(&mut self, change: Change) {
         let (space, place, value) = match change {
             Change::PutString { key, value, expires_at_ms } => {
-                let head = head(&key, Kind::String, expires_at_ms, value.len());
-                (Space::Keys, key_place(&key), Some([head.as_slice(), &value].concat()))
+                let mut text = head(&key, Kind::String, expires_at_ms, value.len());
+                text.extend_from_slice(&value);
+                (Space::Keys, key_place(&key), Some(text))
             }
             Change::PutCollection { key, kind, generation, expires_at_ms } => {
                 let mut text = head(&key, kind, expires_at_ms, 8);
@@ -69,7 +69,8 @@ impl Writes {
                 (Space::Keys, key_place(&key), None)
             }
             Change::PutElement { generation, element, value } => {
-                let text = [long_name(element_name(&element)).as_slice(), &value].concat();
+                let mut text = long_name(element_name(&element));
+                text.extend_from_slice(&value);
                 (Space::Elements, element_place(generation, &element), Some(text))
             }
             Change::RemoveElement { generation, element } => {
