@@ -3,5 +3,6 @@
 
 mod database;
 mod faults;
+mod http;
 mod local;
 mod scene;
