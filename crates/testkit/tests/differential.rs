@@ -72,6 +72,67 @@ async fn every_limit_operation_answers_alike_on_redis_6_2() {
     limits_agree(Binary::Redis62, 200, 10_000).await;
 }
 
+async fn guards_agree(binary: Binary, short: u64, soak: u64) {
+    let fixture = Fixture::start(binary).await;
+    let histories = count(short, soak);
+    let tally = match fixture.compare_guards(seed()..seed() + histories).await {
+        Ok(tally) => tally,
+        Err(mismatch) => panic!("{mismatch}"),
+    };
+    let mut answers: Vec<_> = tally.answers.iter().collect();
+    answers.sort();
+    println!(
+        "{binary:?}: {} histories, {} calls, {} keys, {answers:#?}",
+        tally.histories, tally.calls, tally.keys
+    );
+    assert_eq!(tally.histories, histories);
+    assert!(tally.stale > 0 && tally.keys > 0, "{tally:?}");
+    // A history in which everything is refused, or nothing is, proves little.
+    for word in [
+        "Enter Entered",
+        "Enter Limited",
+        "Enter InProgress",
+        "Enter Finished",
+        "Enter Mismatch",
+        "Enter Held",
+        "Enter key.malformed",
+        "Enter key.wrong_type",
+        "Leave Left",
+        "Begin Started",
+        "Begin Finished",
+        "Begin InProgress",
+        "Begin Mismatch",
+        "Finish Finished",
+        "Finish Lost",
+        "Abandon Abandoned",
+        "Abandon Lost",
+        "Acquire Ours",
+        "Acquire Held",
+        "Renew Ours",
+        "Renew Lost",
+        "Release Released",
+        "Release Lost",
+        "Put Stored",
+        "Get Hit",
+        "Get Miss",
+        "Exists Present",
+        "Delete Deleted",
+        "First First",
+    ] {
+        assert!(tally.answered(word) >= histories.min(400) / 100, "{word}: {}", tally.answered(word));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn locks_idempotencies_guards_caches_and_dedupes_answer_alike_on_redis_7() {
+    guards_agree(Binary::Redis7, 400, 10_000).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn locks_idempotencies_guards_caches_and_dedupes_answer_alike_on_redis_6_2() {
+    guards_agree(Binary::Redis62, 200, 10_000).await;
+}
+
 /// What the journal gives back is what the server still holds, whatever the histories did to it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_read_back_from_disk_is_what_redis_7_holds() {
@@ -115,6 +176,12 @@ async fn a_defect_in_the_data_model_is_found_and_cut_down() {
             "{bug:?} is not what was found:\n{mismatch}"
         );
     }
+    let mismatch = {
+        fixture.embedded.seed_bug(Some(Bug::PexpireKeepsOldTtl));
+        fixture.compare_guards(1..401).await.expect_err("the defect must be found")
+    };
+    println!("{mismatch}");
     fixture.embedded.seed_bug(None);
     fixture.compare(1..251).await.expect("without a defect the two are equal");
+    fixture.compare_guards(1..101).await.expect("without a defect the two are equal");
 }

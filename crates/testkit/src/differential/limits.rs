@@ -163,7 +163,7 @@ fn schema(prefix: &str) -> String {
     text
 }
 
-fn bind(text: &str, engine: Arc<dyn Engine>) -> Quaymaster {
+pub(super) fn bind(text: &str, engine: Arc<dyn Engine>) -> Quaymaster {
     let loaded = load(&[Source { name: "differential.toml", text }], &|_| None);
     let schema = loaded.schema.unwrap_or_else(|| panic!("{:#?}", loaded.diagnostics));
     Quaymaster::new(Arc::new(schema), engine)
@@ -357,7 +357,7 @@ impl Pair {
         tally.stale +=
             LIMITS.iter().map(|row| ours.limit(row.0).expect("declared").counts().stale()).sum::<u64>();
         let (held, wanted) =
-            (self.keyspace_of_limits(true, &prefix).await, self.keyspace_of_limits(false, &prefix).await);
+            (self.held_by(true, &prefix).await, self.held_by(false, &prefix).await);
         if let Some((key, difference)) = compare::keyspaces(&held, &wanted, self.tolerance) {
             let user = String::from_utf8_lossy(&key)
                 .split([':', '}'])
@@ -375,7 +375,7 @@ impl Pair {
     }
 
     /// The members of a log carry the caller's nonce: only their scores can be compared.
-    async fn keyspace_of_limits(
+    pub(super) async fn held_by(
         &self,
         ours: bool,
         prefix: &str,

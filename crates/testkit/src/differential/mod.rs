@@ -13,6 +13,7 @@ mod dialect;
 mod fixture;
 mod generate;
 pub mod grammar;
+pub mod guards;
 pub mod history;
 pub mod limits;
 mod scripts;
