@@ -5,7 +5,7 @@
 //! connections, so the way of a healthy call does not pass it. The supervisor's next dial, which ends with a
 //! PING, is the probe that closes it again.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -67,7 +67,6 @@ struct Core {
     shared: Arc<Shared>,
     origin: Origin,
     links: [Box<[Link]>; Workload::ALL.len()],
-    next: AtomicUsize,
     wake: Notify,
     /// Counts dials that ended, well or not.
     dials: watch::Sender<u64>,
@@ -94,7 +93,6 @@ impl Node {
             shared,
             origin,
             links,
-            next: AtomicUsize::new(0),
             wake: Notify::new(),
             dials: watch::Sender::new(0),
             fault: Mutex::new(None),
@@ -110,11 +108,23 @@ impl Node {
     pub(super) async fn live(&self, workload: Workload, until: Instant) -> Result<Arc<Live>, Fault> {
         let core = &self.core;
         let pool = &core.links[workload as usize];
-        let index = if pool.len() == 1 { 0 } else { core.next.fetch_add(1, Relaxed) % pool.len() };
-        let link = &pool[index];
-        match link.usable() {
+        // The least busy one. Callers answered together then write together, on the connection they were
+        // answered on, while the server works on the others: half as many reads and writes as in turn.
+        let mut best: Option<Arc<Live>> = None;
+        for link in pool {
+            match link.usable() {
+                Some(live) => {
+                    let busy = live.wire.in_flight();
+                    if best.as_ref().is_none_or(|best| busy < best.wire.in_flight()) {
+                        best = Some(live);
+                    }
+                }
+                None => core.want(link),
+            }
+        }
+        match best {
             Some(live) => Ok(live),
-            None => core.wait_for(link, until).await,
+            None => core.wait_for(&pool[0], until).await,
         }
     }
 
@@ -226,6 +236,13 @@ impl Core {
         for link in self.links.iter().flatten() {
             link.wanted.store(false, Relaxed);
             link.current.store(None);
+        }
+    }
+
+    /// Has a connection made where none is.
+    fn want(&self, link: &Link) {
+        if !link.wanted.swap(true, Relaxed) {
+            self.wake.notify_one();
         }
     }
 

@@ -9,7 +9,7 @@ use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
@@ -39,6 +39,8 @@ pub(super) struct Wire {
     outbox: Mutex<Outbox>,
     driver: AtomicWaker,
     closed: AtomicBool,
+    /// Commands without a reply so far.
+    in_flight: AtomicUsize,
     made: Instant,
     /// Microseconds from `made` to the last byte heard.
     heard_us: AtomicU64,
@@ -70,6 +72,7 @@ impl Wire {
             outbox: Mutex::default(),
             driver: AtomicWaker::new(),
             closed: AtomicBool::new(false),
+            in_flight: AtomicUsize::new(0),
             made: Instant::now(),
             heard_us: AtomicU64::new(0),
             peer,
@@ -127,9 +130,15 @@ impl Wire {
                 outbox.waiting.push(Waiting { to: None, until, end });
             }
             outbox.waiting.push(Waiting { to: Some(to), until, end });
+            self.in_flight.fetch_add(skip + 1, Relaxed);
         }
         self.driver.wake();
         Ok(reply)
+    }
+
+    /// Commands that were put in and have no reply yet.
+    pub(super) fn in_flight(&self) -> usize {
+        self.in_flight.load(Relaxed)
     }
 
     /// Whether the connection ended.
@@ -257,7 +266,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
     /// Answers every call whose reply is complete, also when what follows is garbage.
     fn hand_out(&mut self) -> Result<(), resp::Malformed> {
         let mut start = 0;
+        let waiting = self.waiting.len();
         let result = self.gather(&mut start);
+        // Before anybody is woken: whoever is answered here finds room here.
+        self.wire.in_flight.fetch_sub(waiting - self.waiting.len(), Relaxed);
         // All at once: woken one by one between decodings, another thread of the runtime would fall asleep and
         // be woken again several times per batch.
         for (to, answer) in self.done.drain(..) {
