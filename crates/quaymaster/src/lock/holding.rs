@@ -206,13 +206,13 @@ impl Renewing {
             let sent = Instant::now();
             let call = self.lock.renew(&key, &self.token, Some(self.ttl));
             match tokio::time::timeout_at(self.state.ends().into(), call).await {
-                Ok(Ok(Renewed::Ours(lease))) => {
+                Ok(Ok(Renewed::Ours(lease))) if lease.outage.is_none() => {
                     self.state.confirm(sent, lease.expires_in);
                     return Some(sent);
                 }
                 Ok(Ok(Renewed::Lost)) | Err(_) => return None,
-                // The store may come back before the lease ends.
-                Ok(Err(_)) => {
+                // The store may come back before the lease ends. What a policy says meanwhile confirms nothing.
+                Ok(Ok(Renewed::Ours(_)) | Err(_)) => {
                     let pause = Instant::now() + self.ttl / 10;
                     tokio::time::sleep_until(pause.min(self.state.ends()).into()).await;
                 }
