@@ -59,11 +59,12 @@ struct WayReport {
 
 pub(crate) fn run(settings: &Settings, runtime: &Runtime, findings: &mut Findings) -> Result<()> {
     let (lasting, probe) = if settings.full {
-        (Duration::from_secs(60), Duration::from_secs(4))
+        (Duration::from_secs(60), Duration::from_secs(3))
     } else {
         (settings.lasting(), Duration::from_secs(1))
     };
-    let plan = Plan { operations_per_s: settings.rate, lasting };
+    // A run sits a hiccup of the machine out; a probe has seen enough.
+    let plan = Plan { operations_per_s: settings.rate, lasting, patience: Duration::from_secs(1) };
     let folders = [settings.folder()?, settings.folder()?, settings.folder()?];
     let arenas = [
         Arena::direct(runtime, folders[0].path())?,
@@ -72,7 +73,7 @@ pub(crate) fn run(settings: &Settings, runtime: &Runtime, findings: &mut Finding
     ];
     let mut ways = Vec::new();
     for arena in &arenas {
-        let slow = Plan { operations_per_s: 2_000.0, lasting: Duration::from_millis(500) };
+        let slow = Plan { operations_per_s: 2_000.0, lasting: Duration::from_millis(500), ..plan };
         let seen = witness::watch(arena, runtime, slow)?;
         let inside = inside::watch(arena, runtime, slow)?;
         ways.push(WayReport { name: arena.way.name(), seen, inside, runs: Vec::new(), knees: Vec::new() });
@@ -108,7 +109,7 @@ fn find_knee(
 ) -> Result<Option<f64>> {
     let name = arena.way.name();
     let found = knee::find(start, |operations_per_s| {
-        let plan = Plan { operations_per_s, lasting };
+        let plan = Plan { operations_per_s, lasting, patience: Duration::from_millis(250) };
         let holds = knee::majority(|| {
             let figures = arena.measure(runtime, plan)?;
             settings.append(&line(name, plan, &figures))?;

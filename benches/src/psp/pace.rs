@@ -25,6 +25,8 @@ use super::way::Way;
 pub(crate) struct Plan {
     pub(crate) operations_per_s: f64,
     pub(crate) lasting: Duration,
+    /// How much of its load may wait for an answer at once before the rest is given up.
+    pub(crate) patience: Duration,
 }
 
 /// What came of a plan.
@@ -34,7 +36,7 @@ pub(crate) struct Ran {
     pub(crate) steps: u64,
     /// From the first step due to the last answer.
     pub(crate) took: Duration,
-    /// A quarter of a second's steps were waiting at once; the rest was not sent.
+    /// Patience ended before the load did; the rest was not sent.
     pub(crate) overloaded: bool,
 }
 
@@ -51,7 +53,7 @@ async fn load(way: Arc<Way>, mix: Arc<Mix>, plan: Plan) -> Result<Ran> {
     let rate = steps_per_s(plan.operations_per_s);
     ensure!(rate.is_finite() && rate > 0.0, "no rate, no load");
     let steps = (rate * plan.lasting.as_secs_f64()).ceil() as u64;
-    let most_open = (rate / 4.0).max(500.0) as u64;
+    let most_open = (rate * plan.patience.as_secs_f64()).max(500.0) as u64;
     let book = Arc::new(Book::new()?);
     let mut timer = Timer::new()?;
     let mut gaps = fastrand::Rng::new();

@@ -46,7 +46,14 @@ fn latencies(out: &mut String, report: &Report) {
         let ms = |pick: fn(&Figures) -> f64| range(way.spread(pick), 3);
         let kept = way.runs.iter().filter(|run| run.hold()).count();
         let all = way.runs.len();
-        let verdict = if kept * 2 > all { "held" } else { "**missed**" };
+        let overloaded = way.runs.iter().any(|run| run.overloaded);
+        let verdict = if kept * 2 > all {
+            "held"
+        } else if overloaded {
+            "**missed**, overloaded"
+        } else {
+            "**missed**"
+        };
         let _ = writeln!(
             out,
             "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {verdict} ({kept} of {all} rounds) |",

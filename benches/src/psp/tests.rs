@@ -20,7 +20,12 @@ use super::witness::watch;
 use crate::process::Redis;
 
 /// A few hundred steps.
-const PLAN: Plan = Plan { operations_per_s: 1_000.0, lasting: Duration::from_millis(500) };
+const PLAN: Plan = Plan {
+    operations_per_s: 1_000.0,
+    lasting: Duration::from_millis(500),
+    // All of it: a busy machine fails no test.
+    patience: Duration::from_secs(10),
+};
 
 fn runtime() -> Result<Runtime> {
     Ok(Builder::new_multi_thread().worker_threads(2).enable_all().build()?)
