@@ -90,6 +90,14 @@ impl<S> Guarded<S> {
     }
 }
 
+/// What was said of the end of a claim.
+enum Told {
+    Written,
+    /// A policy answered in the store's place.
+    Away,
+    Lost,
+}
+
 /// Whether the record says how the claim ended.
 #[derive(PartialEq, Eq)]
 enum Settled {
@@ -130,19 +138,26 @@ impl Settings {
 
     async fn settle(&self, key: &[(&str, &str)], claim: &Claim, outcome: &Outcome) -> Settled {
         let name = self.idempotency.name();
-        let lost = match outcome {
+        let answer = match outcome {
             Outcome::Finish(kept) => {
-                let answer = self.idempotency.finish(key, &claim.token, kept.as_deref()).await;
-                answer.map(|answer| answer == Finished::Lost)
+                self.idempotency.finish(key, &claim.token, kept.as_deref()).await.map(|told| match told {
+                    Finished::Finished { outage: None, .. } => Told::Written,
+                    Finished::Finished { outage: Some(_), .. } => Told::Away,
+                    Finished::Lost => Told::Lost,
+                })
             }
             Outcome::Abandon => {
-                let answer = self.idempotency.abandon(key, &claim.token, None).await;
-                answer.map(|answer| answer == Abandoned::Lost)
+                self.idempotency.abandon(key, &claim.token, None).await.map(|told| match told {
+                    Abandoned::Abandoned => Told::Written,
+                    Abandoned::Away(_) => Told::Away,
+                    Abandoned::Lost => Told::Lost,
+                })
             }
         };
-        match lost {
-            Ok(false) => Settled::Done,
-            Ok(true) => {
+        match answer {
+            Ok(Told::Written) => Settled::Done,
+            Ok(Told::Away) => Settled::Later,
+            Ok(Told::Lost) => {
                 tracing::warn!(
                     idempotency = name,
                     "the handler took longer than its claim lasts, and another may have run too: raise in_progress_ttl"
