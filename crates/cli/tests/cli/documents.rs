@@ -99,6 +99,32 @@ fn the_examples_of_the_locks_page_are_true() {
 }
 
 #[test]
+fn the_examples_of_the_outages_page_are_true() {
+    let page = include_str!("../../../../docs/outages.md");
+    let files: Vec<String> =
+        blocks(page).into_iter().filter(|(language, ..)| language == "toml").map(|(_, toml, _)| toml).collect();
+    let [schema, settings] = &files[..] else { panic!("{files:?}") };
+    let folder = folder(&[("schema.toml", schema), ("quaymaster.toml", settings)]);
+    // Free a moment ago, and nobody's now.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let store = format!("redis://127.0.0.1:{port}");
+    let mut serve = command(folder.path());
+    serve.args(["serve", "--listen", "127.0.0.1:0", "--schema", "schema.toml", "--store", &store]);
+    let served = Served::spawn(&mut serve);
+    assert_eq!(run_examples("docs/outages.md", &served, folder.path()), 1);
+    assert!(folder.path().join("outage.db").exists(), "beside the settings");
+    assert_eq!(served.stop().code, 0);
+}
+
+#[test]
+fn the_examples_of_the_guards_page_are_true() {
+    let folder = folder(&[]);
+    let served = Served::start(folder.path(), &["--store", "memory"]);
+    assert_eq!(run_examples("docs/guards.md", &served, folder.path()), 4);
+    assert_eq!(served.stop().code, 0);
+}
+
+#[test]
 fn the_examples_of_the_readme_are_true() {
     let folder = folder(&[]);
     let served = Served::start(folder.path(), &[]);

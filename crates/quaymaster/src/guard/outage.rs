@@ -78,9 +78,10 @@ pub(super) async fn leave(
 ) -> Result<Left> {
     let mut all = Left { idempotency: None, lock: None, outage: None };
     if let Some(part) = &guard.idempotency {
-        let ended = match leave.abandon {
-            true => part.abandon_once(&keys.record, token, None).await.map(settled_abandon),
-            false => part.finish_once(&keys.record, token, leave.response).await.map(settled_finish),
+        let ended = if leave.abandon {
+            part.abandon_once(&keys.record, token, None).await.map(settled_abandon)
+        } else {
+            part.finish_once(&keys.record, token, leave.response).await.map(settled_finish)
         };
         match ended {
             Ok(settled) => all.idempotency = Some(settled),
@@ -100,9 +101,10 @@ pub(super) async fn leave(
 /// Parts that the store could not be told of end by their policies; `all` holds those that it was told of.
 pub(super) fn left(guard: &Guard, mut all: Left, leave: Leave<'_>, error: Error) -> Result<Left> {
     if let (Some(part), None) = (&guard.idempotency, all.idempotency) {
-        let settled = match leave.abandon {
-            true => settled_abandon(part.abandoned_without_store(again(&error))?),
-            false => settled_finish(part.finished_without_store(again(&error))?),
+        let settled = if leave.abandon {
+            settled_abandon(part.abandoned_without_store(again(&error))?)
+        } else {
+            settled_finish(part.finished_without_store(again(&error))?)
         };
         all.idempotency = Some(settled);
         all.outage = Some(part.bound.resource.on_outage);
