@@ -117,6 +117,7 @@ pub(crate) struct GuardAnswer {
     reset_after_ms: Option<u64>,
     /// `entered`, `limited`: what each limit answers, by its name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[schema(required = false)]
     limits: BTreeMap<String, LimitAnswer>,
     /// The outage policy that answered because the store could not be asked.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -67,6 +67,11 @@ ttl = "5m"
 [lock.door]
 key = "door:{id}"
 ttl = "30s"
+
+[guard.pay]
+limits = ["psp"]
+idempotency = "pay"
+lock = "door"
 "#;
 
 pub(crate) fn schema(text: &str) -> Arc<Schema> {

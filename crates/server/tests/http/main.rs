@@ -6,6 +6,7 @@ mod caches;
 mod client;
 mod engines;
 mod fixture;
+mod guards;
 mod idempotency;
 mod lifecycle;
 mod locks;

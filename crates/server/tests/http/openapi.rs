@@ -94,6 +94,13 @@ async fn every_answer_is_as_described_and_every_route_is_there() {
         ("get", "/v1/cache/{name}/exists", "/v1/cache/page/exists?key.id=a", ""),
         ("post", "/v1/cache/{name}/delete", "/v1/cache/page/delete", r#"{"key":{"id":"a"}}"#),
         ("post", "/v1/dedupe/{name}/first", "/v1/dedupe/image/first", r#"{"key":{"id":"a"}}"#),
+        ("post", "/v1/guard/{name}/enter", "/v1/guard/pay/enter", r#"{"key":{"id":"g","psp_id":"g"}}"#),
+        (
+            "post",
+            "/v1/guard/{name}/leave",
+            "/v1/guard/pay/leave",
+            r#"{"key":{"id":"g","psp_id":"g"},"token":"x"}"#,
+        ),
         ("get", "/v1/key/explain", "/v1/key/explain?key=rl:a:2026-11-15-12-00", ""),
         ("get", "/v1/status", "/v1/status", ""),
         ("get", "/healthz", "/healthz", ""),
