@@ -91,11 +91,49 @@ fn the_examples_of_the_http_page_are_true() {
 }
 
 #[test]
+fn the_examples_of_the_idempotency_page_are_true() {
+    let folder = folder(&[]);
+    let served = Served::start(folder.path(), &["--store", "memory"]);
+    assert_eq!(run_examples("docs/idempotency.md", &served, folder.path()), 4);
+    assert_eq!(served.stop().code, 0);
+}
+
+#[test]
 fn the_examples_of_the_locks_page_are_true() {
     let folder = folder(&[]);
     let served = Served::start(folder.path(), &["--store", "memory"]);
     assert_eq!(run_examples("docs/locks.md", &served, folder.path()), 3);
     assert_eq!(served.stop().code, 0);
+}
+
+#[test]
+fn the_examples_of_the_caches_page_are_true() {
+    let folder = folder(&[]);
+    let served = Served::start(folder.path(), &["--store", "memory"]);
+    assert_eq!(run_examples("docs/caches.md", &served, folder.path()), 3);
+    assert_eq!(served.stop().code, 0);
+}
+
+/// `console` blocks: what stands after `$` is run, and says what stands below it.
+#[test]
+fn the_commands_of_the_command_line_page_say_what_it_shows() {
+    let folder = folder(&[]);
+    let page = include_str!("../../../../docs/cli.md");
+    let programs = Path::new(env!("CARGO_BIN_EXE_quaymaster")).parent().unwrap();
+    let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
+    let mut commands = 0;
+    for (_, text, line) in blocks(page).into_iter().filter(|(language, ..)| language == "console") {
+        for step in text.split("$ ").skip(1) {
+            let (script, shown) = step.split_once('\n').unwrap();
+            let mut run = Command::new("sh");
+            run.args(["-c", script]).current_dir(folder.path()).env_clear().env("PATH", &path);
+            // Secrets readable by the bundled schemas are a warning on stderr, and no part of the answer.
+            let told = said(&mut run);
+            assert_eq!((told.code, told.out.as_str()), (0, shown), "docs/cli.md:{line} {script}: {}", told.err);
+            commands += 1;
+        }
+    }
+    assert_eq!(commands, 3);
 }
 
 #[test]

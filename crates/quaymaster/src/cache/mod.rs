@@ -37,6 +37,11 @@ use crate::{Code, Error, Result};
 use load::Flights;
 use ops::Entry;
 
+/// The Rust of its page compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../../../docs/caches.md")]
+struct Page;
+
 /// Whether an entry that is there is written over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum When {
