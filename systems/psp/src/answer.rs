@@ -1,11 +1,12 @@
 //! What a caller is told, and what of it is kept for the next one who asks the same.
 
+use std::error::Error as StdError;
 use std::time::Duration;
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use quaymaster::cache::{LoadError, Value as Cached};
-use quaymaster::{Error, Outage, Retry};
+use quaymaster::cache::{Cache, Load, LoadError, Value as Cached};
+use quaymaster::{Error, Key, Outage, Retry};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -151,13 +152,30 @@ pub(crate) enum Failure {
 /// What a loader says when there is nothing to load.
 #[derive(Debug, thiserror::Error)]
 #[error("there is nothing to load")]
-pub(crate) struct NotThere;
+struct NotThere;
 
-/// What was loaded; `None` when there is nothing.
-pub(crate) fn loaded(found: Result<Cached, LoadError>) -> Result<Option<Cached>, Failure> {
-    match found {
+/// What is cached, or what `load` finds, loaded by one caller for all. A cache that cannot be used, be it away or
+/// written by another program, is gone around: it must never be the reason why something cannot be read.
+pub(crate) async fn cached<L, F>(cache: &Cache, key: Key<'_>, load: L) -> Result<Option<Cached>, Failure>
+where
+    L: Fn() -> F + Send + Sync + Clone + 'static,
+    F: Future<Output = Result<Option<Cached>, sqlx::Error>> + Send + 'static,
+{
+    let loader = {
+        let load = load.clone();
+        async move || match load().await {
+            Ok(Some(value)) => Ok(value),
+            Ok(None) => Err(Box::from(NotThere)),
+            Err(error) => Err(Box::<dyn StdError + Send + Sync>::from(error)),
+        }
+    };
+    match cache.get_or_load(key, Load::default(), loader).await {
         Ok(value) => Ok(Some(value)),
         Err(LoadError::Failed(why)) if why.is::<NotThere>() => Ok(None),
+        Err(LoadError::Store(error)) if error.code.http_status() != 400 => {
+            tracing::warn!(cache = cache.name(), %error, "read without the cache");
+            Ok(load().await?)
+        }
         Err(error) => Err(error.into()),
     }
 }

@@ -67,7 +67,7 @@ async fn main() -> anyhow::Result<()> {
     // Refuses a store that would forget what must not run twice; waits for one that is only away.
     let engine = quaymaster_server::open_store(options, schema.clone(), Eviction::Refused).await?;
     let settings = Settings {
-        seal: settings::seal(args.seal_keys.as_deref())?,
+        seal: settings::seal(args.seal_keys.as_deref(), &schema)?,
         // While the store is away, limits are counted beside the payments.
         database: Some(DatabaseOptions::from_url(&args.database)?),
         ..Settings::default()

@@ -1,13 +1,11 @@
 //! The five operations.
 
-use std::error::Error as StdError;
-
 use axum::http::StatusCode;
-use quaymaster::cache::{Load, Value};
+use quaymaster::cache::Value;
 use quaymaster::lock::{Acquire, Hold as Held};
 use serde_json::json;
 
-use crate::answer::{self, Answer, Failure, How, NotThere, Reply};
+use crate::answer::{self, Answer, Failure, How, Reply};
 use crate::app::App;
 use crate::flow::{self, Operation, Ran};
 use crate::hold::Point;
@@ -51,23 +49,25 @@ pub(crate) async fn update(app: &App, update: &Update) -> Result<Reply, Failure>
 
 /// Where a payment stands, as of the last minute or the last change.
 pub(crate) async fn status(app: &App, psp_id: &str, transaction_id: &str) -> Result<Reply, Failure> {
-    let loader = {
-        let (payments, id) = (app.payments.clone(), transaction_id.to_owned());
-        async move || match payments.payment(&id).await {
-            Ok(Some(payment)) => Ok(Value::fields([
-                ("status", payment.status.name().to_owned()),
-                ("amount", payment.amount.to_string()),
-                ("timestamp", jiff::Timestamp::now().to_string()),
-                // Beyond the documented three: whose it is.
-                ("psp_id", payment.psp_id),
-            ])),
-            Ok(None) => Err(Box::from(NotThere)),
-            Err(error) => Err(Box::<dyn StdError + Send + Sync>::from(error)),
+    let (payments, id) = (app.payments.clone(), transaction_id.to_owned());
+    let load = move || {
+        let (payments, id) = (payments.clone(), id.clone());
+        async move {
+            let fields = |payment: Payment| {
+                Value::fields([
+                    ("status", payment.status.name().to_owned()),
+                    ("amount", payment.amount.to_string()),
+                    ("timestamp", jiff::Timestamp::now().to_string()),
+                    // Beyond the documented three: whose it is.
+                    ("psp_id", payment.psp_id),
+                ])
+            };
+            Ok(payments.payment(&id).await?.map(fields))
         }
     };
     let cache = app.quaymaster.cache("status")?;
-    let found = cache.get_or_load(&[("transaction_id", transaction_id)], Load::default(), loader).await;
-    let Some(value) = answer::loaded(found)? else { return Ok(missing()) };
+    let found = answer::cached(cache, &[("transaction_id", transaction_id)], load).await?;
+    let Some(value) = found else { return Ok(missing()) };
     let field = |name| value.field(name).and_then(|text| std::str::from_utf8(text).ok()).unwrap_or_default();
     if field("psp_id") != psp_id {
         return Ok(missing());

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use quaymaster::schema::{Severity, Source, load};
 use quaymaster::{Schema, Seal};
+use quaymaster_server::doctor;
 
 /// The system's own schema.
 const SCHEMA: &str = include_str!("../schema.toml");
@@ -42,7 +43,7 @@ pub(crate) struct Args {
     #[arg(skip = std::env::var("PSP_TOKENS").ok())]
     pub(crate) psp_tokens: Option<String>,
     /// Keys for what the schema marks `sensitive`; by the environment only.
-    #[arg(skip = std::env::var("QUAYMASTER_SEAL_KEYS").ok())]
+    #[arg(skip = std::env::var(doctor::SEAL_KEY).ok())]
     pub(crate) seal_keys: Option<String>,
 }
 
@@ -65,16 +66,16 @@ pub(crate) fn schema(file: Option<&Path>) -> anyhow::Result<Schema> {
     loaded.schema.ok_or_else(|| anyhow::anyhow!("{}", errors.join("\n")))
 }
 
-/// Keys that encrypt answers and tokens at rest; without any, a warning says that they lie open.
-pub(crate) fn seal(text: Option<&str>) -> anyhow::Result<Seal> {
+/// Keys that encrypt answers and tokens at rest; without any, a warning names what lies open.
+pub(crate) fn seal(text: Option<&str>, schema: &Schema) -> anyhow::Result<Seal> {
     let seal = match text {
         Some(text) => Seal::from_text(text)?,
         None => Seal::none(),
     };
-    if !seal.is_active() {
-        tracing::warn!(
-            "QUAYMASTER_SEAL_KEYS is not set: kept answers and tokens lie unencrypted in the store"
-        );
+    if !seal.is_active()
+        && let Some(finding) = doctor::unsealed(schema)
+    {
+        tracing::warn!("{finding}");
     }
     Ok(seal)
 }

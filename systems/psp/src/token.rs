@@ -1,12 +1,10 @@
 //! Who may call: a PSP's bearer token against the digest in SQL, cached in the store.
 
-use std::error::Error as StdError;
-
 use axum::http::{HeaderMap, StatusCode, header};
-use quaymaster::cache::{Load, Value};
+use quaymaster::cache::Value;
 use ring::rand::{SecureRandom as _, SystemRandom};
 
-use crate::answer::{self, Failure, NotThere, Reply};
+use crate::answer::{self, Failure, Reply};
 use crate::app::App;
 
 /// `PSP001=token,PSP002=token`, as the environment gives it.
@@ -63,15 +61,11 @@ pub(crate) fn random() -> [u8; 16] {
 
 /// From the cache; from SQL once a day, and while the store is away.
 async fn expected(app: &App, psp_id: &str) -> Result<Option<String>, Failure> {
-    let loader = {
-        let (payments, psp_id) = (app.payments.clone(), psp_id.to_owned());
-        async move || match payments.token_sha256(&psp_id).await {
-            Ok(Some(digest)) => Ok(Value::from(digest.as_str())),
-            Ok(None) => Err(Box::from(NotThere)),
-            Err(error) => Err(Box::<dyn StdError + Send + Sync>::from(error)),
-        }
+    let (payments, id) = (app.payments.clone(), psp_id.to_owned());
+    let load = move || {
+        let (payments, id) = (payments.clone(), id.clone());
+        async move { Ok(payments.token_sha256(&id).await?.map(|digest| Value::from(digest.as_str()))) }
     };
-    let found =
-        app.quaymaster.cache("token")?.get_or_load(&[("psp_id", psp_id)], Load::default(), loader).await;
-    Ok(answer::loaded(found)?.and_then(|value| value.text().map(str::to_owned)))
+    let found = answer::cached(app.quaymaster.cache("token")?, &[("psp_id", psp_id)], load).await?;
+    Ok(found.and_then(|value| value.text().map(str::to_owned)))
 }

@@ -6,5 +6,6 @@ mod late;
 mod once;
 mod operating;
 mod outages;
+mod readme;
 
 mod scene;

@@ -1,0 +1,80 @@
+//! The README's commands are run, in one shell, and answer what it says.
+
+use std::path::Path;
+use std::process::Stdio;
+
+use quaymaster_testkit::servers::free_port;
+
+/// The fenced blocks: language and text.
+fn blocks(text: &str) -> Vec<(&str, &str)> {
+    let mut blocks = Vec::new();
+    for (at, part) in text.split("```").enumerate() {
+        if at % 2 == 1 {
+            blocks.extend(part.split_once('\n'));
+        }
+    }
+    blocks
+}
+
+/// Without what differs from run to run: ids, moments, fences, and how long is left to wait.
+fn settled(text: &str) -> String {
+    let mut out = String::new();
+    let word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | ':' | '.');
+    for line in text.trim().lines() {
+        for part in line.split_inclusive(|c| !word(c)) {
+            let (body, end) = part.split_at(part.trim_end_matches(|c| !word(c)).len());
+            let digits = body.bytes().all(|c| c.is_ascii_digit());
+            let same = match body {
+                _ if body.len() == 36 && body.matches('-').count() == 4 => "ID",
+                _ if body.len() > 20 && body.ends_with('Z') && body.starts_with("20") => "MOMENT",
+                _ if digits && body.len() == 16 => "FENCE",
+                _ => body,
+            };
+            out.push_str(same);
+            out.push_str(end);
+        }
+        out.push('\n');
+    }
+    out
+}
+
+const MARK: &str = "--- end of block";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_readme_is_true() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    std::os::unix::fs::symlink(here.parent().unwrap(), folder.path().join("systems")).unwrap();
+    let readme = include_str!("../../README.md");
+    let mut script = "set -eu\n".to_owned();
+    let mut shown = Vec::new();
+    let parts = blocks(readme);
+    for (at, (language, text)) in parts.iter().enumerate() {
+        if *language == "sh" {
+            script.push_str(text);
+            script.push_str(&format!("echo '{MARK}'\n"));
+            shown.push(parts.get(at + 1).filter(|(language, _)| *language == "text").map_or("", |(_, text)| text));
+        }
+    }
+    assert_eq!(shown.len(), 4);
+    for port in ["7379", "7501", "7502"] {
+        script = script.replace(port, &free_port().to_string());
+    }
+    let programs = Path::new(env!("CARGO_BIN_EXE_psp-gateway")).parent().unwrap();
+    let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
+    let shell = tokio::process::Command::new("setpriv")
+        // Whatever it started dies with it.
+        .args(["--pdeathsig", "KILL", "--", "bash", "-c"])
+        .arg(format!("trap 'kill -9 $(jobs -p) 2>/dev/null' EXIT\n{script}"))
+        .current_dir(folder.path())
+        .env("PATH", path)
+        .stdin(Stdio::null())
+        .output();
+    let output = tokio::time::timeout(crate::scene::PATIENCE, shell).await.unwrap().unwrap();
+    let (out, err) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    assert!(output.status.success(), "{out}\n{err}");
+    let told: Vec<&str> = out.split(&format!("{MARK}\n")).collect();
+    for (at, shown) in shown.iter().enumerate() {
+        assert_eq!(settled(told[at]), settled(shown), "block {}:\n{}", at + 1, told[at]);
+    }
+}
