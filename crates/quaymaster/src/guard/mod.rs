@@ -32,6 +32,11 @@ use crate::lock::Lock;
 use crate::outage::is_outage;
 use crate::{Code, Error, Result, Token};
 
+/// The page's examples are compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../../../../docs/guards.md")]
+struct Page;
+
 /// How a guard is entered.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Enter<'a> {
