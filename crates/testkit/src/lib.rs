@@ -4,6 +4,7 @@ pub mod conformance;
 pub mod differential;
 pub mod hammer;
 pub mod held_clock;
+pub mod idempotency_history;
 pub mod liar;
 pub mod lock_history;
 pub mod proxy;
