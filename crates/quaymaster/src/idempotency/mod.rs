@@ -45,6 +45,11 @@ use crate::outage::is_outage;
 use crate::wake::Wake;
 use crate::{Code, Error, Result, Seal, Token};
 
+/// The page's examples are compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../../../../docs/idempotency.md")]
+struct Page;
+
 const BEGIN: &str = "idempotency.begin";
 const FINISH: &str = "idempotency.finish";
 const ABANDON: &str = "idempotency.abandon";
@@ -184,7 +189,12 @@ impl Idempotency {
         }
     }
 
-    pub(crate) async fn finish_once(&self, key: Key<'_>, token: &Token, response: Option<&[u8]>) -> Result<Finished> {
+    pub(crate) async fn finish_once(
+        &self,
+        key: Key<'_>,
+        token: &Token,
+        response: Option<&[u8]>,
+    ) -> Result<Finished> {
         // A claim that a policy gave out is made now, unless somebody else was here.
         if token.away_fence().is_some() && !matches!(self.ask(key, token, None).await?, Begun::Started(_)) {
             return Ok(Finished::Lost);
@@ -201,7 +211,12 @@ impl Idempotency {
         }
     }
 
-    pub(crate) async fn abandon_once(&self, key: Key<'_>, token: &Token, request_id: Option<&str>) -> Result<Abandoned> {
+    pub(crate) async fn abandon_once(
+        &self,
+        key: Key<'_>,
+        token: &Token,
+        request_id: Option<&str>,
+    ) -> Result<Abandoned> {
         let mut keys = keys::record(ABANDON, &self.bound, key)?;
         let channel = keys::channel(ABANDON, &self.bound, key)?;
         if let Some(id) = request_id {
