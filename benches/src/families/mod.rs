@@ -5,6 +5,7 @@ mod crate_on_redis;
 mod embedded;
 mod http;
 mod keys;
+mod layer;
 mod script;
 pub(crate) mod startup;
 
@@ -31,12 +32,14 @@ pub(crate) enum Family {
     Startup,
     /// Processor time of one script of two commands on the embedded store.
     Script,
+    /// What the `Idempotency-Key` layer adds to a request.
+    Layer,
     /// The payment gateway's mix on Redis at a rate: crate, HTTP, and the document's separate commands.
     Psp,
 }
 
 impl Family {
-    pub(crate) const ALL: [Family; 8] = [
+    pub(crate) const ALL: [Family; 9] = [
         Family::Redis,
         Family::Http,
         Family::Embedded,
@@ -44,6 +47,7 @@ impl Family {
         Family::Keys,
         Family::Startup,
         Family::Script,
+        Family::Layer,
         Family::Psp,
     ];
 
@@ -56,6 +60,7 @@ impl Family {
             Family::Keys => keys::run(settings, runtime, findings),
             Family::Startup => startup::run(settings, runtime, findings),
             Family::Script => script::run(settings, runtime, findings),
+            Family::Layer => layer::run(settings, runtime, findings),
             Family::Psp => crate::psp::run(settings, runtime, findings),
         }
     }
