@@ -174,7 +174,7 @@ fn gather<'a>(
                 waited: at - asked.0 > 1_000 && asked.1 > 0,
             }),
             Event::Held { time } if asked.1 == PATIENCE_US => {
-                history.starved.push((contender, asked.0, *time))
+                history.starved.push((contender, asked.0, *time));
             }
             Event::Renewed { at, ttl } => {
                 tally.renewed += 1;

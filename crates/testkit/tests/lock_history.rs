@@ -1,12 +1,14 @@
 //! Locks under processes that are stopped past their leases and killed at any moment: thousands of random
 //! histories, in none of which two hold a lock at once, a fence falls or a waiter starves.
 //!
-//! Fifty histories a store by default, three thousand under `QUAYMASTER_SOAK=1`; `QUAYMASTER_HISTORIES` and
+//! A hundred histories a store by default, three thousand under `QUAYMASTER_SOAK=1`; `QUAYMASTER_HISTORIES` and
 //! `QUAYMASTER_SEED` choose others. Which processes meet when is the machine's doing: a seed gives the same
 //! intentions, not the same interleaving.
 #![expect(clippy::expect_used, reason = "a failed expectation is a failed test")]
 
+use std::collections::HashSet;
 use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -14,8 +16,12 @@ use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 use parking_lot::Mutex;
+use quaymaster::Quaymaster;
+use quaymaster::lock::{Acquire, Acquired, Hold, Lock, Released, Renewed};
+use quaymaster::schema::{Source, load};
+use quaymaster::store::{StoreOptions, open};
 use quaymaster_testkit::differential::{count, seed};
-use quaymaster_testkit::lock_history::{LANES, Log, Tally, check};
+use quaymaster_testkit::lock_history::{Event, Log, SCHEMA, Tally, check};
 use quaymaster_testkit::servers::{Binary, Cluster, ClusterConfig, RedisConfig, RedisServer};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -33,7 +39,7 @@ struct Worker {
 }
 
 impl Worker {
-    fn start(store: &str, seed: u64, defect: &[&str]) -> Self {
+    fn start(store: &str, seed: u64, defect: &[&str], held: Arc<Mutex<HashSet<String>>>) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_lock_worker"))
             .args([store, &seed.to_string()])
             .args(defect)
@@ -51,7 +57,13 @@ impl Worker {
                     match &*line {
                         "ready" => drop(say.send("ready")),
                         "done" => drop(say.send("done")),
-                        line => log.lock().note(line),
+                        line => {
+                            let mut log = log.lock();
+                            log.note(line);
+                            if let Some((_, lock, Event::Ours { .. })) = log.lines.last() {
+                                held.lock().insert(lock.clone());
+                            }
+                        }
                     }
                 }
             }
@@ -72,10 +84,6 @@ impl Worker {
     fn signal(&self, signal: Signal) {
         let pid = Pid::from_raw(self.child.id() as i32).expect("a process id");
         kill_process(pid, signal).expect("the worker can be signalled");
-    }
-
-    fn grants(&self) -> usize {
-        self.log.lock().lines.len()
     }
 
     /// SIGKILL; what it had told until then.
@@ -105,19 +113,25 @@ impl Worker {
 fn roam(store: &str, histories: u64, defect: &[&str]) -> Vec<Log> {
     let mut rng = Rng::with_seed(seed());
     let mut born = seed() * 100;
+    // Every lock that was held is a history.
+    let held: Arc<Mutex<HashSet<String>>> = Arc::default();
     let mut worker = || {
         born += 1;
-        Worker::start(store, born, defect)
+        Worker::start(store, born, defect, held.clone())
     };
     let mut workers: Vec<Worker> = (0..WORKERS).map(|_| worker()).collect();
     let mut logs = Vec::new();
-    let (began, epochs) = (Instant::now(), histories.div_ceil(LANES as u64));
-    let until =
-        Duration::from_millis(500) * u32::try_from(epochs).expect("not as many") + Duration::from_millis(500);
+    let began = Instant::now();
+    let most = PATIENCE + Duration::from_millis(200) * u32::try_from(histories).expect("not as many");
     let mut first_lives = true;
-    while began.elapsed() < until {
+    loop {
+        let seen = held.lock().len() as u64;
+        if seen >= histories {
+            break;
+        }
+        assert!(began.elapsed() < most, "only {seen} histories in {most:?}");
         // The first one owns an embedded store: its death is never left to chance.
-        if first_lives && began.elapsed() > until / 2 {
+        if first_lives && seen > histories / 2 {
             first_lives = false;
             logs.push(std::mem::replace(&mut workers[0], worker()).kill9());
         }
@@ -142,13 +156,12 @@ fn roam(store: &str, histories: u64, defect: &[&str]) -> Vec<Log> {
             _ => {}
         }
     }
-    assert!(workers.iter().any(|worker| worker.grants() > 0), "nobody told anything");
     logs.extend(workers.into_iter().map(Worker::finish));
     logs
 }
 
 fn holds(store: &str, url: &str) {
-    let histories = count(50, 3000);
+    let histories = count(100, 3000);
     let logs = roam(url, histories, &[]);
     let tally = check(&logs).unwrap_or_else(|wrong| panic!("{store}: {wrong}"));
     println!("{store}: {} killed, {tally:?}", logs.iter().filter(|log| log.killed).count());
@@ -157,7 +170,7 @@ fn holds(store: &str, url: &str) {
 
 /// A run in which nothing happened proves nothing.
 fn meaningful(tally: &Tally, histories: u64) {
-    assert!(tally.histories as u64 >= histories * 9 / 10, "{tally:?}");
+    assert!(tally.histories as u64 >= histories, "{tally:?}");
     for seen in [tally.leases / 4, tally.waited, tally.renewed, tally.lost] {
         assert!(seen as u64 >= histories / 10, "{tally:?}");
     }
@@ -240,25 +253,24 @@ impl Ledger {
     }
 }
 
-/// A worker process is stopped while it holds the lock; what it was told before is all it knows afterwards.
+/// A node of its own on the server.
+async fn node(server: &RedisServer) -> Lock {
+    let source = Source { name: "history.toml", text: SCHEMA };
+    let schema = load(&[source], &|_| None).schema.expect("a good schema");
+    let options = StoreOptions::from_url(&server.url(), Path::new(".")).expect("a store");
+    let engine = open(options).await.expect("the server is there");
+    Quaymaster::new(Arc::new(schema), engine).lock("history").expect("declared").clone()
+}
+
+const FENCED: &[(&str, &str)] = &[("id", "fenced")];
+
+/// A node that stands still knows afterwards what it was told before, and no more.
 #[tokio::test]
 async fn a_holder_stopped_past_its_lease_cannot_write_with_its_old_fence() {
-    use quaymaster::lock::{Acquire, Acquired, Released, Renewed};
-    use quaymaster::schema::{Source, load};
-    use quaymaster::store::{StoreOptions, open};
-
     let server = RedisServer::start(RedisConfig::default());
     let folder = tempfile::tempdir().expect("a folder");
-    let ledger = Ledger(folder.path().join("ledger"));
-    let node = || async {
-        let text = quaymaster_testkit::lock_history::SCHEMA;
-        let schema = load(&[Source { name: "history.toml", text }], &|_| None).schema.expect("a good schema");
-        let options = StoreOptions::from_url(&server.url(), folder.path()).expect("a store");
-        let engine = open(options).await.expect("the server is there");
-        quaymaster::Quaymaster::new(Arc::new(schema), engine).lock("history").expect("declared").clone()
-    };
-    let (slow, quick) = (node().await, node().await);
-    let key: &[(&str, &str)] = &[("id", "fenced")];
+    let (ledger, key) = (Ledger(folder.path().join("ledger")), FENCED);
+    let (slow, quick) = (node(&server).await, node(&server).await);
     let short = Acquire { ttl: Some(Duration::from_millis(50)), ..Acquire::default() };
     let Acquired::Ours(old) = slow.acquire(key, short).await.expect("acquire") else { panic!("free") };
     ledger.write(old.fence, "first").expect("it holds the lock");
@@ -273,4 +285,25 @@ async fn a_holder_stopped_past_its_lease_cannot_write_with_its_old_fence() {
     assert_eq!(slow.release(key, &old.token, None).await.expect("release"), Released::Lost);
     ledger.write(new.fence, "third").expect("the later holder is not disturbed");
     assert_eq!(quick.release(key, &new.token, None).await.expect("release"), Released::Released);
+}
+
+/// The store stands still: nobody can say that the lease is lost, and the holder's own clock does.
+#[tokio::test]
+async fn a_holding_is_lost_by_its_own_clock_when_the_store_is_silent() {
+    let server = RedisServer::start(RedisConfig::default());
+    let lock = node(&server).await;
+    let how = Acquire { ttl: Some(Duration::from_millis(400)), ..Acquire::default() };
+    let Hold::Ours(holding) = lock.hold(FENCED, how).await.expect("hold") else { panic!("free") };
+    server.pause();
+    tokio::time::timeout(PATIENCE, holding.lost()).await.expect("it is told");
+    assert!(holding.is_lost());
+    server.resume();
+    // The store never saw a renewal after that: by its clock too the lease has ended or will.
+    let Acquired::Ours(next) =
+        lock.acquire(FENCED, Acquire { wait: PATIENCE, ..Acquire::default() }).await.expect("acquire")
+    else {
+        panic!("the lost lease is held on to")
+    };
+    assert!(next.fence > holding.fence());
+    assert_eq!(holding.release().await.expect("release"), Released::Lost);
 }

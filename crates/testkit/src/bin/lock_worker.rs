@@ -67,7 +67,7 @@ async fn main() {
     let lanes: Vec<_> = (0..LANES + CROWD)
         .map(|lane| {
             let rng = Rng::with_seed(seed * 1000 + lane as u64);
-            let lane = Lane { lane, lock: lock.clone(), engine: engine.clone(), rng, id: String::new() };
+            let lane = Lane { number: lane, lock: lock.clone(), engine: engine.clone(), rng, id: String::new() };
             tokio::spawn(lane.run(stop.clone()))
         })
         .collect();
@@ -79,7 +79,7 @@ async fn main() {
 }
 
 struct Lane {
-    lane: usize,
+    number: usize,
     lock: Lock,
     engine: Arc<dyn Engine>,
     rng: Rng,
@@ -99,7 +99,7 @@ impl Lane {
     }
 
     fn tell(&self, event: &Event) {
-        tell(self.lane, &self.id, event);
+        tell(self.number, &self.id, event);
     }
 
     async fn now(&self) -> Result<i64> {
@@ -123,10 +123,10 @@ impl Lane {
     /// One attempt to get the lock, and what is done with it.
     async fn one(&mut self) -> Result<()> {
         let now;
-        if self.lane < LANES {
+        if self.number < LANES {
             self.nap(10_000).await;
             now = self.now().await?;
-            self.id = format!("{}-{}", self.lane, now / EPOCH_US);
+            self.id = format!("{}-{}", self.number, now / EPOCH_US);
         } else {
             now = self.now().await?;
             "crowd".clone_into(&mut self.id);
