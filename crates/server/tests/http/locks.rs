@@ -21,8 +21,7 @@ fn acquire(fields: &str) -> Vec<u8> {
 
 /// The value of a metric.
 async fn metric(server: &Fixture, name: &str) -> u64 {
-    let page = server.get("/metrics").await;
-    let text = String::from_utf8(page.body.to_vec()).unwrap();
+    let text = server.get("/metrics").await.text();
     let line = text.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("{name}:\n{text}"));
     line.rsplit_once(' ').unwrap().1.parse().unwrap()
 }
