@@ -75,9 +75,13 @@ const CALLERS: [u64; 3] = [34, 33, 33];
 fn stampede(store: &str, lease_ms: u64) -> Vec<Process> {
     let mut all: Vec<Process> =
         CALLERS.iter().map(|callers| Process::start(store, *callers, lease_ms)).collect();
-    all.iter().for_each(|process| process.wait_for("ready"));
-    all.iter_mut().for_each(|process| process.tell("start"));
-    all.iter().for_each(|process| process.wait_for("missed"));
+    for process in &mut all {
+        process.wait_for("ready");
+        process.tell("start");
+    }
+    for process in &all {
+        process.wait_for("missed");
+    }
     all
 }
 

@@ -96,7 +96,7 @@ pub(super) fn put(
     entry.bind_load(PUT, &mut call)?;
     let words = stored(PUT, entry, value)?;
     if entry.holds == CacheType::String {
-        words.iter().for_each(|word| call.args.push(word));
+        push_all(&mut call.args, &words);
     }
     call.args.push_int(millis(ttl));
     call.args.push(match when {
@@ -106,7 +106,7 @@ pub(super) fn put(
     entry.push_channel(PUT, &mut call.args)?;
     call.args.push_int(KEEP_MS);
     if entry.holds == CacheType::Hash {
-        words.iter().for_each(|word| call.args.push(word));
+        push_all(&mut call.args, &words);
     }
     entry.bind_request(PUT, request_id, call)
 }
@@ -155,12 +155,12 @@ pub(super) fn fill(
     call.args.push(token.as_str());
     let words = stored(FILL, entry, value)?;
     if entry.holds == CacheType::String {
-        words.iter().for_each(|word| call.args.push(word));
+        push_all(&mut call.args, &words);
     }
     call.args.push_int(millis(ttl));
     entry.push_channel(FILL, &mut call.args)?;
     if entry.holds == CacheType::Hash {
-        words.iter().for_each(|word| call.args.push(word));
+        push_all(&mut call.args, &words);
     }
     Ok(call)
 }
@@ -179,6 +179,12 @@ pub(super) fn leave(entry: Entry<'_>, token: &Token) -> Result<Invocation> {
     call.args.push(token.as_str());
     entry.push_channel(LEAVE, &mut call.args)?;
     Ok(call)
+}
+
+fn push_all(args: &mut Words, words: &[Bytes]) {
+    for word in words {
+        args.push(word);
+    }
 }
 
 /// 0 is for ever.

@@ -231,11 +231,11 @@ async fn put(app: &App, input: Input<'_>) -> Answer {
         request_id: body.request_id.as_deref(),
     };
     let stored = cache.put(&pairs(&body.key), &value, put).await.map_err(named)?;
-    answer(&match stored {
+    Ok(written(&match stored {
         Stored::Stored => CacheStored { stored: true, outage: None },
         Stored::Present => CacheStored { stored: false, outage: None },
         Stored::Away(policy) => CacheStored { stored: false, outage: input.under(Some(policy)) },
-    })
+    }))
 }
 
 /// Looks a value up.
@@ -251,10 +251,10 @@ async fn put(app: &App, input: Input<'_>) -> Answer {
 async fn get(app: &App, input: Input<'_>) -> Answer {
     let cache = app.quaymaster.cache(input.name)?;
     let key = query::key_values(input.query)?;
-    answer(&match cache.get(&pairs(&key)).await? {
+    Ok(written(&match cache.get(&pairs(&key)).await? {
         Fetched::Hit(value) => fetched(value),
         Fetched::Miss { outage } => CacheFetched { outage: input.under(outage), ..CacheFetched::default() },
-    })
+    }))
 }
 
 /// Says whether there is a value.
@@ -270,10 +270,10 @@ async fn get(app: &App, input: Input<'_>) -> Answer {
 async fn exists(app: &App, input: Input<'_>) -> Answer {
     let cache = app.quaymaster.cache(input.name)?;
     let key = query::key_values(input.query)?;
-    answer(&match cache.exists(&pairs(&key)).await? {
+    Ok(written(&match cache.exists(&pairs(&key)).await? {
         Presence::Present => CachePresence { exists: true, outage: None },
         Presence::Absent { outage } => CachePresence { exists: false, outage: input.under(outage) },
-    })
+    }))
 }
 
 /// Forgets a value.
@@ -287,7 +287,7 @@ async fn delete(app: &App, input: Input<'_>) -> Answer {
     let cache = app.quaymaster.cache(input.name)?;
     let body: DeleteBody<'_> = json::read(input.body, app.bounds.max_json_depth)?;
     let deleted = cache.delete(&pairs(&body.key), body.request_id.as_deref()).await?;
-    answer(&CacheDeleted { deleted: deleted == Deleted::Deleted })
+    Ok(written(&CacheDeleted { deleted: deleted == Deleted::Deleted }))
 }
 
 /// JSON as an entry holds it: a string as it is, anything else as its text.
@@ -351,9 +351,9 @@ pub(super) fn named(error: quaymaster::Error) -> Problem {
     }
 }
 
-pub(super) fn answer(answer: &impl Serialize) -> Answer {
+pub(super) fn written(answer: &impl Serialize) -> Bytes {
     let mut out = Vec::with_capacity(64);
     // Strings and truths cannot fail to be written into memory.
     let _ = serde_json::to_writer(&mut out, answer);
-    Ok(Bytes::from(out))
+    Bytes::from(out)
 }

@@ -11,7 +11,7 @@ use serde::de::MapAccess;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
-use super::cache::{answer, named, readable, stored_text};
+use super::cache::{named, readable, stored_text, written};
 use super::limit::KeyValue;
 use super::{Answer, Arg, ArgType, Call, Effect, Input, REQUEST_ID, pairs};
 use crate::app::App;
@@ -96,11 +96,11 @@ async fn first(app: &App, input: Input<'_>) -> Answer {
     // `null` is "not given", as it is for every optional field.
     let value = body.value.filter(|value| value.get() != "null").map(stored_text);
     let first = First { value: value.as_deref(), request_id: body.request_id.as_deref() };
-    answer(&match dedupe.first(&pairs(&body.key), first).await.map_err(named)? {
+    Ok(written(&match dedupe.first(&pairs(&body.key), first).await.map_err(named)? {
         Seen::First => DedupeSeen { first: true, ..DedupeSeen::default() },
         Seen::Duplicate { value } => match readable(&value) {
             Ok(text) => DedupeSeen { value: Some(text), ..DedupeSeen::default() },
             Err(packed) => DedupeSeen { value_base64: Some(packed), ..DedupeSeen::default() },
         },
-    })
+    }))
 }

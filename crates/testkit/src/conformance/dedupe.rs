@@ -17,7 +17,7 @@ fn dedupes(subject: &Subject) -> Quaymaster {
     )
 }
 
-fn of<'a>(value: &'a str) -> First<'a> {
+fn of(value: &str) -> First<'_> {
     First { value: Some(value.as_bytes()), request_id: None }
 }
 
