@@ -67,7 +67,8 @@ async fn main() {
     let lanes: Vec<_> = (0..LANES + CROWD)
         .map(|lane| {
             let rng = Rng::with_seed(seed * 1000 + lane as u64);
-            let lane = Lane { number: lane, lock: lock.clone(), engine: engine.clone(), rng, id: String::new() };
+            let lane =
+                Lane { number: lane, lock: lock.clone(), engine: engine.clone(), rng, id: String::new() };
             tokio::spawn(lane.run(stop.clone()))
         })
         .collect();
