@@ -1,4 +1,4 @@
-//! A store that counts what it is asked, and loses replies when told to.
+//! A store that counts what it is asked, and loses replies or sends calls twice when told to.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -7,8 +7,8 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 use quaymaster_store::{
-    Code, Deployment, Engine, Error, Health, Invocation, KeyFacts, Message, Reply, Result, ScanCursor,
-    ScanPage, Topology,
+    Code, Deployment, Engine, Error, Health, Invocation, KeyFacts, Message, Repeat, Reply, Result,
+    ScanCursor, ScanPage, Topology,
 };
 
 /// Passes everything on and counts the scripts.
@@ -17,17 +17,28 @@ pub struct Toll {
     inner: Arc<dyn Engine>,
     runs: AtomicU64,
     lose: AtomicBool,
+    twice: AtomicBool,
 }
 
 impl Toll {
     /// In front of `inner`.
     pub fn new(inner: Arc<dyn Engine>) -> Arc<Self> {
-        Arc::new(Self { inner, runs: AtomicU64::new(0), lose: AtomicBool::new(false) })
+        Arc::new(Self {
+            inner,
+            runs: AtomicU64::new(0),
+            lose: AtomicBool::new(false),
+            twice: AtomicBool::new(false),
+        })
     }
 
     /// Scripts run since the last time this was asked.
     pub fn runs(&self) -> u64 {
         self.runs.swap(0, SeqCst)
+    }
+
+    /// From now on every call that says it may be sent again is, and the second answer is told.
+    pub fn send_twice(&self) {
+        self.twice.store(true, SeqCst);
     }
 
     /// The next script runs, and nobody hears what it said.
@@ -41,7 +52,11 @@ impl Engine for Toll {
         self.runs.fetch_add(1, SeqCst);
         let lose = self.lose.swap(false, SeqCst);
         let id = call.script.id;
+        let again = (self.twice.load(SeqCst) && call.repeat == Repeat::Safe).then(|| call.clone());
         Box::pin(async move {
+            if let Some(again) = again {
+                self.inner.run(again).await?;
+            }
             let reply = self.inner.run(call).await;
             if lose { Err(Error::new(id, Code::StoreLost, "the reply was lost on purpose")) } else { reply }
         })

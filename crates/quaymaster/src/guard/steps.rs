@@ -68,7 +68,7 @@ pub(super) async fn enter(
                         return Ok(Entered::Held { retry_after });
                     }
                 }
-                verdicts.iter_mut().for_each(|verdict| *verdict = None);
+                verdicts.fill(None);
                 place(step, said, &mut verdicts);
                 return limited(guard, &asked, verdicts).await;
             }

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use quaymaster::guard::{Enter, Entered, Guard, Leave, Left, Pass, Settled};
-use quaymaster::limit::Charge;
 use quaymaster::lock::{Acquire, Acquired, Released};
 use quaymaster::{Code, Quaymaster, Token};
 use quaymaster_store::{Reply, Topology};
@@ -16,7 +15,13 @@ use crate::liar::Liar;
 use crate::toll::Toll;
 
 /// A payment: its claim by `id`, its lock by `account`, limits by `who` and by `id`.
-fn payment(subject: &Subject, limit: u64, in_progress: &str, lock: &str, colocate: &str) -> Quaymaster {
+pub(super) fn payment(
+    subject: &Subject,
+    limit: u64,
+    in_progress: &str,
+    lock: &str,
+    colocate: &str,
+) -> Quaymaster {
     subject.schema(&format!(
         "[idempotency.pay]\nkey = \"idem:{{id}}\"\nttl = \"1h\"\nin_progress_ttl = \"{in_progress}\"\n{colocate}\n\
          [lock.account]\nkey = \"lock:{{account}}\"\nttl = \"{lock}\"\n{colocate}\n\
@@ -27,27 +32,26 @@ fn payment(subject: &Subject, limit: u64, in_progress: &str, lock: &str, colocat
 }
 
 const TOGETHER: &str = "colocate = \"g\"";
-const PARTED: &str = "";
 
-fn guard(quaymaster: &Quaymaster) -> &Guard {
+pub(super) fn guard(quaymaster: &Quaymaster) -> &Guard {
     quaymaster.guard("pay").expect("declared")
 }
 
 /// The same schema on another engine.
-fn on(quaymaster: &Quaymaster, engine: Arc<dyn quaymaster::Engine>) -> Quaymaster {
+pub(super) fn on(quaymaster: &Quaymaster, engine: Arc<dyn quaymaster::Engine>) -> Quaymaster {
     Quaymaster::new(quaymaster.schema().clone(), engine)
 }
 
-fn key<'a>(id: &'a str, account: &'a str) -> [(&'a str, &'a str); 3] {
+pub(super) fn key<'a>(id: &'a str, account: &'a str) -> [(&'a str, &'a str); 3] {
     [("id", id), ("account", account), ("who", "w")]
 }
 
-async fn enter(guard: &Guard, id: &str, account: &str, print: &str) -> Entered {
+pub(super) async fn enter(guard: &Guard, id: &str, account: &str, print: &str) -> Entered {
     let how = Enter { fingerprint: Some(print.as_bytes()), ..Enter::default() };
     guard.enter(&key(id, account), how).await.expect("enter answers")
 }
 
-async fn pass(guard: &Guard, id: &str, account: &str, print: &str) -> Pass {
+pub(super) async fn pass(guard: &Guard, id: &str, account: &str, print: &str) -> Pass {
     match enter(guard, id, account, print).await {
         Entered::Entered(pass) => pass,
         other => panic!("{id} {account}: {other:?}"),
@@ -62,7 +66,7 @@ async fn used(quaymaster: &Quaymaster, limit: &str, key: &[(&str, &str)]) -> u64
     quaymaster.limit(limit).expect("declared").peek(key).await.expect("peek").quota().used
 }
 
-async fn calls(quaymaster: &Quaymaster) -> u64 {
+pub(super) async fn calls(quaymaster: &Quaymaster) -> u64 {
     used(quaymaster, "calls", &[("who", "w")]).await
 }
 
@@ -502,88 +506,22 @@ crate::cases! {
         assert!(matches!(waiting.await.expect("the waiter ends"), Acquired::Ours(_)));
     }
 
-    async fn parts_in_different_slots_are_entered_in_steps_and_given_back(subject: &Subject) {
+    async fn a_call_that_the_engine_sends_again_by_itself_counts_once(subject: &Subject) {
         let toll = Toll::new(subject.engine.clone());
-        let quaymaster = on(&payment(subject, 2, "10s", "10s", PARTED), toll.clone());
+        toll.send_twice();
+        let quaymaster = on(&payment(subject, 5, "60s", "60s", TOGETHER), toll.clone());
         let guard = guard(&quaymaster);
-        let cluster = subject.engine.topology() == Topology::Cluster;
-        let steps = if cluster { 4 } else { 1 };
         let first = pass(guard, "1", "a", "p").await;
-        assert_eq!(toll.runs(), steps);
-        assert_eq!(first.quotas.iter().map(|quota| quota.used).collect::<Vec<_>>(), [1, 1]);
-
-        // The lock says no: the claim is given back.
-        let answer = enter(guard, "2", "a", "p").await;
-        assert!(matches!(answer, Entered::Held { .. }), "{answer:?}");
-        assert_eq!(toll.runs(), if cluster { 3 } else { 1 });
+        assert_eq!(first.quotas[0].used, 1);
+        assert_eq!((calls(&quaymaster).await, used(&quaymaster, "tries", &[("id", "1")]).await), (1, 1));
+        // A lock that was released is not found again: that call says it must not be sent twice.
         let left = leave(guard, "1", "a", &first.token, Leave::default()).await;
-        assert!(!left.lost_any());
-        assert_eq!(toll.runs(), if cluster { 2 } else { 1 });
-
-        // The last part says no: everything before it is given back, and every part is as free as before.
-        let tries = quaymaster.limit("tries").expect("declared");
-        assert!(tries.take(&[("id", "3")], Charge::of(50)).await.expect("take").is_allowed());
-        toll.runs();
-        let how = Enter { request_id: Some("r"), ..Enter::default() };
-        for _ in 0..2 {
-            let answer = guard.enter(&key("3", "a"), how).await.expect("enter");
-            let Entered::Limited(verdicts) = answer else { panic!("{answer:?}") };
-            assert_eq!(verdicts.iter().map(|verdict| verdict.is_allowed()).collect::<Vec<_>>(), [true, false]);
-            assert_eq!(verdicts[0].quota().used, 1, "given back");
-            assert_eq!(toll.runs(), if cluster { 4 + 3 + 1 } else { 1 }, "entered, given back, asked");
-        }
-        assert_eq!(calls(&quaymaster).await, 1);
-        assert!(matches!(
-            quaymaster.idempotency("pay").expect("declared").begin(&[("id", "3")], Default::default()).await,
-            Ok(quaymaster::idempotency::Begun::Started(_))
-        ));
-        let lock = quaymaster.lock("account").expect("declared");
-        assert!(matches!(
-            lock.acquire(&[("account", "a")], Acquire::default()).await,
-            Ok(Acquired::Ours(_))
-        ));
-        let given_back = guard.counts().given_back();
-        assert_eq!(given_back, if cluster { 1 + 3 + 3 } else { 0 });
-        assert_eq!(guard.counts().not_given_back(), 0);
-    }
-
-    async fn a_step_whose_reply_is_lost_is_given_back_as_far_as_it_is_known(subject: &Subject) {
-        let toll = Toll::new(subject.engine.clone());
-        let quaymaster = on(&payment(subject, 2, "10s", "10s", PARTED), toll.clone());
-        if subject.engine.topology() == Topology::Single {
-            // One step is all or nothing: there is nothing to give back that the caller could not find again.
-            toll.lose_next_reply();
-            let lost = guard(&quaymaster).enter(&key("1", "a"), Enter::default()).await.expect_err("lost");
-            assert_eq!(lost.code, Code::StoreLost);
-            assert_eq!(guard(&quaymaster).counts().given_back(), 0);
-            return;
-        }
-        toll.lose_next_reply();
-        let lost = guard(&quaymaster).enter(&key("1", "a"), Enter::default()).await.expect_err("lost");
-        assert_eq!(lost.code, Code::StoreLost);
-        // The claim was made although nobody heard so; it does not stand in the way of the next one.
-        let _ = pass(guard(&quaymaster), "1", "a", "p").await;
-        assert_eq!(calls(&quaymaster).await, 1);
-    }
-
-    async fn a_held_lock_is_told_before_a_full_limit_whatever_the_slots(subject: &Subject) {
-        let quaymaster = subject.schema(
-            "[idempotency.pay]\nkey = \"idem:{id}\"\nttl = \"1h\"\ncolocate = \"x\"\n\
-             [lock.account]\nkey = \"lock:{account}\"\nttl = \"10s\"\n\
-             [limit.calls]\nkey = \"calls:{who}\"\nalgorithm = \"token_bucket\"\nlimit = 1\nwindow = \"1h\"\ncolocate = \"x\"\n\
-             [guard.pay]\nlimits = [\"calls\"]\nidempotency = \"pay\"\nlock = \"account\"\n",
-        );
-        let guard = guard(&quaymaster);
-        let _ = pass(guard, "1", "a", "p").await;
-        let answer = enter(guard, "2", "a", "p").await;
-        assert!(matches!(answer, Entered::Held { .. }), "{answer:?}");
-        let answer = enter(guard, "2", "b", "p").await;
-        assert!(matches!(answer, Entered::Limited(_)), "{answer:?}");
-        // Two steps, and the limit lies in the first: given back when the lock says no.
-        let calls = quaymaster.limit("calls").expect("declared");
-        let _ = calls.reset(&[("who", "w")], None).await.expect("reset");
-        let answer = enter(guard, "3", "a", "p").await;
-        assert!(matches!(answer, Entered::Held { .. }), "{answer:?}");
-        assert_eq!(calls.peek(&[("who", "w")]).await.expect("peek").quota().used, 0);
+        assert_eq!((left.idempotency, left.lock), (Some(Settled::Finished { kept: false }), Some(Released::Released)));
+        let _ = pass(guard, "2", "b", "p").await;
+        let how = Leave { abandon: true, request_id: Some("r"), ..Leave::default() };
+        let third = pass(guard, "3", "c", "p").await;
+        let left = leave(guard, "3", "c", &third.token, how).await;
+        assert_eq!((left.idempotency, left.lock), (Some(Settled::Abandoned), Some(Released::Released)));
+        assert_eq!(calls(&quaymaster).await, 3);
     }
 }

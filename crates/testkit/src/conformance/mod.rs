@@ -12,6 +12,8 @@ pub mod engine;
 #[expect(clippy::expect_used, reason = "a case that cannot go on has failed")]
 pub mod guard;
 #[expect(clippy::expect_used, reason = "a case that cannot go on has failed")]
+pub mod guard_steps;
+#[expect(clippy::expect_used, reason = "a case that cannot go on has failed")]
 pub mod idempotency;
 #[expect(clippy::expect_used, reason = "a case that cannot go on has failed")]
 pub mod limit;
@@ -56,7 +58,7 @@ macro_rules! cases {
 
 /// Every case of every suite.
 pub fn all() -> impl Iterator<Item = &'static Case> {
-    let guards = limit::CASES.iter().chain(lock::CASES).chain(idempotency::CASES).chain(guard::CASES);
+    let guards = limit::CASES.iter().chain(lock::CASES).chain(idempotency::CASES).chain(guard::CASES).chain(guard_steps::CASES);
     engine::CASES.iter().chain(guards).chain(cache::CASES).chain(dedupe::CASES)
 }
 

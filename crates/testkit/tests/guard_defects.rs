@@ -1,0 +1,143 @@
+//! The guard's cases find the defects they look for: each is put into the scripts once, and a case must fail.
+#![expect(clippy::expect_used, reason = "a failed expectation is a failed test")]
+
+use std::any::Any;
+use std::sync::Arc;
+
+use quaymaster::Engine;
+use quaymaster_store::embedded::{EmbeddedOptions, EmbeddedStore};
+use quaymaster_store::redis::{RedisOptions, RedisStore};
+use quaymaster_testkit::conformance::{Case, Subject, guard, guard_steps};
+use quaymaster_testkit::saboteur::Saboteur;
+use quaymaster_testkit::servers::{Cluster, ClusterConfig};
+
+/// Script, what is replaced, by what, and the case that must notice.
+const DEFECTS: &[(&str, &str, &str, &str)] = &[
+    (
+        "guard.enter",
+        "if said == \"held\" then return \"held\", left_ms end",
+        "",
+        "the_first_no_of_the_order_is_told_and_nothing_is_taken",
+    ),
+    (
+        "guard.enter",
+        "if said ~= \"free\" and said ~= \"ours\" then",
+        "if said == \"mismatch\" then",
+        "a_guard_takes_every_part_and_gives_back_what_is_leased",
+    ),
+    (
+        "guard.enter",
+        "if word == \"limited\" then reply[1] = \"limited\" end",
+        "",
+        "of_many_callers_as_many_enter_as_may",
+    ),
+    (
+        "guard.enter",
+        "if entered then",
+        "if true then",
+        "the_first_no_of_the_order_is_told_and_nothing_is_taken",
+    ),
+    (
+        "guard.enter",
+        "if entered and not counted then",
+        "if not counted then",
+        "a_guard_of_limits_alone_takes_all_or_none",
+    ),
+    (
+        "guard.enter",
+        "word == \"ours\"\n",
+        "false\n",
+        "a_call_that_the_engine_sends_again_by_itself_counts_once",
+    ),
+    (
+        "guard.enter",
+        "request and replay_read(request, \"enter\")",
+        "nil",
+        "a_repeated_enter_counts_once_also_after_its_lease_has_ended",
+    ),
+    (
+        "guard.enter",
+        "if word == \"stale\" then return",
+        "if word == \"never\" then return",
+        "a_stale_bucket_is_rendered_again",
+    ),
+    (
+        "guard.leave",
+        "if redis.call(\"GET\", lock) ~= token then return \"lost\" end",
+        "",
+        "a_stale_token_leaves_nothing_behind_and_writes_nothing",
+    ),
+    ("guard.leave", "holder ~= token or", "", "a_stale_token_leaves_nothing_behind_and_writes_nothing"),
+    ("guard.leave", "if kept then return kept end", "", "a_guard_of_a_lock_alone_is_a_lock"),
+];
+
+/// The same where the keys are parted.
+const PARTED: &[(&str, &str, &str, &str)] = &[
+    (
+        "guard.back",
+        "for index = 1, count do",
+        "for index = 1, 0 do",
+        "parts_in_different_slots_are_entered_in_steps_and_given_back",
+    ),
+    (
+        "guard.back",
+        "redis.call(\"DEL\", record)",
+        "",
+        "parts_in_different_slots_are_entered_in_steps_and_given_back",
+    ),
+    (
+        "guard.back",
+        "redis.call(\"DEL\", lock)",
+        "",
+        "parts_in_different_slots_are_entered_in_steps_and_given_back",
+    ),
+    (
+        "guard.back",
+        "if request then redis.call(\"DEL\", request) end",
+        "",
+        "a_request_that_was_given_back_is_counted_when_it_comes_again",
+    ),
+    (
+        "guard.look",
+        "return holder == token and \"ours\" or \"held\", left_ms",
+        "return \"free\", 0",
+        "a_held_lock_is_told_before_a_full_limit_whatever_the_slots",
+    ),
+];
+
+fn case(name: &str) -> &'static Case {
+    let mut all = guard::CASES.iter().chain(guard_steps::CASES);
+    all.find(|case| case.name == name).unwrap_or_else(|| panic!("no case {name}"))
+}
+
+/// Whether the case fails on `engine` with the defect, and that the defect was there at all.
+async fn fails(
+    engine: Arc<dyn Engine>,
+    keep: Arc<dyn Any + Send + Sync>,
+    (script, old, new, name): (&str, &str, &str, &'static str),
+) -> bool {
+    let saboteur = Arc::new(Saboteur::new(engine, script, old, new));
+    let prefix = format!("{name}{}:", fastrand::u32(..));
+    let subject = Subject { name: "sabotaged", engine: saboteur.clone(), clock: None, prefix, keep };
+    let failed = tokio::spawn(async move { (case(name).run)(&subject).await }).await.is_err();
+    assert!(saboteur.changed() > 0, "{script} does not say {old:?} any more");
+    failed
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_defect_of_entering_and_leaving_is_found() {
+    for defect in DEFECTS {
+        let store = EmbeddedStore::memory(EmbeddedOptions::default()).await.expect("a store");
+        assert!(fails(Arc::new(store), Arc::new(()), *defect).await, "not found: {defect:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_defect_of_giving_back_is_found() {
+    let cluster = Arc::new(Cluster::start(ClusterConfig::default()));
+    let options = RedisOptions::from_url(&cluster.url()).expect("a good URL");
+    let store: Arc<dyn Engine> = Arc::new(RedisStore::connect(options).await.expect("connect"));
+    for defect in PARTED {
+        assert!(fails(store.clone(), cluster.clone(), *defect).await, "not found: {defect:?}");
+    }
+}
