@@ -196,6 +196,32 @@ async fn rows_half_told_by_a_node_that_ended_are_told_once() {
 }
 
 #[tokio::test]
+async fn a_row_that_was_told_and_never_marked_is_told_again_and_counts_once() {
+    let mut server = RedisServer::start(RedisConfig::default());
+    let postgres = PostgresServer::start();
+    let schema = limits("database", 10);
+    let doomed = node(&schema, &server.url(), counting_in(&postgres.url())).await;
+    server.kill9();
+    for name in NAMES {
+        let verdict = doomed.limit(name).unwrap().take(ID, Charge::of(3)).await.unwrap();
+        assert_eq!(verdict.quota().outage, Some(Outage::Database));
+    }
+    server.restart();
+    carried(&doomed).await;
+    drop(doomed);
+    // As a node leaves them that ends between telling the store and noting that it has.
+    postgres.ask("UPDATE quaymaster_outage SET carried = carried - 3, sending = 3, batch = batch - 1");
+    let heir = node(&schema, &server.url(), counting_in(&postgres.url())).await;
+    until("the heir has told them again", async || {
+        postgres.ask("SELECT count(*) FROM quaymaster_outage WHERE sending > 0 OR units > carried") == "0"
+    })
+    .await;
+    for name in NAMES {
+        assert_eq!(used(heir.limit(name).unwrap()).await, 3, "{name}");
+    }
+}
+
+#[tokio::test]
 async fn a_link_that_comes_and_goes_does_not_hand_out_the_limit_again() {
     for sql in Sql::both() {
         let mut server =

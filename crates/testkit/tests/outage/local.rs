@@ -1,8 +1,10 @@
 //! `local`: this node's share, and what the store knows of it afterwards.
 
-use quaymaster::Settings;
 use quaymaster::limit::Charge;
 use quaymaster::schema::Outage;
+use quaymaster::store::embedded::{EmbeddedOptions, EmbeddedStore};
+use quaymaster::store::{Invocation, Workload};
+use quaymaster::{Engine, Settings, operations};
 use quaymaster_testkit::proxy::{Cut, FaultProxy, Way};
 use quaymaster_testkit::servers::{RedisConfig, RedisServer};
 
@@ -215,4 +217,76 @@ async fn a_store_that_was_never_there_is_told_once_it_comes() {
     let counts: Vec<u64> =
         node.outages().counts().filter(|count| count.1 == "sliding_log").map(|c| c.3).collect();
     assert!(counts[0] >= 1);
+}
+
+/// What `limit.add.<algorithm>` says to `args`, and once more under the same id.
+async fn add(engine: &dyn Engine, algorithm: &str, id: &str, args: &[&str]) -> String {
+    let wanted = format!("limit.add.{algorithm}");
+    let operation = operations().iter().find(|operation| operation.script.id == wanted).unwrap();
+    let mut call = Invocation::new(&operation.script, Workload::RateLimit).repeat_safe();
+    call.keys.push(format!("add:{algorithm}"));
+    call.keys.push(format!("{{add:{algorithm}}}:req:{id}"));
+    args.iter().for_each(|arg| call.args.push(arg));
+    let mut words = Vec::new();
+    for _ in 0..2 {
+        let mut parts = engine.run(call.clone()).await.unwrap().parts("test").unwrap();
+        words.push(String::from_utf8(parts.bytes().unwrap().to_vec()).unwrap());
+    }
+    assert_eq!(words[0], words[1], "{algorithm}: a repetition is told the same");
+    words.remove(0)
+}
+
+#[tokio::test]
+async fn the_store_itself_drops_what_its_clock_says_is_past() {
+    let server = RedisServer::start(RedisConfig::default());
+    let redis =
+        quaymaster::store::redis::RedisStore::connect(crate::scene::options(&server.url())).await.unwrap();
+    let memory = EmbeddedStore::memory(EmbeddedOptions::default()).await.unwrap();
+    let engines: [&dyn Engine; 2] = [&redis, &memory];
+    for engine in engines {
+        let now = engine.time_us().await.unwrap() / 1000;
+        let at = |offset: i64| (now + offset).to_string();
+        let hour = "3600000";
+        // Windows of an hour: which one a moment belongs to does not change while the test runs, but at its edge.
+        let start = now - now.rem_euclid(3_600_000);
+        for (algorithm, live, past) in [
+            (
+                "fixed_window",
+                ["3", hour, hour, "0", &at(500_000), "900000"].map(str::to_owned).to_vec(),
+                (4, at(-1)),
+            ),
+            (
+                "sliding_log",
+                ["3", hour, hour, &at(-1_000), "n", "900000"].map(str::to_owned).to_vec(),
+                (3, at(-3_600_001)),
+            ),
+            (
+                "sliding_window",
+                ["3", hour, hour, &start.to_string(), "900000"].map(str::to_owned).to_vec(),
+                (3, (start - 2 * 3_600_000).to_string()),
+            ),
+            (
+                "token_bucket",
+                ["10", "3600000000", hour, "1080000000", "0", &at(1_080_000), "900000"]
+                    .map(str::to_owned)
+                    .to_vec(),
+                (5, at(-1)),
+            ),
+        ] {
+            let args: Vec<&str> = live.iter().map(String::as_str).collect();
+            assert_eq!(add(engine, algorithm, "one", &args).await, "added", "{algorithm}");
+            let facts = engine.key_facts(format!("add:{algorithm}").as_bytes()).await.unwrap().unwrap();
+            assert!(facts.ttl_ms.is_some(), "{algorithm}: born with its TTL");
+            if algorithm == "fixed_window" {
+                assert!(
+                    facts.ttl_ms.unwrap() <= 500_000,
+                    "the window ends with the first unit let through, not later"
+                );
+            }
+            let mut gone = live.clone();
+            gone[past.0] = past.1;
+            let gone: Vec<&str> = gone.iter().map(String::as_str).collect();
+            assert_eq!(add(engine, algorithm, "two", &gone).await, "past", "{algorithm}");
+        }
+    }
 }
