@@ -151,10 +151,10 @@ fn gather(record: &str, event: &Event, history: &mut History, tally: &mut Tally)
         }
         Event::Replay { time, response } => history.replays.push((*time, response.clone())),
         Event::Finishing { time, claim, response } => {
-            claim_of(record, &mut history.claims, claim)?.finishing = Some((*time, response.clone()))
+            claim_of(record, &mut history.claims, claim)?.finishing = Some((*time, response.clone()));
         }
         Event::Finished { time, claim } => {
-            claim_of(record, &mut history.claims, claim)?.finished = Some(*time)
+            claim_of(record, &mut history.claims, claim)?.finished = Some(*time);
         }
         Event::Again { claim, told } => {
             tally.again += 1;
@@ -163,7 +163,7 @@ fn gather(record: &str, event: &Event, history: &mut History, tally: &mut Tally)
             }
         }
         Event::Abandoning { time, claim } => {
-            claim_of(record, &mut history.claims, claim)?.abandoning = Some(*time)
+            claim_of(record, &mut history.claims, claim)?.abandoning = Some(*time);
         }
         Event::Abandoned { .. } => tally.abandoned += 1,
         Event::Lost { time, claim } => {

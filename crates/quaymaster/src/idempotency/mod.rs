@@ -139,9 +139,8 @@ impl Idempotency {
         }
         self.counts.waited.fetch_add(1, Relaxed);
         // What is known stays known: somebody runs it, also when the store goes away while we wait.
-        let known = |error: Error, retry_after| match is_outage(error.code) {
-            true => Ok(Begun::InProgress { retry_after }),
-            false => Err(error),
+        let known = |error: Error, retry_after| {
+            if is_outage(error.code) { Ok(Begun::InProgress { retry_after }) } else { Err(error) }
         };
         let channel = keys::channel(BEGIN, &self.bound, key)?;
         let mut wake = match Wake::on(&*self.bound.engine, &channel).await {

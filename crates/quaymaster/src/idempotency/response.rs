@@ -39,14 +39,14 @@ impl<'a> Packed<'a> {
         response: &'a [u8],
         seal: Option<(&Seal, &[u8])>,
     ) -> Result<Packed<'a>> {
-        let smaller = match response.len() {
-            0..=COMPRESS_OVER => None,
-            ..=INLINE => compress(response),
-            _ => {
-                let owned = response.to_vec();
-                // Without a result the response is kept as it is.
-                tokio::task::spawn_blocking(move || compress(&owned)).await.unwrap_or(None)
-            }
+        let smaller = if response.len() <= COMPRESS_OVER {
+            None
+        } else if response.len() <= INLINE {
+            compress(response)
+        } else {
+            let owned = response.to_vec();
+            // Without a result the response is kept as it is.
+            tokio::task::spawn_blocking(move || compress(&owned)).await.unwrap_or(None)
         };
         let compressed = smaller.is_some();
         let bytes = smaller.map_or(Cow::Borrowed(response), Cow::Owned);
