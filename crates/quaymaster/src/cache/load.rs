@@ -201,6 +201,7 @@ async fn find_or_load(cache: &Cache, key: Key<'_>, load: Load, loader: Loader) -
     let entry = cache.entry(key);
     let token = Token::random();
     let until = Instant::now() + load.patience;
+    let channel = keys::channel(ops::LOAD, &cache.bound, key)?;
     let mut wake = None;
     loop {
         let mut told = match cache.run(ops::LOAD, ops::load(entry, &token, load.lease)?).await {
@@ -227,13 +228,15 @@ async fn find_or_load(cache: &Cache, key: Key<'_>, load: Load, loader: Loader) -
         if left.is_zero() {
             return Err(LoadError::TimedOut(load.patience));
         }
+        let pause = remaining.min(ASK_AGAIN).min(left);
         match &mut wake {
-            // Asked once more after listening: it may have ended in between.
-            None => {
-                let channel = keys::channel(ops::LOAD, &cache.bound, key)?;
-                wake = Some(Wake::on(&*cache.bound.engine, &channel).await.map_err(|e| e.during(ops::LOAD))?);
-            }
-            Some(wake) => drop(wake.wait(remaining.min(ASK_AGAIN).min(left)).await),
+            Some(wake) => drop(wake.wait(pause).await),
+            None => match Wake::on(&*cache.bound.engine, &channel).await {
+                // Asked once more after listening: it may have ended in between.
+                Ok(listening) => wake = Some(listening),
+                // Whether the store is away, and what then, the next question finds out.
+                Err(_) => tokio::time::sleep(pause).await,
+            },
         }
     }
 }
