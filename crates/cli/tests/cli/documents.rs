@@ -31,7 +31,9 @@ fn same(shown: &Value, told: &Value, name: &str) -> bool {
         (Value::Object(a), Value::Object(b)) => {
             a.keys().eq(b.keys()) && a.iter().all(|(key, value)| same(value, &b[key], key))
         }
-        (Value::Number(a), Value::Number(b)) if name.ends_with("_ms") || matches!(name, "bytes" | "fence") => {
+        (Value::Number(a), Value::Number(b))
+            if name.ends_with("_ms") || matches!(name, "bytes" | "fence") =>
+        {
             // "Now" and "never" are facts, not moments.
             (a.as_u64() == Some(0)) == (b.as_u64() == Some(0))
         }
@@ -129,7 +131,12 @@ fn the_commands_of_the_command_line_page_say_what_it_shows() {
             run.args(["-c", script]).current_dir(folder.path()).env_clear().env("PATH", &path);
             // Secrets readable by the bundled schemas are a warning on stderr, and no part of the answer.
             let told = said(&mut run);
-            assert_eq!((told.code, told.out.as_str()), (0, shown), "docs/cli.md:{line} {script}: {}", told.err);
+            assert_eq!(
+                (told.code, told.out.as_str()),
+                (0, shown),
+                "docs/cli.md:{line} {script}: {}",
+                told.err
+            );
             commands += 1;
         }
     }
@@ -139,8 +146,11 @@ fn the_commands_of_the_command_line_page_say_what_it_shows() {
 #[test]
 fn the_examples_of_the_outages_page_are_true() {
     let page = include_str!("../../../../docs/outages.md");
-    let files: Vec<String> =
-        blocks(page).into_iter().filter(|(language, ..)| language == "toml").map(|(_, toml, _)| toml).collect();
+    let files: Vec<String> = blocks(page)
+        .into_iter()
+        .filter(|(language, ..)| language == "toml")
+        .map(|(_, toml, _)| toml)
+        .collect();
     let [schema, settings] = &files[..] else { panic!("{files:?}") };
     let folder = folder(&[("schema.toml", schema), ("quaymaster.toml", settings)]);
     // Free a moment ago, and nobody's now.

@@ -202,7 +202,7 @@ async fn find_or_load(cache: &Cache, key: Key<'_>, load: Load, loader: Loader) -
     let token = Token::random();
     let until = Instant::now() + load.patience;
     let channel = keys::channel(ops::LOAD, &cache.bound, key)?;
-    let mut wake = None;
+    let mut wake: Option<Wake> = None;
     loop {
         let mut told = match cache.run(ops::LOAD, ops::load(entry, &token, load.lease)?).await {
             Ok(told) => told,
