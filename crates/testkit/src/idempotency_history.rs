@@ -259,7 +259,9 @@ mod tests {
 
     fn checked(lines: &[&str]) -> Result<Tally, String> {
         let mut log = Log::default();
-        lines.iter().for_each(|line| log.note(&format!("r {line} .")));
+        for line in lines {
+            log.note(&format!("r {line} ."));
+        }
         assert_eq!(log.lines.len(), lines.len(), "a line was not read");
         check(&[log])
     }

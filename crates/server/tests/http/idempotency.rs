@@ -96,7 +96,8 @@ async fn a_waiting_begin_is_answered_by_the_finish() {
         finish(&server, &token, r#","response":"paid""#).await
     };
     let both = async { tokio::join!(waiting, finishing) };
-    let (begun, _) = tokio::time::timeout(Duration::from_secs(15), both).await.expect("nobody was woken");
+    let (begun, _) =
+        tokio::time::timeout(Duration::from_secs(15), Box::pin(both)).await.expect("nobody was woken");
     assert_eq!(begun["response"], "paid");
 }
 

@@ -61,7 +61,7 @@ async fn main() {
         .map(|lane| {
             let rng = Rng::with_seed(seed * 1000 + lane as u64);
             let (history, engine, names) = (history.clone(), engine.clone(), names.clone());
-            let lane = Lane { lane, process: seed, history, engine, rng, names, id: String::new() };
+            let lane = Lane { number: lane, process: seed, history, engine, rng, names, id: String::new() };
             tokio::spawn(lane.run(stop.clone()))
         })
         .collect();
@@ -73,7 +73,7 @@ async fn main() {
 }
 
 struct Lane {
-    lane: usize,
+    number: usize,
     process: u64,
     history: Idempotency,
     engine: Arc<dyn Engine>,
@@ -115,7 +115,7 @@ impl Lane {
     async fn one(&mut self) -> Result<()> {
         self.nap(10_000).await;
         let asked = self.now().await?;
-        self.id = format!("{}-{}", self.lane, asked / EPOCH_US);
+        self.id = format!("{}-{}", self.number, asked / EPOCH_US);
         let wait = match self.rng.u8(0..10) {
             0..4 => 0,
             4..7 => self.rng.u64(1..60),
