@@ -5,16 +5,16 @@
 mod read;
 mod walk;
 
-use std::num::NonZeroU32;
 use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use quaymaster::{DatabaseOptions, Seal, Settings};
 use quaymaster::schema::{Diagnostic, Schema};
 use quaymaster::store::StoreOptions;
 use quaymaster::store::embedded::Durability;
 use quaymaster::store::redis::Secret;
+use quaymaster::{DatabaseOptions, Seal, Settings};
 
 pub use read::RawConfig;
 pub use walk::Env;
@@ -132,9 +132,11 @@ impl Config {
         let mut problems = Vec::new();
         let store = store(&raw, &overrides, &mut problems);
         let database = raw.store.database.as_deref().map(DatabaseOptions::from_url).transpose();
-        let database = database.map_err(|error| problems.push(format!("store.{}", error.detail))).ok().flatten();
+        let database =
+            database.map_err(|error| problems.push(format!("store.{}", error.detail))).ok().flatten();
         let seal = Seal::from_text(overrides.seal_keys.as_deref().unwrap_or_default());
-        let seal = seal.map_err(|error| problems.push(format!("{}: {}", doctor::SEAL_KEY, error.detail))).ok();
+        let seal =
+            seal.map_err(|error| problems.push(format!("{}: {}", doctor::SEAL_KEY, error.detail))).ok();
         let listen = overrides.listen.or(raw.server.listen).unwrap_or_else(|| "127.0.0.1:7420".into());
         let listen = address(&listen).map_err(|why| problems.push(why)).ok();
         let tokens = raw.server.tokens;

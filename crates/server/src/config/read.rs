@@ -194,7 +194,10 @@ fn store(root: &Table<'_, '_>, folder: &Path) -> RawStore {
         database: table.get("database", |scalar| url(scalar).map(|url| from_folder(url, folder))),
         nodes: table.get("nodes", |scalar| {
             let nodes = scalar.integer(1)?;
-            u32::try_from(nodes).ok().and_then(NonZeroU32::new).ok_or_else(|| "must be at most 4294967295".into())
+            u32::try_from(nodes)
+                .ok()
+                .and_then(NonZeroU32::new)
+                .ok_or_else(|| "must be at most 4294967295".into())
         }),
         tls: tls.unwrap_or_default(),
         pools: pools(&table),

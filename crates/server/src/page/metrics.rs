@@ -97,10 +97,8 @@ fn locks(out: &mut String, app: &App) {
             ("release", "lost", counts.release_lost()),
             ("any", "error", counts.errors()),
         ] {
-            let _ = writeln!(
-                out,
-                "{family}{{lock=\"{name}\",verb=\"{verb}\",outcome=\"{outcome}\"}} {count}"
-            );
+            let _ =
+                writeln!(out, "{family}{{lock=\"{name}\",verb=\"{verb}\",outcome=\"{outcome}\"}} {count}");
         }
     }
     let family = "quaymaster_lock_waiting";
@@ -158,12 +156,16 @@ async fn outages(out: &mut String, app: &App) {
     header(out, family, "counter", "Answers given by policy while the store could not be asked.");
     for (kind, name, policy, answers) in counts {
         let (name, policy) = (label(name), policy.name());
-        let _ =
-            writeln!(out, "{family}{{kind=\"{kind}\",name=\"{name}\",policy=\"{policy}\"}} {answers}");
+        let _ = writeln!(out, "{family}{{kind=\"{kind}\",name=\"{name}\",policy=\"{policy}\"}} {answers}");
     }
     let waiting = outages.uncarried().await;
     let family = "quaymaster_outage_uncarried";
-    header(out, family, "gauge", "Counted while the store was away and not in it yet: keys; 1 for a database.");
+    header(
+        out,
+        family,
+        "gauge",
+        "Counted while the store was away and not in it yet: keys; 1 for a database.",
+    );
     let _ = writeln!(out, "{family}{{policy=\"local\"}} {}", waiting.local_keys);
     let _ = writeln!(out, "{family}{{policy=\"database\"}} {}", u8::from(waiting.database));
 }
@@ -199,7 +201,12 @@ fn idempotencies(out: &mut String, app: &App) {
         let _ = writeln!(out, "{family}{{idempotency=\"{name}\"}} {waited}");
     }
     let family = "quaymaster_idempotency_responses_not_kept_total";
-    header(out, family, "counter", "Responses over their bound, or of compact records: finished, not replayed.");
+    header(
+        out,
+        family,
+        "counter",
+        "Responses over their bound, or of compact records: finished, not replayed.",
+    );
     for idempotency in &all {
         let (name, not_kept) = (label(idempotency.name()), idempotency.counts().not_kept());
         let _ = writeln!(out, "{family}{{idempotency=\"{name}\"}} {not_kept}");
@@ -225,14 +232,17 @@ fn guards(out: &mut String, app: &App) {
             ("leave", "lost", counts.left_lost()),
             ("leave", "error", counts.leave_errors()),
         ] {
-            let _ = writeln!(
-                out,
-                "{family}{{guard=\"{name}\",verb=\"{verb}\",outcome=\"{outcome}\"}} {count}"
-            );
+            let _ =
+                writeln!(out, "{family}{{guard=\"{name}\",verb=\"{verb}\",outcome=\"{outcome}\"}} {count}");
         }
     }
     let family = "quaymaster_guard_steps_returned_total";
-    header(out, family, "counter", "Steps of an enter given back because a later one said no (cluster only).");
+    header(
+        out,
+        family,
+        "counter",
+        "Steps of an enter given back because a later one said no (cluster only).",
+    );
     for guard in &guards {
         let (name, counts) = (label(guard.name()), guard.counts());
         for (outcome, count) in [("done", counts.given_back()), ("failed", counts.not_given_back())] {

@@ -68,9 +68,10 @@ pub(crate) struct OutageAnswers {
 async fn outages(app: &App) -> OutageStatus {
     let outages = app.quaymaster.outages();
     let waiting = outages.uncarried().await;
-    let answers = |(kind, name, policy, answers): (quaymaster::schema::Kind, &str, quaymaster::Outage, u64)| {
-        OutageAnswers { kind: kind.name(), name: name.to_owned(), policy: policy.name(), answers }
-    };
+    let answers =
+        |(kind, name, policy, answers): (quaymaster::schema::Kind, &str, quaymaster::Outage, u64)| {
+            OutageAnswers { kind: kind.name(), name: name.to_owned(), policy: policy.name(), answers }
+        };
     let mut given: Vec<OutageAnswers> = outages.counts().filter(|count| count.3 > 0).map(answers).collect();
     given.sort_by(|a, b| (a.kind, &a.name).cmp(&(b.kind, &b.name)));
     OutageStatus {
@@ -274,15 +275,15 @@ async fn status(app: &App) -> Response<Body> {
     let engine = app.quaymaster.engine();
     let told = app.probe.deployment(&**engine).await;
     let health = engine.health();
-    let mut warnings: Vec<String> =
-        exceeded(&app.thresholds, &health, told.as_ref().ok(), &app.quaymaster)
-            .into_iter()
-            .map(|(_, sentence)| sentence)
-            .collect();
+    let mut warnings: Vec<String> = exceeded(&app.thresholds, &health, told.as_ref().ok(), &app.quaymaster)
+        .into_iter()
+        .map(|(_, sentence)| sentence)
+        .collect();
     if !app.quaymaster.seals() {
-        warnings.extend(doctor::unsealed(app.quaymaster.schema()).map(|finding| {
-            format!("{}; {}", finding.message, finding.fix)
-        }));
+        warnings.extend(
+            doctor::unsealed(app.quaymaster.schema())
+                .map(|finding| format!("{}; {}", finding.message, finding.fix)),
+        );
     }
     let mut limits: Vec<LimitStatus> = app
         .quaymaster
