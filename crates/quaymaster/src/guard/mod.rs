@@ -176,7 +176,9 @@ impl Guard {
         }
         let request = self.derived(LEAVE, key, leave.request_id)?;
         let end = match &self.idempotency {
-            Some(part) if !leave.abandon => End::Finish(part.pack(LEAVE, &parts.record, leave.response).await?),
+            Some(part) if !leave.abandon => {
+                End::Finish(part.pack(LEAVE, &parts.record, leave.response).await?)
+            }
             _ => End::Abandon,
         };
         let kept = matches!(&end, End::Finish(packed) if packed.is_kept());

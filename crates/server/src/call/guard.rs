@@ -86,7 +86,7 @@ pub(crate) struct GuardAnswer {
     /// `in_progress`, `held`, `limited`: when asking again can help; `null` when waiting never does.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u64>)]
-    retry_after_ms: Option<Option<u64>>,
+    retry_after_ms: Option<Wait>,
     /// `finished`: what the operation answered, `null` when no response was kept.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<serde_json::Value>)]
@@ -123,6 +123,11 @@ pub(crate) struct GuardAnswer {
     #[serde(skip_serializing_if = "Option::is_none")]
     outage: Option<&'static str>,
 }
+
+/// Milliseconds, or `null` when waiting never helps.
+#[derive(Debug, Clone, Copy, Serialize)]
+#[serde(transparent)]
+struct Wait(Option<u64>);
 
 /// What `leave` answers.
 #[derive(Debug, Serialize, ToSchema)]
@@ -249,16 +254,16 @@ async fn enter(app: &App, input: Input<'_>) -> Answer {
         Entered::Entered(pass) => entered(input, guard, &pass),
         Entered::Limited(verdicts) => limited(input, guard, &verdicts),
         Entered::InProgress { retry_after } => {
-            GuardAnswer { retry_after_ms: Some(Some(millis(retry_after))), ..outcome("in_progress") }
+            GuardAnswer { retry_after_ms: Some(Wait(Some(millis(retry_after)))), ..outcome("in_progress") }
         }
         Entered::Held { retry_after } => {
-            GuardAnswer { retry_after_ms: Some(Some(millis(retry_after))), ..outcome("held") }
+            GuardAnswer { retry_after_ms: Some(Wait(Some(millis(retry_after)))), ..outcome("held") }
         }
         Entered::Mismatch => outcome("mismatch"),
         Entered::Finished(replay) => {
             let (response, response_base64) = replayed(&replay);
             let kept = Some(replay.response.is_some());
-            GuardAnswer { kept, response, response_base64, ..outcome("finished") }
+            GuardAnswer { response, response_base64, kept, ..outcome("finished") }
         }
     }))
 }
@@ -306,7 +311,7 @@ fn limited(input: Input<'_>, guard: &Guard, verdicts: &[Verdict]) -> GuardAnswer
     let quota = slowest.map(|(verdict, _)| verdict.quota());
     GuardAnswer {
         outcome: "limited",
-        retry_after_ms: Some(slowest.and_then(|(verdict, _)| verdict.retry_after()).map(millis)),
+        retry_after_ms: Some(Wait(slowest.and_then(|(verdict, _)| verdict.retry_after()).map(millis))),
         limited_by: slowest.map(|(_, limit)| limit.name().to_owned()),
         allowed: Some(false),
         limit: quota.map(|quota| quota.limit),

@@ -2,6 +2,7 @@
 
 use quaymaster::Code;
 use quaymaster::guard::{Enter, Entered, Leave};
+use quaymaster::idempotency::{Begin, Begun};
 use quaymaster::limit::Charge;
 use quaymaster::lock::{Acquire, Acquired};
 use quaymaster_store::Topology;
@@ -45,8 +46,8 @@ crate::cases! {
         }
         assert_eq!(calls(&quaymaster).await, 1);
         assert!(matches!(
-            quaymaster.idempotency("pay").expect("declared").begin(&[("id", "3")], Default::default()).await,
-            Ok(quaymaster::idempotency::Begun::Started(_))
+            quaymaster.idempotency("pay").expect("declared").begin(&[("id", "3")], Begin::default()).await,
+            Ok(Begun::Started(_))
         ));
         let lock = quaymaster.lock("account").expect("declared");
         assert!(matches!(

@@ -58,7 +58,12 @@ macro_rules! cases {
 
 /// Every case of every suite.
 pub fn all() -> impl Iterator<Item = &'static Case> {
-    let guards = limit::CASES.iter().chain(lock::CASES).chain(idempotency::CASES).chain(guard::CASES).chain(guard_steps::CASES);
+    let guards = limit::CASES
+        .iter()
+        .chain(lock::CASES)
+        .chain(idempotency::CASES)
+        .chain(guard::CASES)
+        .chain(guard_steps::CASES);
     engine::CASES.iter().chain(guards).chain(cache::CASES).chain(dedupe::CASES)
 }
 

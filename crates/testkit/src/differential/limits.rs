@@ -356,8 +356,7 @@ impl Pair {
         }
         tally.stale +=
             LIMITS.iter().map(|row| ours.limit(row.0).expect("declared").counts().stale()).sum::<u64>();
-        let (held, wanted) =
-            (self.held_by(true, &prefix).await, self.held_by(false, &prefix).await);
+        let (held, wanted) = (self.held_by(true, &prefix).await, self.held_by(false, &prefix).await);
         if let Some((key, difference)) = compare::keyspaces(&held, &wanted, self.tolerance) {
             let user = String::from_utf8_lossy(&key)
                 .split([':', '}'])
