@@ -1,5 +1,7 @@
 //! A script and one call of it. `store` runs them and knows nothing of what they mean.
 
+use smallvec::SmallVec;
+
 /// A checked Lua script, made at build time.
 #[derive(Debug)]
 pub struct Script {
@@ -67,7 +69,7 @@ pub enum Repeat {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Words {
     bytes: Vec<u8>,
-    ends: Vec<u32>,
+    ends: SmallVec<[u32; 8]>,
 }
 
 impl Words {
