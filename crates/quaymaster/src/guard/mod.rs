@@ -153,12 +153,20 @@ impl Guard {
         fingerprint: Option<&[u8]>,
     ) -> Result<Entered> {
         let (token, lock_ttl) = (asked.token.clone(), asked.lock_ttl);
-        let entered = match outage::tell_store_first(self).await {
+        // Boxed: what happens seldom must not make every call's future larger.
+        let told = if self.limits.iter().any(Limit::has_something_to_tell) {
+            Box::pin(self.bound.shared.outages.carry_local(None)).await.map_err(|error| error.during(ENTER))
+        } else {
+            Ok(())
+        };
+        let entered = match told {
             Ok(()) => steps::enter(self, asked, fingerprint).await,
             Err(error) => Err(error),
         };
         match entered {
-            Err(error) if is_outage(error.code) => outage::enter(self, key, &token, lock_ttl, error).await,
+            Err(error) if is_outage(error.code) => {
+                Box::pin(outage::enter(self, key, &token, lock_ttl, error)).await
+            }
             answer => answer,
         }
     }
@@ -172,7 +180,7 @@ impl Guard {
             return Err(Error::new(LEAVE, Code::RequestInvalid, detail));
         }
         if token.away_fence().is_some() {
-            return outage::leave(self, &parts, token, leave).await;
+            return Box::pin(outage::leave(self, &parts, token, leave)).await;
         }
         let request = self.derived(LEAVE, key, leave.request_id)?;
         let end = match &self.idempotency {

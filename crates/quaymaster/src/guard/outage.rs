@@ -13,16 +13,6 @@ use crate::limit::{self, Part, Together};
 use crate::lock::Released;
 use crate::{Error, Result, Token};
 
-/// What this node counted by itself goes before the call, as for a limit alone.
-pub(super) async fn tell_store_first(guard: &Guard) -> Result<()> {
-    let outages = &guard.bound.shared.outages;
-    let local = |limit: &limit::Limit| limit.bound.resource.on_outage == Outage::Local;
-    if !outages.local.is_waiting() || !guard.limits.iter().any(local) {
-        return Ok(());
-    }
-    outages.carry_local(None).await.map_err(|error| error.during(ENTER))
-}
-
 fn again(error: &Error) -> Error {
     Error::new(error.op, error.code, error.detail.clone())
 }

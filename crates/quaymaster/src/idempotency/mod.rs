@@ -195,7 +195,9 @@ impl Idempotency {
         response: Option<&[u8]>,
     ) -> Result<Finished> {
         // A claim that a policy gave out is made now, unless somebody else was here.
-        if token.away_fence().is_some() && !matches!(self.ask(key, token, None).await?, Begun::Started(_)) {
+        if token.away_fence().is_some()
+            && !matches!(Box::pin(self.ask(key, token, None)).await?, Begun::Started(_))
+        {
             return Ok(Finished::Lost);
         }
         let record = keys::record(FINISH, &self.bound, key)?;

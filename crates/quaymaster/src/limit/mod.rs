@@ -174,7 +174,10 @@ impl Limit {
     async fn run(&self, verb: Verb, key: Key<'_>, charge: Charge<'_>) -> Result<Verdict> {
         self.check_cost(verb, verb.op(), charge.cost)?;
         match self.ask(verb, key, charge).await {
-            Err(error) if is_outage(error.code) => self.without_store(verb, key, charge, error).await,
+            // Boxed: what happens seldom must not make every call's future larger.
+            Err(error) if is_outage(error.code) => {
+                Box::pin(self.without_store(verb, key, charge, error)).await
+            }
             answer => answer,
         }
     }
@@ -185,7 +188,9 @@ impl Limit {
         for _ in 0..STALE_TRIES {
             let mut words = Words::default();
             let bucket = keys::bind(op, &self.bound, key, charge.request_id, now_us, &mut words)?;
-            self.tell_store_first(&words).await?;
+            if self.has_something_to_tell() {
+                Box::pin(self.tell_store_first(&words)).await?;
+            }
             let mut call = ops::call(verb, &self.spec, charge.cost, bucket, words);
             if charge.request_id.is_some() {
                 call = call.repeat_safe();
@@ -292,7 +297,7 @@ impl Together {
 /// While the store cannot be asked every limit answers by its own policy, and every one must let the call pass.
 pub async fn take_all(parts: &[Part<'_>], request_id: Option<&str>) -> Result<Together> {
     match ask_all(parts, request_id).await {
-        Err(error) if is_outage(error.code) => outage::take_all(parts, error).await,
+        Err(error) if is_outage(error.code) => Box::pin(outage::take_all(parts, error)).await,
         answer => answer,
     }
 }
@@ -304,7 +309,9 @@ async fn ask_all(parts: &[Part<'_>], request_id: Option<&str>) -> Result<Togethe
         let detail = format!("{} limits in one call; the most is {TAKE_ALL_MAX}", parts.len());
         return Err(Error::new(OP, Code::RequestInvalid, detail));
     }
-    outage::tell_store_of_all(parts).await?;
+    if parts.iter().any(|part| part.limit.has_something_to_tell()) {
+        Box::pin(first.limit.bound.shared.outages.carry_local(None)).await?;
+    }
     let mut now_us = first.limit.bound.engine.now_us();
     for _ in 0..STALE_TRIES {
         let (mut words, mut args) = (Words::default(), Words::default());

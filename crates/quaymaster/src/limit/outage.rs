@@ -17,14 +17,15 @@ use crate::{Code, Error, Result};
 const COME_AGAIN: Duration = Duration::from_secs(1);
 
 impl Limit {
+    /// Whether this node counted something by itself that the store may not know. One look at a flag.
+    pub(crate) fn has_something_to_tell(&self) -> bool {
+        self.bound.resource.on_outage == Outage::Local && self.bound.shared.outages.local.is_waiting()
+    }
+
     /// What this node counted under this key by itself goes before the call: the store must not let through what
-    /// was used up already. One look at a flag while there is nothing.
+    /// was used up already.
     pub(super) async fn tell_store_first(&self, words: &Words) -> Result<()> {
-        let outages = &self.bound.shared.outages;
-        if self.bound.resource.on_outage != Outage::Local || !outages.local.is_waiting() {
-            return Ok(());
-        }
-        outages.carry_local(words.word(0)).await
+        self.bound.shared.outages.carry_local(words.word(0)).await
     }
 
     /// Answers by policy although the store said `error`, or tells the error.
@@ -171,15 +172,6 @@ impl Limit {
             outages.look_for_store();
         }
         Ok(verdict(&self.spec, word, raw, charge.cost))
-    }
-}
-
-/// The same for several limits.
-pub(super) async fn tell_store_of_all(parts: &[Part<'_>]) -> Result<()> {
-    let local = |part: &&Part<'_>| part.limit.bound.resource.on_outage == Outage::Local;
-    match parts.iter().find(local).map(|part| &part.limit.bound.shared.outages) {
-        Some(outages) if outages.local.is_waiting() => outages.carry_local(None).await,
-        _ => Ok(()),
     }
 }
 

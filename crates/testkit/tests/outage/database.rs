@@ -319,7 +319,7 @@ async fn when_the_database_is_away_too_the_error_names_both_and_it_recovers_by_i
 #[tokio::test]
 async fn without_a_database_the_limit_refuses_and_says_why() {
     let mut server = RedisServer::start(RedisConfig::default());
-    let node = node(&limits("database", 9), &server.url(), Default::default()).await;
+    let node = node(&limits("database", 9), &server.url(), quaymaster::Settings::default()).await;
     server.kill9();
     let error = node.limit("fixed_window").unwrap().take(ID, Charge::one()).await.unwrap_err();
     assert!(error.detail.contains("no database is configured"), "{error}");

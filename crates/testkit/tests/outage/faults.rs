@@ -4,12 +4,13 @@
 use std::time::Duration;
 
 use quaymaster::cache::{Fetched, Load, Presence, Put, Stored, Value};
+use quaymaster::dedupe::First;
 use quaymaster::guard::{Enter, Entered, Leave, Settled};
 use quaymaster::idempotency::{Abandoned, Begin, Begun, Finished};
 use quaymaster::limit::{Charge, Verdict};
 use quaymaster::lock::{Acquire, Acquired, Released, Renewed};
 use quaymaster::schema::Outage;
-use quaymaster::{Quaymaster, Result};
+use quaymaster::{Quaymaster, Result, Settings};
 use quaymaster_testkit::proxy::{Cut, FaultProxy};
 use quaymaster_testkit::servers::{RedisConfig, RedisServer};
 
@@ -130,7 +131,7 @@ async fn in_time<T>(what: &str, call: impl Future<Output = T>) -> T {
 }
 
 fn is_away<T: std::fmt::Debug>(what: &str, answer: Result<T>) {
-    let error = answer.expect_err(what);
+    let Err(error) = answer else { panic!("{what}: {answer:?}") };
     assert_eq!(error.code.http_status(), 503, "{what}: {error}");
 }
 
@@ -206,7 +207,7 @@ async fn values_answer_by_policy(node: &Quaymaster) {
     is_away("exists", in_time("exists", hard.exists(ID)).await);
     is_away("put", in_time("put", hard.put(ID, &value, Put::default())).await);
     is_away("delete", in_time("delete", hard.delete(ID, None)).await);
-    is_away("first", in_time("first", node.dedupe("once").unwrap().first(ID, Default::default())).await);
+    is_away("first", in_time("first", node.dedupe("once").unwrap().first(ID, First::default())).await);
 }
 
 async fn guards_answer_by_policy(node: &Quaymaster) {
@@ -331,7 +332,7 @@ async fn every_call_answers_by_its_policy_on_a_slow_link() {
 #[tokio::test]
 async fn what_a_policy_gave_out_becomes_real_when_the_store_is_back() {
     let mut server = RedisServer::start(RedisConfig::default());
-    let node = node(SCHEMA, &server.url(), Default::default()).await;
+    let node = node(SCHEMA, &server.url(), Settings::default()).await;
     server.kill9();
     let (lock, pay) = (node.lock("open").unwrap(), node.idempotency("open").unwrap());
     let Acquired::Ours(lease) = lock.acquire(ID, Acquire::default()).await.unwrap() else {
@@ -392,7 +393,7 @@ async fn a_guard_entered_by_policy_is_left_in_the_store_when_that_is_back() {
 #[tokio::test]
 async fn a_waiter_who_knows_that_somebody_has_the_lock_is_not_let_past_it() {
     let mut server = RedisServer::start(RedisConfig::default());
-    let node = node(SCHEMA, &server.url(), Default::default()).await;
+    let node = node(SCHEMA, &server.url(), Settings::default()).await;
     let lock = node.lock("open").unwrap().clone();
     let Acquired::Ours(_) = lock.acquire(ID, Acquire::default()).await.unwrap() else { panic!("free") };
     let waiter = tokio::spawn({

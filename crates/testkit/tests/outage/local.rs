@@ -226,7 +226,9 @@ async fn add(engine: &dyn Engine, algorithm: &str, id: &str, args: &[&str]) -> S
     let mut call = Invocation::new(&operation.script, Workload::RateLimit).repeat_safe();
     call.keys.push(format!("add:{algorithm}"));
     call.keys.push(format!("{{add:{algorithm}}}:req:{id}"));
-    args.iter().for_each(|arg| call.args.push(arg));
+    for arg in args {
+        call.args.push(arg);
+    }
     let mut words = Vec::new();
     for _ in 0..2 {
         let mut parts = engine.run(call.clone()).await.unwrap().parts("test").unwrap();
@@ -289,4 +291,12 @@ async fn the_store_itself_drops_what_its_clock_says_is_past() {
             assert_eq!(add(engine, algorithm, "two", &gone).await, "past", "{algorithm}");
         }
     }
+}
+
+#[tokio::test]
+async fn what_happens_seldom_does_not_make_every_call_larger() {
+    let memory = EmbeddedStore::memory(EmbeddedOptions::default()).await.unwrap();
+    let node = bind(&limits("local", 5), std::sync::Arc::new(memory), Settings::default());
+    let taking = size_of_val(&node.limit("fixed_window").unwrap().take(ID, Charge::one()));
+    assert!(taking <= 2048, "{taking} bytes are moved for every take");
 }

@@ -1,5 +1,6 @@
 //! Nodes on one Redis that goes away and comes back.
 
+use std::fmt::Write as _;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -7,7 +8,7 @@ use std::time::{Duration, Instant};
 use quaymaster::limit::{Charge, Limit, Verdict};
 use quaymaster::schema::{Outage, Source, load};
 use quaymaster::store::redis::{RedisOptions, RedisStore};
-use quaymaster::{DatabaseOptions, Engine, Quaymaster, Settings};
+use quaymaster::{DatabaseOptions, Engine, Quaymaster, Settings, Uncarried};
 
 pub(crate) const ALGORITHMS: [&str; 4] = ["fixed_window", "sliding_log", "sliding_window", "token_bucket"];
 pub(crate) const ID: &[(&str, &str)] = &[("id", "a")];
@@ -20,7 +21,8 @@ pub(crate) const DATABASE_DEADLINE: Duration = Duration::from_secs(2);
 pub(crate) fn limits(policy: &str, limit: u64) -> String {
     let mut text = "[schema]\nname = \"away\"\nowner = \"tests\"\n".to_owned();
     for algorithm in ALGORITHMS {
-        text += &format!(
+        let _ = write!(
+            text,
             "[limit.{algorithm}]\nkey = \"{policy}:{algorithm}:{{id}}\"\nalgorithm = \"{algorithm}\"\n\
              limit = {limit}\nwindow = \"1h\"\non_outage = \"{policy}\"\n"
         );
@@ -121,7 +123,7 @@ pub(crate) async fn back(quaymaster: &Quaymaster) {
 /// Waits until everything counted without the store is in it.
 pub(crate) async fn carried(quaymaster: &Quaymaster) {
     until("everything is in the store", async || {
-        quaymaster.outages().uncarried().await == Default::default()
+        quaymaster.outages().uncarried().await == Uncarried::default()
     })
     .await;
 }

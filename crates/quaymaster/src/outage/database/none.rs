@@ -1,4 +1,5 @@
 //! A build without SQL: there is never a database.
+#![expect(clippy::unused_async, reason = "the shape of the real one")]
 
 use quaymaster_schema::LimitSpec;
 
