@@ -124,7 +124,7 @@ impl Outages {
     /// Brings back what this node counted by itself, of one key or of all. Fails while the store is away.
     pub(crate) async fn carry_local(&self, key: Option<&[u8]>) -> Result<()> {
         // A piece that was once on its way cannot be given back any more: none leaves before the store answers.
-        self.engine.time_us().await?;
+        self.engine.time_us().await.map_err(|error| error.during(OP))?;
         let pieces = self.local.hand_over(key, self.engine.now_us()).await;
         let mut sending = stream::iter(pieces)
             .map(|piece| async move {

@@ -17,13 +17,7 @@ use super::carry::{Piece, Place};
 use super::pending::Pending;
 use crate::{Code, Error, Result};
 
-/// Most keys counted at once; calls on further ones are refused.
-const KEYS_MAX: usize = 100_000;
-/// Most request ids remembered; a repetition of a further one is counted again.
-const REQUESTS_MAX: usize = 100_000;
-/// Most bytes of counters; a `sliding_log` has one member per call.
-const BYTES_MAX: u64 = 256 << 20;
-/// How many calls pass between two looks at those bytes.
+/// How many calls pass between two looks at the bytes that counters take.
 const LOOK_EVERY: u64 = 256;
 /// How long a request id is remembered, like the store does.
 const REQUEST_MS: i64 = 600_000;
@@ -42,6 +36,7 @@ pub(crate) enum Effect {
 #[derive(Debug)]
 pub(crate) struct Local {
     nodes: u32,
+    bounds: Bounds,
     /// Whether anything counted here is unknown to the store. Read on every call of a limit.
     waiting: AtomicBool,
     state: Mutex<Option<State>>,
@@ -60,7 +55,21 @@ struct State {
     pieces: u64,
     calls: u64,
     full: bool,
+    bounds: Bounds,
 }
+
+/// What one node holds at most.
+#[derive(Debug, Clone, Copy)]
+struct Bounds {
+    /// Keys counted at once; calls on further ones are refused.
+    keys: usize,
+    /// Request ids remembered; a repetition of a further one is counted again.
+    requests: usize,
+    /// Bytes of counters; a `sliding_log` has one member per call.
+    bytes: u64,
+}
+
+const BOUNDS: Bounds = Bounds { keys: 100_000, requests: 100_000, bytes: 256 << 20 };
 
 #[derive(Debug)]
 struct Entry {
@@ -74,7 +83,7 @@ struct Entry {
 
 impl Local {
     pub(super) fn new(nodes: u32) -> Self {
-        Self { nodes: nodes.max(1), waiting: AtomicBool::new(false), state: Mutex::new(None) }
+        Self { nodes: nodes.max(1), bounds: BOUNDS, waiting: AtomicBool::new(false), state: Mutex::new(None) }
     }
 
     pub(super) fn nodes(&self) -> u32 {
@@ -104,7 +113,7 @@ impl Local {
         let mut held = self.state.lock().await;
         let state = match &mut *held {
             Some(state) => state,
-            none => none.insert(State::new(now_us).await?),
+            none => none.insert(State::new(now_us, self.bounds).await?),
         };
         let now_us = state.clock.fetch_max(now_us, SeqCst).max(now_us);
         let now_ms = now_us.div_euclid(1000);
@@ -163,7 +172,7 @@ impl Local {
 }
 
 impl State {
-    async fn new(now_us: i64) -> Result<Self> {
+    async fn new(now_us: i64, bounds: Bounds) -> Result<Self> {
         let clock = Arc::new(AtomicI64::new(now_us));
         let options = EmbeddedOptions { clock: Clock::Manual(clock.clone()), ..EmbeddedOptions::default() };
         Ok(Self {
@@ -176,6 +185,7 @@ impl State {
             pieces: 0,
             calls: 0,
             full: false,
+            bounds,
         })
     }
 
@@ -183,15 +193,23 @@ impl State {
     async fn make_room(&mut self, op: &'static str, key: &[u8], now_ms: i64) -> Result<()> {
         self.calls += 1;
         if self.full || self.calls.is_multiple_of(LOOK_EVERY) {
-            self.full =
-                self.engine.deployment().await?.used_memory_bytes.is_some_and(|used| used > BYTES_MAX);
+            self.full = self
+                .engine
+                .deployment()
+                .await?
+                .used_memory_bytes
+                .is_some_and(|used| used > self.bounds.bytes);
         }
-        if !self.entries.contains_key(key) && self.entries.len() >= KEYS_MAX {
-            self.entries.retain(|_, entry| entry.dies_ms > now_ms || !entry.pending.is_empty());
+        let Bounds { keys, bytes, .. } = self.bounds;
+        let one_more = !self.entries.contains_key(key);
+        if one_more && self.entries.len() >= keys {
+            // What is past its window counts nowhere, whether the store was told or not.
+            self.entries
+                .retain(|_, entry| entry.dies_ms > now_ms || entry.pending.counts(&entry.spec, now_ms));
         }
-        let keys = !self.entries.contains_key(key) && self.entries.len() >= KEYS_MAX;
-        if keys || self.full {
-            let bound = if keys { format!("{KEYS_MAX} keys") } else { format!("{} MiB", BYTES_MAX >> 20) };
+        let too_many = one_more && self.entries.len() >= keys;
+        if too_many || self.full {
+            let bound = if too_many { format!("{keys} keys") } else { format!("{} MiB", bytes >> 20) };
             let detail = format!("this node counts {bound} by itself already, its bound");
             return Err(Error::new(op, Code::StoreOom, detail));
         }
@@ -200,10 +218,10 @@ impl State {
 
     /// Whether there was room to remember it.
     fn remember(&mut self, request: Vec<u8>, now_ms: i64) -> bool {
-        if self.requests.len() >= REQUESTS_MAX {
+        if self.requests.len() >= self.bounds.requests {
             self.requests.retain(|_, until| *until > now_ms);
         }
-        let room = self.requests.len() < REQUESTS_MAX;
+        let room = self.requests.len() < self.bounds.requests;
         if room {
             self.requests.insert(request, now_ms + REQUEST_MS);
         }
@@ -245,5 +263,79 @@ impl State {
             Some(key) => drop(entries.get_mut(key).map(send)),
             None => entries.values_mut().for_each(&mut send),
         }
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+mod tests {
+    use std::time::Duration;
+
+    use quaymaster_schema::Algorithm;
+    use quaymaster_store::{Parts, Workload};
+
+    use super::*;
+    use crate::scripts;
+
+    const NOW_US: i64 = 1_794_744_020_000_000;
+
+    fn spec() -> LimitSpec {
+        let window = Duration::from_secs(60);
+        LimitSpec { algorithm: Algorithm::FixedWindow, limit: 10, window, safety_buffer: 0, ttl: window }
+    }
+
+    /// Takes one unit under `key`; how many are counted then.
+    async fn take(local: &Local, key: &str, request: Option<&str>, now_us: i64) -> Result<i64> {
+        let place = Place { limit: "l".into(), key: key.into(), request: "r".into(), bucket_ms: 0 };
+        let mut call = Invocation::new(&scripts::LIMIT_TAKE_FIXED_WINDOW.script, Workload::RateLimit);
+        call.keys.push(key);
+        if let Some(request) = request {
+            call.keys.push(request);
+        }
+        for arg in [1, 10, 60_000, 60_000, 0, 0, 600_000] {
+            call.args.push_int(arg);
+        }
+        let read = |reply: Reply| {
+            let mut parts: Parts = reply.parts("test")?;
+            parts.bytes()?;
+            let (used, reset_ms) = (parts.int()?, parts.int()?.unsigned_abs());
+            Ok((used, Effect::Counted { units: 1, reset_ms }))
+        };
+        local.run(&spec(), place, now_us, call, read).await
+    }
+
+    fn small() -> Local {
+        Local { bounds: Bounds { keys: 2, requests: 1, ..BOUNDS }, ..Local::new(1) }
+    }
+
+    #[tokio::test]
+    async fn keys_beyond_the_bound_are_refused_until_others_have_ended() {
+        let local = small();
+        assert_eq!(take(&local, "a", None, NOW_US).await.unwrap(), 1);
+        assert_eq!(take(&local, "b", None, NOW_US).await.unwrap(), 1);
+        let refused = take(&local, "c", None, NOW_US).await.unwrap_err();
+        assert_eq!(refused.code, Code::StoreOom);
+        assert_eq!(take(&local, "a", None, NOW_US).await.unwrap(), 2, "known keys go on");
+        let soon = NOW_US + 59_000_000;
+        assert!(take(&local, "c", None, soon).await.is_err(), "what still counts is not forgotten");
+        assert_eq!(take(&local, "a", None, soon).await.unwrap(), 3);
+        let later = NOW_US + 61_000_000;
+        assert_eq!(take(&local, "c", None, later).await.unwrap(), 1, "in the place of b");
+        assert!(take(&local, "d", None, later).await.is_err());
+        let keys = local.hand_over(None, later).await.len();
+        assert_eq!(keys, 1, "the store is told of c; the window of a and b is over");
+    }
+
+    #[tokio::test]
+    async fn request_ids_beyond_the_bound_count_again() {
+        let local = small();
+        for used in [1, 1] {
+            assert_eq!(take(&local, "a", Some("one"), NOW_US).await.unwrap(), used);
+        }
+        for used in [2, 3] {
+            assert_eq!(take(&local, "a", Some("two"), NOW_US).await.unwrap(), used);
+        }
+        let units: u64 = local.hand_over(None, NOW_US).await.iter().map(|piece| piece.taken.units).sum();
+        assert_eq!(units, 3, "as many as were counted");
     }
 }

@@ -122,6 +122,16 @@ impl Pending {
         self.slots.is_empty() && self.level == 0
     }
 
+    /// Whether anything still counts.
+    pub(super) fn counts(&self, spec: &LimitSpec, now_ms: i64) -> bool {
+        if spec.algorithm == Algorithm::TokenBucket {
+            // A bucket is full again one window after the last call at the latest.
+            let full_ms = self.at_us.div_euclid(1000).saturating_add(window_ms(spec));
+            return self.level > 0 && full_ms > now_ms;
+        }
+        self.slots.keys().next_back().is_some_and(|slot| past_at(spec, *slot) > now_ms)
+    }
+
     /// Hands over everything that still counts, in pieces the store takes, and is empty after it.
     pub(super) fn hand_over(&mut self, spec: &LimitSpec, rate: u64, now_us: i64) -> Vec<Taken> {
         let now_ms = now_us.div_euclid(1000);
