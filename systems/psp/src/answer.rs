@@ -109,6 +109,11 @@ impl Reply {
     }
 }
 
+/// This moment, to the microsecond.
+pub(crate) fn now() -> String {
+    format!("{:.6}", jiff::Timestamp::now())
+}
+
 /// Whole seconds, rounded up: coming a moment early would be refused again.
 fn seconds(wait: Duration) -> u64 {
     wait.as_secs() + u64::from(wait.subsec_nanos() > 0)

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
+use quaymaster::Code;
 use quaymaster::guard::{Enter, Entered, Leave};
 use quaymaster::idempotency::{Begin, Begun};
 use quaymaster::limit::Verdict;
@@ -132,7 +133,7 @@ async fn replayed<O: Operation>(app: &App, operation: &O, kept: Option<&[u8]>) -
         Some(answer) => Reply::new(answer, How::Replayed),
         None => Reply::refused(
             StatusCode::CONFLICT,
-            "idempotency.no_answer",
+            Code::IdempotencyDone.name(),
             "this was done by a program that kept no answer, and there is no such payment here",
         ),
     })
@@ -140,12 +141,12 @@ async fn replayed<O: Operation>(app: &App, operation: &O, kept: Option<&[u8]>) -
 
 fn mismatch(operation: &str) -> Reply {
     let detail = format!("{operation}: this id was used for another request");
-    Reply::refused(StatusCode::UNPROCESSABLE_ENTITY, "idempotency.mismatch", detail)
+    Reply::refused(StatusCode::UNPROCESSABLE_ENTITY, Code::IdempotencyOther.name(), detail)
 }
 
 pub(crate) fn in_flight(retry_after: Duration) -> Reply {
     let detail = "the same is being done by another call; ask again for its answer";
-    Reply::refused(StatusCode::CONFLICT, "idempotency.in_progress", detail).after(Some(retry_after))
+    Reply::refused(StatusCode::CONFLICT, Code::IdempotencyBusy.name(), detail).after(Some(retry_after))
 }
 
 fn limited(verdicts: &[Verdict]) -> Reply {

@@ -57,7 +57,7 @@ pub(crate) async fn status(app: &App, psp_id: &str, transaction_id: &str) -> Res
                 Value::fields([
                     ("status", payment.status.name().to_owned()),
                     ("amount", payment.amount.to_string()),
-                    ("timestamp", jiff::Timestamp::now().to_string()),
+                    ("timestamp", answer::now()),
                     // Beyond the documented three: whose it is.
                     ("psp_id", payment.psp_id),
                 ])
@@ -128,7 +128,7 @@ impl Operation for Checking<'_> {
         let taken = app.payments.is_taken(&check.merchant_provider, &check.qr_tx_id).await?;
         let body = json!({
             "merchant_provider": check.merchant_provider, "qr_tx_id": check.qr_tx_id, "amount": check.amount,
-            "payable": !taken, "checked_at": jiff::Timestamp::now().to_string(),
+            "payable": !taken, "checked_at": answer::now(),
         });
         Ok(Ran::Done(Answer::new(StatusCode::OK, body)))
     }

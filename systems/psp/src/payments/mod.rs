@@ -294,7 +294,7 @@ impl Payments {
         changed: bool,
         fence: Option<i64>,
     ) -> Result<Written> {
-        let now = jiff::Timestamp::now().to_string();
+        let now = crate::answer::now();
         sqlx::query(
             "INSERT INTO journal (transaction_id, operation, status, outcome, fence, at)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6)",

@@ -147,7 +147,7 @@ async fn a_record_of_the_old_scheme_counts_as_done() {
     assert!(again.is_replayed());
     scene.store.server().command::<()>(&["SET", "idem:create:U", "1", "EX", "86400"]);
     let unknown = gateway.post("/create", &payment("U")).await;
-    assert_eq!((unknown.status, unknown.code().as_str()), (409, "idempotency.no_answer"));
+    assert_eq!((unknown.status, unknown.code().as_str()), (409, "idempotency.no_response"));
     assert_eq!(scene.payments().await, 1, "done is done: it does not run again");
 }
 

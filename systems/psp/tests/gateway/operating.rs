@@ -82,7 +82,10 @@ async fn only_the_psp_itself_may_call_and_the_store_holds_nothing_readable() {
     assert!(!lies_open("idem:create:T", &id), "the kept answer is sealed");
     // What SQL has is the token's digest, 64 digits; sealed it is longer and none of them is to be seen.
     let held: Vec<u8> = server.command(&["GET", "token:psp:PSP001"]);
-    assert!(held.len() > 64 && !held.windows(64).any(|part| part.iter().all(u8::is_ascii_hexdigit)), "{held:?}");
+    assert!(
+        held.len() > 64 && !held.windows(64).any(|part| part.iter().all(u8::is_ascii_hexdigit)),
+        "{held:?}"
+    );
     // The token is cached: SQL is asked once.
     assert!(as_psp(&gateway.address, Some(TOKEN)).await.is_replayed());
     let log = gateway.log();

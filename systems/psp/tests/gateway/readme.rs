@@ -21,6 +21,11 @@ fn settled(text: &str) -> String {
     let mut out = String::new();
     let word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | ':' | '.');
     for line in text.trim().lines() {
+        // Refused, lost or held back by the breaker: which of them is a matter of milliseconds.
+        if line.starts_with("{\"code\":\"store.") && line.contains("\"status\":503") {
+            out.push_str("STORE AWAY\n");
+            continue;
+        }
         for part in line.split_inclusive(|c| !word(c)) {
             let (body, end) = part.split_at(part.trim_end_matches(|c| !word(c)).len());
             let digits = body.bytes().all(|c| c.is_ascii_digit());
@@ -52,8 +57,12 @@ async fn the_readme_is_true() {
     for (at, (language, text)) in parts.iter().enumerate() {
         if *language == "sh" {
             script.push_str(text);
-            script.push_str(&format!("echo '{MARK}'\n"));
-            shown.push(parts.get(at + 1).filter(|(language, _)| *language == "text").map_or("", |(_, text)| text));
+            script += "echo '";
+            script += MARK;
+            script += "'\n";
+            shown.push(
+                parts.get(at + 1).filter(|(language, _)| *language == "text").map_or("", |(_, text)| text),
+            );
         }
     }
     assert_eq!(shown.len(), 4);
@@ -65,7 +74,7 @@ async fn the_readme_is_true() {
     let shell = tokio::process::Command::new("setpriv")
         // Whatever it started dies with it.
         .args(["--pdeathsig", "KILL", "--", "bash", "-c"])
-        .arg(format!("trap 'kill -9 $(jobs -p) 2>/dev/null' EXIT\n{script}"))
+        .arg(format!("trap 'kill -9 $(jobs -p) 2>/dev/null || true' EXIT\n{script}"))
         .current_dir(folder.path())
         .env("PATH", path)
         .stdin(Stdio::null())
