@@ -111,7 +111,9 @@ impl Seal {
         let plain = key
             .aead
             .open_in_place(Nonce::assume_unique_for_key(nonce), Aad::from(at), &mut body)
-            .map_err(|_| wrong(Code::KeyMalformed, "the sealed value was changed, or moved from another key"))?
+            .map_err(|_| {
+                wrong(Code::KeyMalformed, "the sealed value was changed, or moved from another key")
+            })?
             .len();
         body.truncate(plain);
         Ok(body)

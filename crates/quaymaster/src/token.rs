@@ -37,7 +37,8 @@ impl Token {
     pub fn parse(op: &'static str, text: &str) -> Result<Self> {
         let fine = |c: u8| c.is_ascii_graphic();
         if text.is_empty() || text.len() > MAX_BYTES || !text.bytes().all(fine) {
-            let detail = format!("token: 1 to {MAX_BYTES} visible ASCII characters, as the lease's call gave it");
+            let detail =
+                format!("token: 1 to {MAX_BYTES} visible ASCII characters, as the lease's call gave it");
             return Err(Error::new(op, Code::RequestInvalid, detail));
         }
         Ok(Self(text.to_owned()))

@@ -3,8 +3,8 @@
 use quaymaster_schema::Bucket;
 use quaymaster_store::Words;
 
-use crate::bound::{Bound, Key};
 use crate::Result;
+use crate::bound::{Bound, Key};
 
 /// Appends the limit's key, and the request's when there is one; answers the bucket in the key.
 pub(super) fn bind(

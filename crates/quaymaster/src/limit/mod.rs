@@ -31,8 +31,8 @@ pub(crate) use answer::{Raw, Word, increment};
 pub(crate) use ops::Verb;
 pub(crate) use outage::take_all as take_all_without_store;
 
-pub use crate::bound::Key;
 use crate::bound::Bound;
+pub use crate::bound::Key;
 use crate::outage::is_outage;
 use crate::{Code, Error, Result};
 

@@ -210,8 +210,13 @@ impl Lock {
             }
         };
         let Some(owner) = how.owner else { return Ok(token) };
-        if owner.is_empty() || owner.len() > OWNER_MAX || !owner.bytes().all(|c| c.is_ascii_graphic()) || owner.starts_with(AWAY) {
-            let detail = format!("owner: 1 to {OWNER_MAX} visible ASCII characters, not beginning with {AWAY:?}");
+        if owner.is_empty()
+            || owner.len() > OWNER_MAX
+            || !owner.bytes().all(|c| c.is_ascii_graphic())
+            || owner.starts_with(AWAY)
+        {
+            let detail =
+                format!("owner: 1 to {OWNER_MAX} visible ASCII characters, not beginning with {AWAY:?}");
             return Err(Error::new(ops::ACQUIRE, Code::RequestInvalid, detail));
         }
         Token::parse(ops::ACQUIRE, &format!("{owner}.{}", token.as_str()))

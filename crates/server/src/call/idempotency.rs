@@ -294,11 +294,9 @@ async fn finish(app: &App, input: Input<'_>) -> Answer {
     check_request_id(body.request_id.as_deref())?;
     let response = body.response.map(|raw| raw.get().as_bytes());
     Ok(write(&match idempotency.finish(&pairs(&body.key), &token, response).await? {
-        Finished::Finished { kept, outage } => IdempotencyFinished {
-            outcome: "finished",
-            kept: Some(kept),
-            outage: input.under(outage),
-        },
+        Finished::Finished { kept, outage } => {
+            IdempotencyFinished { outcome: "finished", kept: Some(kept), outage: input.under(outage) }
+        }
         Finished::Lost => IdempotencyFinished { outcome: "lost", kept: None, outage: None },
     }))
 }

@@ -18,7 +18,8 @@ use crate::app::App;
 use crate::http::json::{self, Fields, KeyValues, Value};
 use crate::http::{problem::Problem, query};
 
-const COST: Arg = Arg { name: "cost", holds: ArgType::Positive, required: false, help: "Units; 1 unless given" };
+const COST: Arg =
+    Arg { name: "cost", holds: ArgType::Positive, required: false, help: "Units; 1 unless given" };
 
 fn refused(answer: &serde_json::Value) -> bool {
     answer["allowed"] == false
