@@ -86,12 +86,15 @@ impl<'a> Lap<'a> {
 mod tests {
     use std::time::Duration;
 
+    use anyhow::Context as _;
+
     use super::*;
 
     #[test]
     fn waiting_for_ones_turn_counts_once_and_in_the_first_operation() -> Result<()> {
         let book = Book::new()?;
-        let mut lap = Lap::new(&book, Instant::now() - Duration::from_secs(1));
+        let due = Instant::now().checked_sub(Duration::from_secs(1)).context("the clock began just now")?;
+        let mut lap = Lap::new(&book, due);
         lap.done(Operation::Enter);
         lap.done(Operation::Leave);
         assert!(book.latency(Operation::Enter).p50_ms >= 999.0);

@@ -141,7 +141,10 @@ fn knees(out: &mut String, report: &Report) {
         let spread = Spread::of(way.knees.iter().map(|knee| knee.unwrap_or(0.0)));
         let steps = Spread::of(way.knees.iter().map(|knee| steps_per_s(knee.unwrap_or(0.0))));
         let text = |spread: Spread| {
-            let round = |rate: f64| grouped((rate / 100.0).round() as u64 * 100);
+            let round = |rate: f64| match (rate / 100.0).round() as u64 * 100 {
+                0 => "none".to_owned(),
+                rate => grouped(rate),
+            };
             format!("**{}** ({}–{})", round(spread.median), round(spread.low), round(spread.high))
         };
         let _ = writeln!(out, "| {} | {} | {} |", way.name, text(spread), text(steps));
@@ -149,9 +152,12 @@ fn knees(out: &mut String, report: &Report) {
     out.push('\n');
 }
 
-/// Each of ours over the documented way, within a round.
+/// Each of ours over the documented way, within a round. Fewer than three rounds make no ratio.
 fn ratios(out: &mut String, report: &Report) {
-    let Some((documented, ours)) = report.ways.split_last() else { return };
+    let Some((documented, ours)) = report.ways.split_last().filter(|(last, _)| last.runs.len() >= 3) else {
+        out.push_str("No ratios: they want at least three rounds (`--pairs`).\n\n");
+        return;
+    };
     let _ = writeln!(
         out,
         "Ratios within a round to the same steps {}, median (lowest–highest):\n\n\
