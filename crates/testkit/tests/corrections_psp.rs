@@ -248,7 +248,7 @@ impl Row {
 async fn acquired(quaymaster: &Quaymaster, how: Acquire<'_>) -> Lease {
     match quaymaster.lock("update").expect("declared").acquire(TRANSACTION, how).await.expect("an answer") {
         Acquired::Ours(lease) => lease,
-        held => panic!("{held:?}"),
+        held @ Acquired::Held { .. } => panic!("{held:?}"),
     }
 }
 

@@ -46,7 +46,12 @@ pub(crate) async fn admit(app: &App, psp_id: &str, headers: &HeaderMap) -> Resul
 
 fn sha256(text: &str) -> String {
     let digest = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
-    digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+    digest.as_ref().iter().fold(String::new(), |mut text, byte| {
+        use std::fmt::Write as _;
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
 }
 
 /// 128 bits.

@@ -151,11 +151,9 @@ impl Scene {
     }
 
     fn held_now(&self, point: &str) -> Option<u32> {
-        let entries = std::fs::read_dir(self.folder.path().join("hold")).unwrap();
+        let mut entries = std::fs::read_dir(self.folder.path().join("hold")).unwrap();
         let prefix = format!("{point}.");
-        entries
-            .filter_map(|entry| entry.unwrap().file_name().to_str()?.strip_prefix(&prefix)?.parse().ok())
-            .next()
+        entries.find_map(|entry| entry.unwrap().file_name().to_str()?.strip_prefix(&prefix)?.parse().ok())
     }
 
     /// Lets the gateway that stopped at the point go on.
@@ -280,7 +278,7 @@ pub(crate) async fn ask(
     );
     stream.write_all(request.as_bytes()).await?;
     let mut answer = String::new();
-    tokio::time::timeout(PATIENCE, stream.read_to_string(&mut answer)).await.expect("an answer in time")?;
+    tokio::time::timeout(PATIENCE, stream.read_to_string(&mut answer)).await??;
     let cut = || std::io::Error::from(std::io::ErrorKind::UnexpectedEof);
     let (head, text) = answer.split_once("\r\n\r\n").ok_or_else(cut)?;
     let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).ok_or_else(cut)?;
