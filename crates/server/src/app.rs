@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::panic::AssertUnwindSafe;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -49,7 +49,7 @@ pub(crate) struct App {
     /// Requests being answered now, probes and scrapes aside: those need no place.
     pub(crate) in_flight: AtomicUsize,
     /// Set once a stop was asked for: not ready any more, still answering.
-    pub(crate) draining: AtomicBool,
+    pub(crate) stopping: tokio_util::sync::CancellationToken,
 }
 
 /// What a request turned out to be for.

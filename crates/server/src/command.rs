@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use quaymaster::schema::Kind;
@@ -111,7 +111,7 @@ fn alone(quaymaster: Quaymaster) -> App {
         metrics: Metrics::default(),
         probe: Probe::default(),
         in_flight: AtomicUsize::new(0),
-        draining: AtomicBool::new(false),
+        stopping: tokio_util::sync::CancellationToken::new(),
     }
 }
 

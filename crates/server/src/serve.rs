@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use futures_util::FutureExt as _;
 use quaymaster::schema::Schema;
@@ -125,7 +125,7 @@ impl Server {
             metrics: Metrics::default(),
             probe: Probe::default(),
             in_flight: AtomicUsize::new(0),
-            draining: AtomicBool::new(false),
+            stopping: CancellationToken::new(),
         };
         let limits = Limits {
             max_connections: config.max_connections,
@@ -142,11 +142,10 @@ impl Server {
 
     /// Serves until `stop` is done, lets requests in flight finish, closes the store.
     pub async fn run(self, stop: impl Future<Output = ()> + Send + 'static) -> Result<()> {
-        let token = CancellationToken::new();
-        let (app, stopping) = (self.app.clone(), token.clone());
+        let token = self.app.stopping.clone();
+        let stopping = token.clone();
         let watch = tokio::spawn(async move {
             stop.await;
-            app.draining.store(true, Relaxed);
             stopping.cancel();
         });
         let finished = connection::serve(self.app.clone(), self.listener, self.limits, token).await;

@@ -257,12 +257,21 @@ pub(crate) struct IdempotencyAbandon {
 async fn begin(app: &App, input: Input<'_>) -> Answer {
     let idempotency = app.quaymaster.idempotency(input.name)?;
     let body: BeginBody<'_> = json::read(input.body, app.bounds.max_json_depth)?;
+    let wait = Duration::from_millis(body.wait_ms.unwrap_or(0)).min(WAIT_MAX);
+    // A wait that is cut short asks once more, and must find the claim it may just have been granted.
+    let own_id = (!wait.is_zero()).then(|| format!("wait-{:032x}", fastrand::u128(..)));
     let begin = Begin {
         fingerprint: body.fingerprint.as_deref().map(str::as_bytes),
-        wait: Duration::from_millis(body.wait_ms.unwrap_or(0)).min(WAIT_MAX),
-        request_id: body.request_id.as_deref(),
+        wait,
+        request_id: body.request_id.as_deref().or(own_id.as_deref()),
     };
-    Ok(write(&match idempotency.begin(&pairs(&body.key), begin).await? {
+    let key = pairs(&body.key);
+    // A stop does not wait for somebody else's answer: who waits is told to come again.
+    let answer = match app.stopping.run_until_cancelled(idempotency.begin(&key, begin)).await {
+        Some(answer) => answer?,
+        None => idempotency.begin(&key, Begin { wait: Duration::ZERO, ..begin }).await?,
+    };
+    Ok(write(&match answer {
         Begun::Started(claim) => IdempotencyBegun {
             outcome: "started",
             token: Some(claim.token.as_str().to_owned()),

@@ -261,7 +261,14 @@ async fn acquire(app: &App, input: Input<'_>) -> Answer {
         wait: Duration::from_millis(body.wait_ms.unwrap_or(0)),
         request_id: body.request_id.as_deref(),
     };
-    Ok(written(&match lock.acquire(&pairs(&body.key), how).await? {
+    let key = pairs(&body.key);
+    let waited = lock.acquire(&key, how);
+    // A stop does not wait for somebody else's lock: who waits is told to come again.
+    let answer = match app.stopping.run_until_cancelled(waited).await {
+        Some(answer) => answer?,
+        None => lock.acquire(&key, Acquire { wait: Duration::ZERO, ..how }).await?,
+    };
+    Ok(written(&match answer {
         Acquired::Ours(lease) => ours(input, &lease),
         Acquired::Held { retry_after, owner } => LockAnswer {
             outcome: "held",

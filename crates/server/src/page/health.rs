@@ -1,7 +1,5 @@
 //! `/healthz`: the process is up. `/readyz`: the store answers.
 
-use std::sync::atomic::Ordering::Relaxed;
-
 use axum::body::Body;
 use axum::http::Response;
 use futures_util::FutureExt as _;
@@ -58,7 +56,7 @@ fn healthz(app: &App) -> Response<Body> {
             description = "it does not, or the server is stopping; the reason is in the detail"),
     ), security(()))]
 async fn readyz(app: &App) -> Result<Response<Body>, Problem> {
-    if app.draining.load(Relaxed) {
+    if app.stopping.is_cancelled() {
         return Err(Problem::new(Code::ServerBusy, "the server is stopping"));
     }
     probe::reachable(&**app.quaymaster.engine()).await?;

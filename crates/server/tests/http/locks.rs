@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::client::{Connection, request};
-use crate::fixture::Fixture;
+use crate::fixture::{Fixture, settings};
 
 const KEY: &str = r#""key":{"id":"a"}"#;
 
@@ -104,4 +104,17 @@ async fn what_is_wrong_is_named() {
     }
     let missing = server.post("/v1/lock/door/acquire", "{}").await;
     assert_eq!((missing.status, missing.json()["code"].clone()), (400, json!("key.missing")));
+}
+
+#[tokio::test]
+async fn a_stop_tells_who_waits_to_come_again() {
+    let mut server = Fixture::with(settings("[server]\nshutdown_grace = \"10m\"", &|_| None).server).await;
+    let _ = post(&server, "acquire", "").await;
+    let mut waiting = Connection::open(server.address).await;
+    waiting.send(&acquire(r#","wait_ms":3600000"#)).await;
+    until(&server, WAITING, 1).await;
+    server.ask_to_stop();
+    let answer = waiting.receive().await.expect("an answer");
+    assert_eq!((answer.status, &answer.json()["outcome"]), (200, &json!("held")), "{}", answer.json());
+    server.stopped().await;
 }
