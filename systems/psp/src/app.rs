@@ -104,7 +104,8 @@ async fn status(
     uri: Uri,
     headers: HeaderMap,
 ) -> Reply {
-    let psp_id = uri.query().and_then(|query| query.strip_prefix("psp_id=")).unwrap_or_default();
+    let query = uri.query().unwrap_or_default();
+    let psp_id = query.split('&').find_map(|pair| pair.strip_prefix("psp_id=")).unwrap_or_default();
     for (name, value) in [("psp_id", psp_id), ("transaction_id", &*transaction_id)] {
         if let Err(refusal) = request::check_id(name, value) {
             return refusal;

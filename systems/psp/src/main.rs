@@ -54,8 +54,9 @@ async fn main() -> anyhow::Result<()> {
     let address = listener.local_addr()?;
     let hold = Hold::new(args.hold);
     let payments = Payments::open(&args.database, hold.clone()).await.context("--database")?;
-    for (psp_id, digest) in token::parse(args.psp_tokens.as_deref().unwrap_or_default())? {
-        payments.register(&psp_id, &digest).await?;
+    let registered = token::parse(args.psp_tokens.as_deref().unwrap_or_default())?;
+    for (psp_id, digest) in &registered {
+        payments.register(psp_id, digest).await?;
     }
     let tokens = payments.has_psps().await?;
     anyhow::ensure!(
@@ -73,6 +74,10 @@ async fn main() -> anyhow::Result<()> {
         ..Settings::default()
     };
     let quaymaster = Quaymaster::with(schema, engine.clone(), settings);
+    // A token that was replaced must not be let in by what is cached of it.
+    for (psp_id, _) in &registered {
+        quaymaster.cache("token")?.delete(&[("psp_id", psp_id)], None).await?;
+    }
     let app = Arc::new(App {
         quaymaster,
         payments: payments.clone(),

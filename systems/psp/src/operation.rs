@@ -69,7 +69,12 @@ pub(crate) async fn status(app: &App, psp_id: &str, transaction_id: &str) -> Res
     let found = answer::cached(cache, &[("transaction_id", transaction_id)], load).await?;
     let Some(value) = found else { return Ok(missing()) };
     let field = |name| value.field(name).and_then(|text| std::str::from_utf8(text).ok()).unwrap_or_default();
-    if field("psp_id") != psp_id {
+    // A program of the old scheme caches three fields; whose payment it is, SQL knows.
+    let ours = match value.field("psp_id") {
+        Some(_) => field("psp_id") == psp_id,
+        None => own(app, psp_id, transaction_id).await?.is_some(),
+    };
+    if !ours {
         return Ok(missing());
     }
     let body = json!({

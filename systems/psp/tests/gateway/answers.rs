@@ -55,6 +55,15 @@ async fn a_change_is_seen_at_once_although_the_status_is_cached() {
     // A program of the old scheme writes a string there: the cache is of no use, and no reason to fail.
     scene.store.server().command::<()>(&["SET", &format!("status:{id}"), "{}", "EX", "60"]);
     assert_eq!(gateways[0].get(&path).await.expect(200)["status"], "EXECUTED");
+    // Another one caches the documented three fields, which do not say whose payment it is.
+    let key = format!("status:{id}");
+    scene.store.server().command::<()>(&["DEL", &key]);
+    let fields =
+        ["HSET", &key, "status", "EXECUTED", "amount", "100000", "timestamp", "2026-11-15T14:30:00Z"];
+    scene.store.server().command::<()>(&fields);
+    assert_eq!(gateways[0].get(&path).await.expect(200)["status"], "EXECUTED");
+    let other = gateways[0].get(&format!("/status/{id}?later=1&psp_id=PSP002")).await;
+    assert_eq!((other.status, other.code().as_str()), (404, "payment.unknown"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -90,6 +90,12 @@ async fn only_the_psp_itself_may_call_and_the_store_holds_nothing_readable() {
     assert!(as_psp(&gateway.address, Some(TOKEN)).await.is_replayed());
     let log = gateway.log();
     assert!(!log.contains(TOKEN) && !log.contains(KEY), "{log}");
+    // A token that is replaced ends with the start that replaces it, cached or not.
+    assert_eq!(gateway.stop().await, 0);
+    let renewed = "PSP001=a-newer-token-of-the-first-psp";
+    let gateway = scene.gateway_with(&[("PSP_TOKENS", renewed), ("QUAYMASTER_SEAL_KEY", KEY)]).await;
+    assert_eq!(as_psp(&gateway.address, Some(TOKEN)).await.status, 403);
+    assert!(as_psp(&gateway.address, Some("a-newer-token-of-the-first-psp")).await.is_replayed());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
