@@ -60,7 +60,6 @@ impl Subcommand for Call {
 fn verb(call: Command) -> clap::Command {
     let kind = call.kind().name();
     let mut verb = clap::Command::new(call.verb())
-        .about(call.about())
         .arg(
             Arg::new("NAME")
                 .value_name("NAME")
@@ -73,6 +72,7 @@ fn verb(call: Command) -> clap::Command {
                 .env("QUAYMASTER_KEY")
                 .value_name("PLACEHOLDER=VALUE")
                 .value_parser(pair)
+                .allow_hyphen_values(true)
                 .action(ArgAction::Append)
                 .help("A placeholder's value; once for each placeholder"),
         );
@@ -83,14 +83,16 @@ fn verb(call: Command) -> clap::Command {
             .required(field.required)
             .help(field.help);
         verb = verb.arg(match field.holds {
-            ArgType::Text => arg.value_name("TEXT"),
-            ArgType::Json => arg.value_name("JSON"),
+            // A token, or a JSON number, may begin with a hyphen.
+            ArgType::Text => arg.value_name("TEXT").allow_hyphen_values(true),
+            ArgType::Json => arg.value_name("JSON").allow_hyphen_values(true),
             ArgType::Integer => arg.value_name("N").value_parser(value_parser!(u64)),
             ArgType::Positive => arg.value_name("N").value_parser(value_parser!(u64).range(1..)),
             ArgType::Flag => arg.action(ArgAction::SetTrue).value_parser(BoolishValueParser::new()),
         });
     }
-    Place::augment_args(verb).arg(
+    // The flags' own description would take the place of the verb's.
+    Place::augment_args(verb).about(call.about()).long_about(None).arg(
         Arg::new("json")
             .long("json")
             .env("QUAYMASTER_JSON")

@@ -155,3 +155,31 @@ fn readable_secrets_are_warned_about_at_start_and_by_health_or_refused() {
     assert_eq!(status["warnings"], json!([]));
     assert!(!served.stop().err.contains("cache.token"));
 }
+
+#[test]
+fn values_may_begin_with_a_hyphen() {
+    let folder = folder(&[("shop.toml", SCHEMA)]);
+    let here = folder.path();
+    let put = call(here, &["cache", "put", "page", "--value", "-1"]);
+    assert_eq!((put.code, put.out.as_str()), (0, "stored  yes\n"), "{}", put.err);
+    let got = call(here, &["cache", "get", "page", "--json"]);
+    assert_eq!(got.json(), json!({"hit": true, "value": "-1"}));
+    let words =
+        ["dedupe", "first", "image", "--schema", "shop.toml", "--key", "id=-a", "--request-id", "-abc"];
+    let first = run(here, &words);
+    assert_eq!(first.code, 0, "{}", first.err);
+}
+
+#[test]
+fn help_says_what_each_verb_does() {
+    let folder = folder(&[]);
+    for (kind, verb) in [("guard", "enter"), ("lock", "acquire"), ("cache", "get")] {
+        let list = run(folder.path(), &[kind, "--help"]);
+        assert_eq!(list.code, 0, "{}", list.err);
+        assert!(!list.out.contains("Which schema on which store"), "{}", list.out);
+        let line = list.out.lines().find(|line| line.trim_start().starts_with(verb)).unwrap().trim();
+        let about = line.trim_start_matches(verb).trim();
+        let own = run(folder.path(), &[kind, verb, "--help"]);
+        assert!(!about.is_empty() && own.out.starts_with(about), "{line:?}: {}", own.out);
+    }
+}
