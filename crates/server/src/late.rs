@@ -107,6 +107,11 @@ impl Engine for LateStore {
         }
     }
 
+    fn deadline(&self) -> Duration {
+        // Until it is there every call is refused at once.
+        self.state.found.get().map_or(Duration::from_secs(5), |engine| engine.deadline())
+    }
+
     fn topology(&self) -> Topology {
         self.topology
     }

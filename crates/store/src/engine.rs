@@ -89,6 +89,11 @@ pub trait Engine: Send + Sync + std::fmt::Debug {
     /// How keys must be spelled.
     fn topology(&self) -> Topology;
 
+    /// No call takes longer. Whoever makes several for one caller keeps to it.
+    fn deadline(&self) -> Duration {
+        Duration::from_secs(5)
+    }
+
     /// Messages published on `channel` from now on; reconnects by itself and says so with [`Message::Missed`].
     fn subscribe<'a>(&'a self, channel: &'a [u8]) -> BoxFuture<'a, Result<BoxStream<'static, Message>>>;
 

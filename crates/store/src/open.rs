@@ -41,6 +41,35 @@ impl StoreOptions {
         }
     }
 
+    /// Which store it is, as far as its address tells: the same for every node that names it alike, whatever its
+    /// credentials, TLS or order of seeds; another for every logical database.
+    pub fn identity(&self) -> String {
+        let joined = |addresses: &[crate::redis::Address]| {
+            let mut all: Vec<String> =
+                addresses.iter().map(|address| address.to_string().to_lowercase()).collect();
+            all.sort_unstable();
+            all.join(",")
+        };
+        match self {
+            Self::Memory(_) => "memory".to_owned(),
+            Self::Embedded(dir, _) => {
+                let dir = dir.canonicalize().or_else(|_| std::path::absolute(dir)).unwrap_or(dir.clone());
+                format!("embedded {}", dir.display())
+            }
+            Self::Redis(options) => {
+                let place = match &options.target {
+                    Target::Standalone(address) => joined(std::slice::from_ref(address)),
+                    Target::Unix(path) => format!("unix {}", path.display()),
+                    Target::Sentinel { sentinels, service } => {
+                        format!("sentinel {} {service}", joined(sentinels))
+                    }
+                    Target::Cluster(nodes) => format!("cluster {}", joined(nodes)),
+                };
+                format!("redis {place} {}", options.database)
+            }
+        }
+    }
+
     /// How keys will be spelled on it; known before it is opened.
     pub fn topology(&self) -> Topology {
         match self {
@@ -98,6 +127,17 @@ mod tests {
 
     fn named(url: &str) -> String {
         StoreOptions::from_url(url, Path::new("data")).unwrap().to_string()
+    }
+
+    #[test]
+    fn a_store_is_the_same_however_it_is_logged_into_and_another_by_its_database() {
+        let identity = |url| StoreOptions::from_url(url, Path::new("data")).unwrap().identity();
+        assert_eq!(identity("redis://user:hunter2@db:7000/3"), identity("rediss://DB:7000/3"));
+        assert_ne!(identity("redis://db:7000/3"), identity("redis://db:7000/4"));
+        assert_ne!(identity("redis://db:7000"), identity("redis://db:7001"));
+        assert_eq!(identity("redis+cluster://a:1,b:2"), identity("redis+cluster://b:2,a:1"));
+        assert_ne!(identity("embedded"), identity("embedded:other"));
+        assert!(!identity("redis://user:hunter2@db").contains("hunter2"));
     }
 
     #[test]

@@ -33,6 +33,9 @@ impl Engine for Liar {
     fn now_us(&self) -> i64 {
         self.inner.now_us() + self.offset_us
     }
+    fn deadline(&self) -> Duration {
+        self.inner.deadline()
+    }
     fn topology(&self) -> Topology {
         self.inner.topology()
     }

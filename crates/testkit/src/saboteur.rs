@@ -58,6 +58,9 @@ impl Engine for Saboteur {
     fn now_us(&self) -> i64 {
         self.inner.now_us()
     }
+    fn deadline(&self) -> Duration {
+        self.inner.deadline()
+    }
     fn topology(&self) -> Topology {
         self.inner.topology()
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use quaymaster::cache::{Cache, Load, LoadError, Value as Cached};
+use quaymaster::cache::{Cache, Load, LoadError, Loaded, Value as Cached};
 use quaymaster::{Error, Key, Outage, Retry};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -161,7 +161,7 @@ struct NotThere;
 
 /// What is cached, or what `load` finds, loaded by one caller for all. A cache that cannot be used, be it away or
 /// written by another program, is gone around: it must never be the reason why something cannot be read.
-pub(crate) async fn cached<L, F>(cache: &Cache, key: Key<'_>, load: L) -> Result<Option<Cached>, Failure>
+pub(crate) async fn cached<L, F>(cache: &Cache, key: Key<'_>, load: L) -> Result<Option<Loaded>, Failure>
 where
     L: Fn() -> F + Send + Sync + Clone + 'static,
     F: Future<Output = Result<Option<Cached>, sqlx::Error>> + Send + 'static,
@@ -175,11 +175,11 @@ where
         }
     };
     match cache.get_or_load(key, Load::default(), loader).await {
-        Ok(value) => Ok(Some(value)),
+        Ok(loaded) => Ok(Some(loaded)),
         Err(LoadError::Failed(why)) if why.is::<NotThere>() => Ok(None),
         Err(LoadError::Store(error)) if error.code.http_status() != 400 => {
             tracing::warn!(cache = cache.name(), %error, "read without the cache");
-            Ok(load().await?)
+            Ok(load().await?.map(|value| Loaded { value, outage: None }))
         }
         Err(error) => Err(error.into()),
     }

@@ -64,13 +64,13 @@ async fn main() -> anyhow::Result<()> {
         "nobody has a token: give PSP_TOKENS, or listen on a loopback address"
     );
     let options = StoreOptions::from_url(&args.store, &args.data_dir)?;
-    let store_name = options.to_string();
+    let (store_name, identity) = (options.to_string(), options.identity());
     // Refuses a store that would forget what must not run twice; waits for one that is only away.
     let engine = quaymaster_server::open_store(options, schema.clone(), Eviction::Refused).await?;
     let settings = Settings {
         seal: settings::seal(args.seal_keys.as_deref(), &schema)?,
         // While the store is away, limits are counted beside the payments.
-        database: Some(DatabaseOptions::from_url(&args.database)?),
+        database: Some(DatabaseOptions::from_url(&args.database)?.for_store(&identity)),
         ..Settings::default()
     };
     let quaymaster = Quaymaster::with(schema, engine.clone(), settings);

@@ -1,7 +1,7 @@
 //! The five operations.
 
 use axum::http::StatusCode;
-use quaymaster::cache::Value;
+use quaymaster::cache::{Loaded, Value};
 use quaymaster::lock::{Acquire, Hold as Held};
 use serde_json::json;
 
@@ -67,7 +67,7 @@ pub(crate) async fn status(app: &App, psp_id: &str, transaction_id: &str) -> Res
     };
     let cache = app.quaymaster.cache("status")?;
     let found = answer::cached(cache, &[("transaction_id", transaction_id)], load).await?;
-    let Some(value) = found else { return Ok(missing()) };
+    let Some(Loaded { value, outage }) = found else { return Ok(missing()) };
     let field = |name| value.field(name).and_then(|text| std::str::from_utf8(text).ok()).unwrap_or_default();
     // A program of the old scheme caches three fields; whose payment it is, SQL knows.
     let ours = match value.field("psp_id") {
@@ -81,7 +81,7 @@ pub(crate) async fn status(app: &App, psp_id: &str, transaction_id: &str) -> Res
         "transaction_id": transaction_id, "status": field("status"),
         "amount": field("amount").parse::<i64>().unwrap_or_default(), "timestamp": field("timestamp"),
     });
-    Ok(Reply::new(Answer::new(StatusCode::OK, body), How::Read))
+    Ok(Reply::new(Answer::new(StatusCode::OK, body), How::Read).under(outage))
 }
 
 async fn own(app: &App, psp_id: &str, transaction_id: &str) -> Result<Option<Payment>, Failure> {

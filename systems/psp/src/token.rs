@@ -72,5 +72,5 @@ async fn expected(app: &App, psp_id: &str) -> Result<Option<String>, Failure> {
         async move { Ok(payments.token_sha256(&id).await?.map(|digest| Value::from(digest.as_str()))) }
     };
     let found = answer::cached(app.quaymaster.cache("token")?, &[("psp_id", psp_id)], load).await?;
-    Ok(found.and_then(|value| value.text().map(str::to_owned)))
+    Ok(found.and_then(|found| found.value.text().map(str::to_owned)))
 }

@@ -14,6 +14,7 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, Shared};
 use parking_lot::Mutex;
+use quaymaster_schema::Outage;
 use tokio::task::JoinError;
 use tokio::time::Instant;
 
@@ -73,10 +74,20 @@ impl From<Error> for LoadError {
     }
 }
 
+/// What `get_or_load` answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Loaded {
+    /// What was cached, or loaded.
+    pub value: Value,
+    /// The policy it was loaded under, when the store could not be asked or could not keep it.
+    pub outage: Option<Outage>,
+}
+
 /// A value, and whether it holds for whoever joined late.
 #[derive(Debug, Clone)]
 struct Landed {
     value: Value,
+    outage: Option<Outage>,
     /// False when the entry was put or deleted while it was loaded: good for who asked before, not after.
     current: bool,
 }
@@ -118,7 +129,7 @@ impl Cache {
         key: Key<'_>,
         load: Load,
         loader: F,
-    ) -> Result<Value, LoadError>
+    ) -> Result<Loaded, LoadError>
     where
         F: FnOnce() -> Fut + Send + 'static,
         Fut: Future<Output = Result<Value, E>> + Send + 'static,
@@ -136,7 +147,7 @@ impl Cache {
         let mut loader = Some(loader);
         for attempt in 1.. {
             if let Fetched::Hit(value) = self.get(key).await? {
-                return Ok(value);
+                return Ok(Loaded { value, outage: None });
             }
             let (flight, role) = self.board(key, load, &mut loader)?;
             if role == Role::Joins {
@@ -144,7 +155,7 @@ impl Cache {
             }
             let landed = flight.await?;
             if landed.current || role == Role::Leads || attempt == TRIES {
-                return Ok(landed.value);
+                return Ok(Loaded { value: landed.value, outage: landed.outage });
             }
         }
         Err(Error::new(ops::LOAD, Code::Internal, "the attempts ran out of numbers").into())
@@ -207,18 +218,22 @@ async fn find_or_load(cache: &Cache, key: Key<'_>, load: Load, loader: Loader) -
         let mut told = match cache.run(ops::LOAD, ops::load(entry, &token, load.lease)?).await {
             Ok(told) => told,
             Err(error) => {
-                if cache.bound.shared.outages.excuse(&cache.bound.resource, &error).is_none() {
+                let outage = cache.bound.shared.outages.excuse(&cache.bound.resource, &error);
+                if outage.is_none() {
                     return Err(error.into());
                 }
                 // Nothing can be shared with other processes; within this one it is.
                 let value = within(load.patience, tokio::spawn(loader())).await?;
                 value::check(ops::LOAD, cache.spec.holds, &value)?;
                 cache.counts.load(Ended::Lost);
-                return Ok(Landed { value, current: true });
+                return Ok(Landed { value, outage, current: true });
             }
         };
         match &told.bytes()?[..] {
-            b"hit" => return Ok(Landed { value: cache.read(ops::LOAD, entry, &mut told)?, current: true }),
+            b"hit" => {
+                let value = cache.read(ops::LOAD, entry, &mut told)?;
+                return Ok(Landed { value, outage: None, current: true });
+            }
             b"load" => return load_and_fill(cache, entry, &token, load, loader).await,
             b"wait" => {}
             other => return Err(super::unexpected(ops::LOAD, other).into()),
@@ -277,16 +292,20 @@ async fn load_and_fill(
             return Err(error);
         }
     };
+    let mut outage = None;
     let kept = match cache.run(ops::FILL, call).await {
         Ok(mut told) => &told.bytes()?[..] == b"filled",
         // The value is good; that it could not be kept is the cache's loss, not the caller's.
         Err(error) => {
             tracing::debug!(cache = cache.name(), code = %error.code, "what was loaded was not kept: {}", error.detail);
+            if cache.bound.resource.on_outage == Outage::Miss {
+                outage = cache.bound.shared.outages.excuse(&cache.bound.resource, &error);
+            }
             false
         }
     };
     cache.counts.load(if kept { Ended::Kept } else { Ended::Lost });
-    Ok(Landed { value, current: kept })
+    Ok(Landed { value, outage, current: kept })
 }
 
 /// Waits for the loader's task, at most `patience`; then ends it.

@@ -29,7 +29,7 @@ use quaymaster_store::{Invocation, Parts};
 
 pub use answer::{Deleted, Fetched, Presence, Stored};
 pub use counts::{Counts, Reads};
-pub use load::{Load, LoadError};
+pub use load::{Load, LoadError, Loaded};
 pub use value::{MAX_BYTES, MAX_FIELDS, Value};
 
 use crate::bound::{Bound, Key};

@@ -92,7 +92,7 @@ async fn callers_of_one_process_join_one_load_and_a_caller_that_leaves_takes_not
     assert!(first.await.unwrap_err().is_cancelled());
     gate.go.notify_one();
     for other in others {
-        assert_eq!(other.await.unwrap().unwrap(), Value::from("v"));
+        assert_eq!(other.await.unwrap().unwrap().value, Value::from("v"));
     }
     assert_eq!((gate.loads.load(SeqCst), cache.counts().loaded()), (1, 1));
     assert_eq!(cache.counts().reads().misses, 51);
@@ -110,7 +110,7 @@ async fn what_was_put_or_deleted_during_a_load_is_not_overwritten_by_it() {
     let _ = cache.put(A, &Value::from("new"), Put::default()).await.unwrap();
     gate.go.notify_one();
     assert_eq!(
-        loading.await.unwrap().unwrap(),
+        loading.await.unwrap().unwrap().value,
         Value::from("old"),
         "who asked before may have what was before"
     );
@@ -126,10 +126,10 @@ async fn what_was_put_or_deleted_during_a_load_is_not_overwritten_by_it() {
         tokio::task::yield_now().await;
     }
     gate.go.notify_one();
-    assert_eq!(loading.await.unwrap().unwrap(), Value::from("old"));
+    assert_eq!(loading.await.unwrap().unwrap().value, Value::from("old"));
     gate.began.notified().await;
     gate.go.notify_one();
-    assert_eq!(late.await.unwrap().unwrap(), Value::from("old"));
+    assert_eq!(late.await.unwrap().unwrap().value, Value::from("old"));
     assert_eq!((gate.loads.load(SeqCst), cache.counts().load_lost(), cache.counts().loaded()), (3, 2, 1));
 }
 
@@ -149,7 +149,7 @@ async fn a_loader_that_fails_panics_or_hangs_says_so_and_the_next_one_loads() {
     assert!(matches!(hung, Err(LoadError::TimedOut(_))), "{hung:?}");
     assert_eq!(cache.counts().load_failures(), 3);
     let loaded = cache.get_or_load(A, load, || async { Ok::<_, String>(Value::from("v")) }).await;
-    assert_eq!(loaded.unwrap(), Value::from("v"));
+    assert_eq!(loaded.unwrap().value, Value::from("v"));
 }
 
 #[tokio::test]
@@ -167,5 +167,5 @@ async fn what_a_loader_may_not_say_fails_the_load_and_leaves_no_lease() {
         assert!(matches!(refused, Err(LoadError::Store(_))), "{refused:?}");
     }
     let right = cache.get_or_load(A, load, || async { Ok::<_, String>(Value::from("v")) }).await;
-    assert_eq!(right.unwrap(), Value::from("v"), "nobody waits for the load that failed");
+    assert_eq!(right.unwrap().value, Value::from("v"), "nobody waits for the load that failed");
 }

@@ -25,6 +25,8 @@ pub use counts::Counts;
 use keys::{Plan, Step};
 use ops::{ENTER, End, LEAVE};
 
+use quaymaster_store::Words;
+
 use crate::bound::{Bound, Key, check_request_id};
 use crate::idempotency::Idempotency;
 use crate::limit::Limit;
@@ -154,14 +156,10 @@ impl Guard {
     ) -> Result<Entered> {
         let (token, lock_ttl) = (asked.token.clone(), asked.lock_ttl);
         // Boxed: what happens seldom must not make every call's future larger.
-        let told = if self.limits.iter().any(Limit::has_something_to_tell) {
-            Box::pin(self.bound.shared.outages.carry_local(None)).await.map_err(|error| error.during(ENTER))
+        let entered = if self.limits.iter().any(Limit::has_something_to_tell) {
+            Box::pin(self.tell_and_enter(asked, fingerprint)).await
         } else {
-            Ok(())
-        };
-        let entered = match told {
-            Ok(()) => steps::enter(self, asked, fingerprint).await,
-            Err(error) => Err(error),
+            steps::enter(self, asked, fingerprint).await
         };
         match entered {
             Err(error) if is_outage(error.code) => {
@@ -169,6 +167,28 @@ impl Guard {
             }
             answer => answer,
         }
+    }
+
+    /// Enters after the store was told what this node counted under the limits' keys by itself.
+    async fn tell_and_enter(&self, asked: ops::Asked<'_>, fingerprint: Option<&[u8]>) -> Result<Entered> {
+        let outages = &self.bound.shared.outages;
+        let now_us = self.bound.engine.now_us();
+        let (mut words, mut unread) = (Words::default(), Words::default());
+        for (limit, key) in self.limits.iter().zip(&asked.key.limits) {
+            limit.bind_unit(ENTER, key, now_us, &mut words, &mut unread)?;
+        }
+        let keys: Vec<&[u8]> = words.iter().collect();
+        let tell = async { outages.carry_keys(&keys).await.map_err(|error| error.during(ENTER)) };
+        if self.plan.steps(self.bound.engine.topology()).len() > 1 {
+            // Left between two steps, nobody would give back what the first of them took.
+            outages.in_one_deadline(ENTER, tell).await?;
+            return steps::enter(self, asked, fingerprint).await;
+        }
+        let tell_and_enter = async {
+            tell.await?;
+            steps::enter(self, asked, fingerprint).await
+        };
+        outages.in_one_deadline(ENTER, tell_and_enter).await
     }
 
     async fn leave_once(&self, key: Key<'_>, token: &Token, leave: Leave<'_>) -> Result<Left> {

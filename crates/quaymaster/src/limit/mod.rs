@@ -173,8 +173,14 @@ impl Limit {
 
     async fn run(&self, verb: Verb, key: Key<'_>, charge: Charge<'_>) -> Result<Verdict> {
         self.check_cost(verb, verb.op(), charge.cost)?;
-        match self.ask(verb, key, charge).await {
-            // Boxed: what happens seldom must not make every call's future larger.
+        // Boxed: what happens seldom must not make every call's future larger.
+        let asked = if self.has_something_to_tell() {
+            let outages = &self.bound.shared.outages;
+            Box::pin(outages.in_one_deadline(verb.op(), self.ask(verb, key, charge, true))).await
+        } else {
+            self.ask(verb, key, charge, false).await
+        };
+        match asked {
             Err(error) if is_outage(error.code) => {
                 Box::pin(self.without_store(verb, key, charge, error)).await
             }
@@ -182,14 +188,15 @@ impl Limit {
         }
     }
 
-    async fn ask(&self, verb: Verb, key: Key<'_>, charge: Charge<'_>) -> Result<Verdict> {
+    /// Asks the store; with `tell`, after it was told what this node counted under the key by itself.
+    async fn ask(&self, verb: Verb, key: Key<'_>, charge: Charge<'_>, tell: bool) -> Result<Verdict> {
         let op = verb.op();
         let mut now_us = self.bound.engine.now_us();
         for _ in 0..STALE_TRIES {
             let mut words = Words::default();
             let bucket = keys::bind(op, &self.bound, key, charge.request_id, now_us, &mut words)?;
-            if self.has_something_to_tell() {
-                Box::pin(self.tell_store_first(&words)).await?;
+            if tell {
+                Box::pin(self.tell_store_first(op, &words)).await?;
             }
             let mut call = ops::call(verb, &self.spec, charge.cost, bucket, words);
             if charge.request_id.is_some() {
@@ -296,21 +303,27 @@ impl Together {
 ///
 /// While the store cannot be asked every limit answers by its own policy, and every one must let the call pass.
 pub async fn take_all(parts: &[Part<'_>], request_id: Option<&str>) -> Result<Together> {
-    match ask_all(parts, request_id).await {
+    let asked = match parts.iter().find(|part| part.limit.has_something_to_tell()) {
+        Some(part) => {
+            let outages = &part.limit.bound.shared.outages;
+            Box::pin(outages.in_one_deadline(TAKE_ALL, ask_all(parts, request_id, true))).await
+        }
+        None => ask_all(parts, request_id, false).await,
+    };
+    match asked {
         Err(error) if is_outage(error.code) => Box::pin(outage::take_all(parts, error)).await,
         answer => answer,
     }
 }
 
-async fn ask_all(parts: &[Part<'_>], request_id: Option<&str>) -> Result<Together> {
-    const OP: &str = "limit.take_all";
+const TAKE_ALL: &str = "limit.take_all";
+
+async fn ask_all(parts: &[Part<'_>], request_id: Option<&str>, tell: bool) -> Result<Together> {
+    const OP: &str = TAKE_ALL;
     let Some(first) = parts.first() else { return Ok(Together::Allowed(Vec::new())) };
     if parts.len() > TAKE_ALL_MAX {
         let detail = format!("{} limits in one call; the most is {TAKE_ALL_MAX}", parts.len());
         return Err(Error::new(OP, Code::RequestInvalid, detail));
-    }
-    if parts.iter().any(|part| part.limit.has_something_to_tell()) {
-        Box::pin(first.limit.bound.shared.outages.carry_local(None)).await?;
     }
     let mut now_us = first.limit.bound.engine.now_us();
     for _ in 0..STALE_TRIES {
@@ -322,6 +335,10 @@ async fn ask_all(parts: &[Part<'_>], request_id: Option<&str>) -> Result<Togethe
             ops::push_block(&mut args, &part.limit.spec, part.cost, bucket, ops::TAKE_ALL_WORDS);
         }
         refuse_twice_the_same_key(&words)?;
+        if tell {
+            let keys: Vec<&[u8]> = words.iter().collect();
+            Box::pin(first.limit.bound.shared.outages.carry_keys(&keys)).await?;
+        }
         let mut call = ops::take_all(words, args);
         if let Some(id) = request_id {
             first.limit.bound.bind_request(OP, first.key, id, &mut call.keys)?;

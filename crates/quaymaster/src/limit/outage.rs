@@ -24,8 +24,9 @@ impl Limit {
 
     /// What this node counted under this key by itself goes before the call: the store must not let through what
     /// was used up already.
-    pub(super) async fn tell_store_first(&self, words: &Words) -> Result<()> {
-        self.bound.shared.outages.carry_local(words.word(0)).await
+    pub(super) async fn tell_store_first(&self, op: &'static str, words: &Words) -> Result<()> {
+        let key = words.word(0).unwrap_or_default();
+        self.bound.shared.outages.carry_keys(&[key]).await.map_err(|error| error.during(op))
     }
 
     /// Answers by policy although the store said `error`, or tells the error.
@@ -96,7 +97,6 @@ impl Limit {
     async fn locally(&self, verb: Verb, key: Key<'_>, charge: Charge<'_>) -> Result<Verdict> {
         let (op, outages) = (verb.op(), &self.bound.shared.outages);
         let share = outages.local.share(&self.spec);
-        let waited = outages.local.is_waiting();
         for _ in 0..STALE_TRIES {
             let now_us = self.bound.engine.now_us();
             let mut words = Words::default();
@@ -114,11 +114,12 @@ impl Limit {
                 };
                 Ok((told, effect))
             };
-            match outages.local.run(&self.spec, place, now_us, call, read).await? {
+            let (told, waits_anew) = outages.local.run(&self.spec, place, now_us, call, read).await?;
+            if waits_anew {
+                outages.look_for_store();
+            }
+            match told {
                 Told::Answer(word, raw) => {
-                    if !waited && outages.local.is_waiting() {
-                        outages.look_for_store();
-                    }
                     return Ok(self.soon(verdict(&share, word, raw, charge.cost), charge.cost));
                 }
                 Told::Stale { .. } => {}
@@ -156,7 +157,6 @@ impl Limit {
             Ok((text(words.word(0)), bucket))
         };
         let request = text(words.word(0));
-        let waited = database.is_waiting();
         let counting = Counting {
             op,
             verb,
@@ -167,8 +167,8 @@ impl Limit {
             request_id: charge.request_id,
             spell: &spell,
         };
-        let (word, raw) = database.count(&counting).await?;
-        if !waited && database.is_waiting() {
+        let (word, raw, waits_anew) = database.count(&counting).await?;
+        if waits_anew {
             outages.look_for_store();
         }
         Ok(verdict(&self.spec, word, raw, charge.cost))

@@ -23,6 +23,8 @@ use crate::{Code, Error, Result, scripts};
 const OP: &str = "limit.add";
 /// Pieces on their way at once.
 const AT_ONCE: usize = 32;
+/// Pieces after which those that have arrived are crossed off: calls on their keys need not tell them again.
+const SETTLE_AT_ONCE: usize = 256;
 /// Between two looks at a store that is away while something waits for it.
 const PROBE: Duration = Duration::from_millis(100);
 const PROBE_MAX: Duration = Duration::from_secs(1);
@@ -121,23 +123,38 @@ impl Outages {
         }
     }
 
-    /// Brings back what this node counted by itself, of one key or of all. Fails while the store is away.
-    pub(crate) async fn carry_local(&self, key: Option<&[u8]>) -> Result<()> {
+    /// Brings back what this node counted under these keys by itself, if it did. Fails while the store is away.
+    pub(crate) async fn carry_keys(&self, keys: &[&[u8]]) -> Result<()> {
+        // Most calls come for keys that were not counted here: one look, no round trip.
+        if self.local.waits_for(keys).await { self.carry_local(Some(keys)).await } else { Ok(()) }
+    }
+
+    /// Brings back everything this node counted by itself, one caller at a time. Fails while the store is away.
+    async fn carry_all(&self) -> Result<()> {
+        let _one = self.carrying.lock().await;
+        if self.local.is_waiting() { self.carry_local(None).await } else { Ok(()) }
+    }
+
+    async fn carry_local(&self, keys: Option<&[&[u8]]>) -> Result<()> {
         // A piece that was once on its way cannot be given back any more: none leaves before the store answers.
         self.engine.time_us().await.map_err(|error| error.during(OP))?;
-        let pieces = self.local.hand_over(key, self.engine.now_us()).await;
+        let pieces = self.local.hand_over(keys, self.engine.now_us()).await;
         let mut sending = stream::iter(pieces)
             .map(|piece| async move {
                 let sent = self.add(&piece.place, piece.taken, &piece.id).await;
                 (piece, sent)
             })
             .buffer_unordered(AT_ONCE);
-        let (mut settled, mut units, mut away) = (Vec::new(), 0, None);
+        let (mut settled, mut told, mut units, mut away) = (Vec::new(), 0, 0, None);
         while let Some((piece, sent)) = sending.next().await {
             match sent {
                 Ok(()) => {
-                    settled.push(piece.number);
+                    told += 1;
                     units += piece.taken.units;
+                    settled.push(piece);
+                    if settled.len() >= SETTLE_AT_ONCE {
+                        self.local.settled(std::mem::take(&mut settled)).await;
+                    }
                 }
                 Err(error) => {
                     away = Some(error);
@@ -147,11 +164,7 @@ impl Outages {
         }
         drop(sending);
         if units > 0 {
-            tracing::info!(
-                units,
-                pieces = settled.len(),
-                "the store knows now what this node let through alone"
-            );
+            tracing::info!(units, pieces = told, "the store knows now what this node let through alone");
         }
         self.local.settled(settled).await;
         away.map_or(Ok(()), Err)
@@ -199,9 +212,7 @@ impl Outages {
 
     /// Brings back what waits, now; for a process that is about to end. Fails while the store is away.
     pub async fn settle(&self) -> Result<()> {
-        if self.local.is_waiting() {
-            self.carry_local(None).await?;
-        }
+        self.carry_all().await?;
         if self.database.as_ref().is_some_and(|database| database.is_waiting()) {
             self.carry_database().await?;
         }
@@ -223,9 +234,7 @@ impl Outages {
         }
         let looked = async {
             self.engine.time_us().await?;
-            if self.local.is_waiting() {
-                self.carry_local(None).await?;
-            }
+            self.carry_all().await?;
             self.carry_database().await
         };
         match looked.await {

@@ -4,7 +4,7 @@
 //! limit; a limit smaller than the number of nodes lets nothing through. Counters live on after what they
 //! counted was brought back, so that a link which comes and goes does not hand out the share again and again.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::SeqCst};
 
@@ -19,6 +19,8 @@ use crate::{Code, Error, Result};
 
 /// How many calls pass between two looks at the bytes that counters take.
 const LOOK_EVERY: u64 = 256;
+/// At a bound, how long nothing is looked for that may be forgotten: what refuses must not cost more than what counts.
+const SWEEP_EVERY_MS: i64 = 1_000;
 /// How long a request id is remembered, like the store does.
 const REQUEST_MS: i64 = 600_000;
 
@@ -47,14 +49,19 @@ struct State {
     engine: EmbeddedStore,
     clock: Arc<AtomicI64>,
     entries: HashMap<Vec<u8>, Entry>,
+    /// The entries with something that is not on its way to the store.
+    dirty: HashSet<Vec<u8>>,
     /// Until when each is remembered.
     requests: HashMap<Vec<u8>, i64>,
-    /// On their way to the store, and still so if it goes away again.
-    sent: HashMap<u64, Piece>,
+    /// On their way to the store by key, and still so if it goes away again.
+    sent: HashMap<Vec<u8>, Vec<Piece>>,
     process: u64,
     pieces: u64,
     calls: u64,
     full: bool,
+    /// When entries, and request ids, were last looked through for what may be forgotten.
+    entries_swept_ms: i64,
+    requests_swept_ms: i64,
     bounds: Bounds,
 }
 
@@ -101,6 +108,8 @@ impl Local {
     }
 
     /// Runs `call`, whose limit is the share of `spec`, at the time `now_us`; `read` says what it answered and did.
+    /// Also whether something waits for the store now and nothing did before: exactly one call is told so, and must
+    /// see that somebody looks for the store.
     pub(crate) async fn run<T>(
         &self,
         spec: &LimitSpec,
@@ -108,7 +117,7 @@ impl Local {
         now_us: i64,
         mut call: Invocation,
         read: impl FnOnce(Reply) -> Result<(T, Effect)>,
-    ) -> Result<T> {
+    ) -> Result<(T, bool)> {
         let op = call.script.id;
         let mut held = self.state.lock().await;
         let state = match &mut *held {
@@ -129,45 +138,59 @@ impl Local {
         }
         let reply = state.engine.run(call).await?;
         let (answer, effect) = read(reply)?;
+        let mut waits_anew = false;
         if !repeated && effect != Effect::None {
             let share = self.share(spec).limit;
             state.note(spec, share, place, effect, now_us);
             if matches!(effect, Effect::Counted { .. }) {
-                self.waiting.store(true, SeqCst);
+                // Under the lock, like every change of it.
+                waits_anew = !self.waiting.swap(true, SeqCst);
             }
         }
-        Ok(answer)
+        Ok((answer, waits_anew))
     }
 
-    /// Everything the store does not know, of one key or of all; pieces handed out before come again.
-    pub(super) async fn hand_over(&self, key: Option<&[u8]>, now_us: i64) -> Vec<Piece> {
+    /// Whether anything of these keys is unknown to the store.
+    pub(super) async fn waits_for(&self, keys: &[&[u8]]) -> bool {
+        let held = self.state.lock().await;
+        let Some(state) = &*held else { return false };
+        keys.iter().any(|key| state.dirty.contains(*key) || state.sent.contains_key(*key))
+    }
+
+    /// Everything the store does not know, of some keys or of all; pieces handed out before come again.
+    pub(super) async fn hand_over(&self, keys: Option<&[&[u8]]>, now_us: i64) -> Vec<Piece> {
         let mut held = self.state.lock().await;
         let Some(state) = &mut *held else { return Vec::new() };
         state.clock.fetch_max(now_us, SeqCst);
-        state.hand_over(key, now_us);
-        state.sent.values().filter(|piece| key.is_none_or(|key| piece.place.key == key)).cloned().collect()
+        state.hand_over(keys, now_us);
+        match keys {
+            Some(keys) => keys.iter().filter_map(|key| state.sent.get(*key)).flatten().cloned().collect(),
+            None => state.sent.values().flatten().cloned().collect(),
+        }
     }
 
     /// The store knows these pieces now, or never will.
-    pub(super) async fn settled(&self, pieces: impl IntoIterator<Item = u64>) {
+    pub(super) async fn settled(&self, pieces: impl IntoIterator<Item = Piece>) {
         let mut held = self.state.lock().await;
         let Some(state) = &mut *held else { return };
         for piece in pieces {
-            state.sent.remove(&piece);
+            let key = &piece.place.key;
+            if let Some(sent) = state.sent.get_mut(key) {
+                sent.retain(|other| other.number != piece.number);
+                if sent.is_empty() {
+                    state.sent.remove(key);
+                }
+            }
         }
-        let waits = !state.sent.is_empty() || state.entries.values().any(|entry| !entry.pending.is_empty());
-        self.waiting.store(waits, SeqCst);
+        self.waiting.store(!state.sent.is_empty() || !state.dirty.is_empty(), SeqCst);
     }
 
     /// Keys with something the store does not know.
     pub(super) async fn waiting_keys(&self) -> u64 {
         let held = self.state.lock().await;
         let Some(state) = &*held else { return 0 };
-        let mut keys: std::collections::HashSet<&[u8]> =
-            state.sent.values().map(|piece| piece.place.key.as_slice()).collect();
-        let pending = state.entries.iter().filter(|(_, entry)| !entry.pending.is_empty());
-        keys.extend(pending.map(|(key, _)| key.as_slice()));
-        keys.len() as u64
+        let also_dirty = state.dirty.iter().filter(|key| !state.sent.contains_key(*key)).count();
+        (state.sent.len() + also_dirty) as u64
     }
 }
 
@@ -179,12 +202,15 @@ impl State {
             engine: EmbeddedStore::memory(options).await?,
             clock,
             entries: HashMap::new(),
+            dirty: HashSet::new(),
             requests: HashMap::new(),
             sent: HashMap::new(),
             process: fastrand::u64(..),
             pieces: 0,
             calls: 0,
             full: false,
+            entries_swept_ms: i64::MIN,
+            requests_swept_ms: i64::MIN,
             bounds,
         })
     }
@@ -202,10 +228,16 @@ impl State {
         }
         let Bounds { keys, bytes, .. } = self.bounds;
         let one_more = !self.entries.contains_key(key);
-        if one_more && self.entries.len() >= keys {
+        if one_more && self.entries.len() >= keys && is_due(&mut self.entries_swept_ms, now_ms) {
             // What is past its window counts nowhere, whether the store was told or not.
-            self.entries
-                .retain(|_, entry| entry.dies_ms > now_ms || entry.pending.counts(&entry.spec, now_ms));
+            let Self { entries, dirty, .. } = self;
+            entries.retain(|key, entry| {
+                let stays = entry.dies_ms > now_ms || entry.pending.counts(&entry.spec, now_ms);
+                if !stays {
+                    dirty.remove(key);
+                }
+                stays
+            });
         }
         let too_many = one_more && self.entries.len() >= keys;
         if too_many || self.full {
@@ -218,7 +250,7 @@ impl State {
 
     /// Whether there was room to remember it.
     fn remember(&mut self, request: Vec<u8>, now_ms: i64) -> bool {
-        if self.requests.len() >= self.bounds.requests {
+        if self.requests.len() >= self.bounds.requests && is_due(&mut self.requests_swept_ms, now_ms) {
             self.requests.retain(|_, until| *until > now_ms);
         }
         let room = self.requests.len() < self.bounds.requests;
@@ -232,7 +264,7 @@ impl State {
         let now_ms = now_us.div_euclid(1000);
         let ttl_ms = i64::try_from(spec.ttl.max(spec.window).as_millis()).unwrap_or(i64::MAX);
         let key = place.key.clone();
-        let entry = self.entries.entry(key).or_insert_with(|| Entry {
+        let entry = self.entries.entry(key.clone()).or_insert_with(|| Entry {
             place: Arc::new(place),
             spec: spec.clone(),
             share,
@@ -248,22 +280,42 @@ impl State {
             Effect::GivenBack { units } => entry.pending.give_back(spec, share, units, now_us),
             Effect::None => {}
         }
-    }
-
-    fn hand_over(&mut self, key: Option<&[u8]>, now_us: i64) {
-        let Self { entries, sent, process, pieces, .. } = self;
-        let mut send = |entry: &mut Entry| {
-            for taken in entry.pending.hand_over(&entry.spec, entry.share, now_us) {
-                *pieces += 1;
-                let id = format!("local-{process:x}-{pieces:x}");
-                sent.insert(*pieces, Piece { number: *pieces, id, place: entry.place.clone(), taken });
-            }
-        };
-        match key {
-            Some(key) => drop(entries.get_mut(key).map(send)),
-            None => entries.values_mut().for_each(&mut send),
+        if entry.pending.is_empty() {
+            self.dirty.remove(&key);
+        } else {
+            self.dirty.insert(key);
         }
     }
+
+    fn hand_over(&mut self, keys: Option<&[&[u8]]>, now_us: i64) {
+        let Self { entries, dirty, sent, process, pieces, .. } = self;
+        let dirty: Vec<Vec<u8>> = match keys {
+            Some(keys) => keys.iter().filter_map(|key| dirty.take(*key)).collect(),
+            None => dirty.drain().collect(),
+        };
+        for key in dirty {
+            let Some(entry) = entries.get_mut(&key) else { continue };
+            let taken = entry.pending.hand_over(&entry.spec, entry.share, now_us);
+            if taken.is_empty() {
+                continue;
+            }
+            let sent = sent.entry(key).or_default();
+            for taken in taken {
+                *pieces += 1;
+                let id = format!("local-{process:x}-{pieces:x}");
+                sent.push(Piece { number: *pieces, id, place: entry.place.clone(), taken });
+            }
+        }
+    }
+}
+
+/// Whether what was done at `last_ms` is to be done again now; then it is.
+fn is_due(last_ms: &mut i64, now_ms: i64) -> bool {
+    let due = now_ms.saturating_sub(*last_ms) >= SWEEP_EVERY_MS;
+    if due {
+        *last_ms = now_ms;
+    }
+    due
 }
 
 #[cfg(test)]
@@ -301,7 +353,7 @@ mod tests {
             let (used, reset_ms) = (parts.int()?, parts.int()?.unsigned_abs());
             Ok((used, Effect::Counted { units: 1, reset_ms }))
         };
-        local.run(&spec(), place, now_us, call, read).await
+        local.run(&spec(), place, now_us, call, read).await.map(|(used, _)| used)
     }
 
     fn small() -> Local {
@@ -324,6 +376,58 @@ mod tests {
         assert!(take(&local, "d", None, later).await.is_err());
         let keys = local.hand_over(None, later).await.len();
         assert_eq!(keys, 1, "the store is told of c; the window of a and b is over");
+    }
+
+    #[tokio::test]
+    async fn keys_beyond_the_bound_look_for_room_at_most_once_a_second() {
+        let local = small();
+        for key in ["a", "b"] {
+            take(&local, key, None, NOW_US).await.unwrap();
+        }
+        assert!(take(&local, "c", None, NOW_US + 59_900_000).await.is_err());
+        let refused = take(&local, "c", None, NOW_US + 60_100_000).await;
+        assert!(refused.is_err(), "nothing was looked through again after 200 ms");
+        assert_eq!(take(&local, "c", None, NOW_US + 60_900_000).await.unwrap(), 1);
+        assert_eq!(local.waiting_keys().await, 1, "what is past its window waits for nobody");
+    }
+
+    #[tokio::test]
+    async fn a_key_is_handed_over_alone_and_the_rest_stays() {
+        let local = Local::new(1);
+        for key in ["a", "b", "c"] {
+            take(&local, key, None, NOW_US).await.unwrap();
+        }
+        assert!(local.waits_for(&[b"x", b"a"]).await && !local.waits_for(&[b"x"]).await);
+        let pieces = local.hand_over(Some(&[b"a"]), NOW_US).await;
+        assert_eq!(pieces.iter().map(|piece| &piece.place.key[..]).collect::<Vec<_>>(), [b"a"]);
+        assert_eq!(local.waiting_keys().await, 3, "on its way is not there yet");
+        local.settled(pieces).await;
+        assert!(!local.waits_for(&[b"a"]).await && local.is_waiting());
+        let rest = local.hand_over(None, NOW_US).await;
+        assert_eq!(rest.len(), 2);
+        local.settled(rest).await;
+        assert!(!local.is_waiting());
+    }
+
+    #[tokio::test]
+    async fn whoever_counts_after_everything_was_told_is_the_one_to_look_for_the_store() {
+        let local = Local::new(1);
+        let waits_anew = async |key: &str| {
+            let place = Place { limit: "l".into(), key: key.into(), request: "r".into(), bucket_ms: 0 };
+            let mut call = Invocation::new(&scripts::LIMIT_TAKE_FIXED_WINDOW.script, Workload::RateLimit);
+            call.keys.push(key);
+            for arg in [1, 10, 60_000, 60_000, 0, 0, 600_000] {
+                call.args.push_int(arg);
+            }
+            let read = |_| Ok(((), Effect::Counted { units: 1, reset_ms: 60_000 }));
+            local.run(&spec(), place, NOW_US, call, read).await.unwrap().1
+        };
+        assert!(waits_anew("a").await);
+        assert!(!waits_anew("b").await, "somebody looks already");
+        // Between a caller's look at the flag and its count, all that waited may have been told.
+        let pieces = local.hand_over(None, NOW_US).await;
+        local.settled(pieces).await;
+        assert!(waits_anew("b").await);
     }
 
     #[tokio::test]

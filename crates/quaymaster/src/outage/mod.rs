@@ -78,6 +78,8 @@ pub struct Outages {
     pub(crate) local: Local,
     pub(crate) database: Option<Database>,
     keeper: carry::Keeper,
+    /// Held by whoever brings back all that this node counted.
+    carrying: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug)]
@@ -116,6 +118,7 @@ impl Outages {
             local: Local::new(nodes.map_or(1, NonZeroU32::get)),
             database: database.map(Database::new),
             keeper: carry::Keeper::new(weak.clone()),
+            carrying: tokio::sync::Mutex::default(),
         });
         if uses_database && outages.database.is_some() {
             outages.keeper.start();
@@ -184,6 +187,20 @@ impl Outages {
     /// Whether there is a database for `on_outage = "database"`.
     pub fn has_database(&self) -> bool {
         self.database.is_some()
+    }
+
+    /// `work` within the one deadline that a call on the store has, however many questions `work` asks. It must be
+    /// safe to be left in the middle: like a call whose reply never came.
+    pub(crate) async fn in_one_deadline<T>(
+        &self,
+        op: &'static str,
+        work: impl Future<Output = crate::Result<T>>,
+    ) -> crate::Result<T> {
+        let deadline = self.engine.deadline();
+        tokio::time::timeout(deadline, work).await.unwrap_or_else(|_| {
+            let detail = format!("the store did not take what waited for it and answer within {deadline:?}");
+            Err(Error::new(op, Code::StoreTimedOut, detail))
+        })
     }
 
     fn limit(&self, name: &str) -> Option<&LimitSpec> {

@@ -134,6 +134,11 @@ impl Config {
         let database = raw.store.database.as_deref().map(DatabaseOptions::from_url).transpose();
         let database =
             database.map_err(|error| problems.push(format!("store.{}", error.detail))).ok().flatten();
+        // Nodes of several stores may share one database: each counts, and brings back, what is its store's.
+        let database = database.zip(store.as_ref()).map(|(database, store)| match &raw.store.identity {
+            Some(identity) => database.for_store(identity),
+            None => database.for_store(&store.identity()),
+        });
         let seal = Seal::from_text(overrides.seal_keys.as_deref().unwrap_or_default());
         let seal =
             seal.map_err(|error| problems.push(format!("{}: {}", doctor::SEAL_KEY, error.detail))).ok();

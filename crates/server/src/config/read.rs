@@ -46,6 +46,7 @@ pub(super) struct RawStore {
     pub(super) user: Option<String>,
     pub(super) password: Option<String>,
     pub(super) database: Option<String>,
+    pub(super) identity: Option<String>,
     pub(super) nodes: Option<NonZeroU32>,
     pub(super) tls: RawTls,
     pub(super) pools: RawPools,
@@ -165,6 +166,7 @@ fn store(root: &Table<'_, '_>, folder: &Path) -> RawStore {
         "user",
         "password",
         "database",
+        "identity",
         "nodes",
         "tls",
         "pools",
@@ -192,6 +194,7 @@ fn store(root: &Table<'_, '_>, folder: &Path) -> RawStore {
         user: table.get("user", Scalar::text),
         password: table.secret("password"),
         database: table.get("database", |scalar| url(scalar).map(|url| from_folder(url, folder))),
+        identity: table.get("identity", Scalar::text),
         nodes: table.get("nodes", |scalar| {
             let nodes = scalar.integer(1)?;
             u32::try_from(nodes)

@@ -89,6 +89,10 @@ impl Engine for Stage {
         self.inner.now_us()
     }
 
+    fn deadline(&self) -> Duration {
+        self.inner.deadline()
+    }
+
     fn topology(&self) -> Topology {
         if self.act == Act::Cluster { Topology::Cluster } else { self.inner.topology() }
     }

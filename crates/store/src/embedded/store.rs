@@ -192,6 +192,10 @@ impl Engine for EmbeddedStore {
         }
     }
 
+    fn deadline(&self) -> Duration {
+        self.keeper.options.deadline
+    }
+
     fn topology(&self) -> Topology {
         Topology::Single
     }

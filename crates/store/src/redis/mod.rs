@@ -201,6 +201,10 @@ impl Engine for RedisStore {
         self.inner.clock.now_us()
     }
 
+    fn deadline(&self) -> Duration {
+        self.inner.shared.options.deadline
+    }
+
     fn topology(&self) -> Topology {
         match self.inner.route {
             Route::Single(_) => Topology::Single,

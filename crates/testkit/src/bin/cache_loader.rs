@@ -71,7 +71,7 @@ async fn main() {
             tokio::spawn(async move {
                 let load = Load { lease: Duration::from_millis(lease_ms), ..Load::default() };
                 match cache.get_or_load(&[("id", "a")], load, || loader(heard)).await {
-                    Ok(value) => tell(&format!("got {}", value.text().expect("text"))),
+                    Ok(loaded) => tell(&format!("got {}", loaded.value.text().expect("text"))),
                     Err(error) => tell(&format!("failed {error}")),
                 }
             })

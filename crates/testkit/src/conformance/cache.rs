@@ -215,7 +215,7 @@ crate::cases! {
                         go.notified().await;
                         Ok::<_, std::io::Error>(value)
                     };
-                    cached.get_or_load(A, Load::default(), loader).await.expect("loaded")
+                    cached.get_or_load(A, Load::default(), loader).await.expect("loaded").value
                 })
             };
             let callers: Vec<_> = (0..30).map(|caller| ask(&nodes[caller % nodes.len()])).collect();
@@ -242,7 +242,7 @@ crate::cases! {
             let loaded = value.clone();
             let loader = || async { Ok::<_, std::io::Error>(loaded) };
             let got = cache(&quaymaster, name).get_or_load(A, Load::default(), loader).await;
-            assert_eq!(got.expect("loaded"), value);
+            assert_eq!(got.expect("loaded").value, value);
             assert_eq!(cache(&quaymaster, name).counts().loaded(), 1);
         }
     }
@@ -267,7 +267,7 @@ crate::cases! {
                 cache(&there, "page").delete(A, None).await.expect("delete");
             }
             go.notify_one();
-            assert_eq!(loading.await.expect("no panic").expect("loaded"), Value::from("old"));
+            assert_eq!(loading.await.expect("no panic").expect("loaded").value, Value::from("old"));
             let left = (change == "put").then(|| Value::from("new"));
             assert_eq!(get(cache(&there, "page")).await, left, "{change}");
             cache(&there, "page").delete(A, None).await.expect("delete");
@@ -300,7 +300,7 @@ crate::cases! {
         }
         go.notify_one();
         assert!(failing.await.expect("no panic").is_err());
-        assert_eq!(waiting.await.expect("no panic").expect("loaded"), Value::from("v"));
+        assert_eq!(waiting.await.expect("no panic").expect("loaded").value, Value::from("v"));
     }
 
     async fn every_key_of_a_cache_has_its_end_and_its_row(subject: &Subject) {

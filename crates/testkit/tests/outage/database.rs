@@ -2,9 +2,9 @@
 
 use std::collections::HashSet;
 
-use quaymaster::Quaymaster;
 use quaymaster::limit::{self, Charge, Part, Together};
 use quaymaster::schema::Outage;
+use quaymaster::{DatabaseOptions, Quaymaster, Settings};
 use quaymaster_testkit::hammer::{Hammer, HammerConfig};
 use quaymaster_testkit::proxy::{Cut, FaultProxy, Way};
 use quaymaster_testkit::servers::{PostgresServer, RedisConfig, RedisServer};
@@ -361,4 +361,39 @@ async fn several_limits_each_answer_by_their_own_policy_and_all_or_none_is_count
     let strict = [part("sliding_log"), part("strict")];
     assert!(limit::take_all(&strict, None).await.is_err(), "one that may not answer refuses for all");
     assert_eq!(node.limit("sliding_log").unwrap().peek(ID).await.unwrap().quota().used, 2);
+}
+
+#[tokio::test]
+async fn two_stores_on_one_database_never_see_each_others_counts() {
+    for sql in Sql::both() {
+        let schema = limits("database", 10);
+        let mut servers = [0, 1].map(|_| RedisServer::start(RedisConfig::default()));
+        let mut nodes = Vec::new();
+        for server in &servers {
+            let database = DatabaseOptions::from_url(&sql.url()).unwrap().for_store(&server.url());
+            let settings = Settings { database: Some(database), ..Settings::default() };
+            nodes.push(node(&schema, &server.url(), settings).await);
+        }
+        for server in &mut servers {
+            server.kill9();
+        }
+        for name in NAMES {
+            for (node, units) in nodes.iter().zip([7, 4]) {
+                let limit = node.limit(name).unwrap();
+                let charge = Charge::of(units).request_id("the-same");
+                let verdict = limit.take(ID, charge).await.unwrap();
+                let seen = (verdict.is_allowed(), verdict.quota().used);
+                assert_eq!(seen, (true, units), "{name} in {}", sql.name());
+            }
+        }
+        for server in &mut servers {
+            server.restart();
+        }
+        for (node, units) in nodes.iter().zip([7, 4]) {
+            carried(node).await;
+            for name in NAMES {
+                assert_eq!(used(node.limit(name).unwrap()).await, units, "{name} from {}", sql.name());
+            }
+        }
+    }
 }

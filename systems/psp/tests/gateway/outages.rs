@@ -37,7 +37,9 @@ async fn by_default_nothing_runs_without_its_guards() {
         assert!(!told.text.contains("127.0.0.1"), "where the store is, is no caller's business: {told:?}");
     }
     // A cache that is away is a miss: SQL knows.
-    let status = gateway.get(&format!("/status/{id}?psp_id=PSP001")).await.expect(200);
+    let told = gateway.get(&format!("/status/{id}?psp_id=PSP001")).await;
+    assert_eq!(told.header("quaymaster-outage"), Some("miss"), "{told:?}");
+    let status = told.expect(200);
     assert_eq!(status["status"], "CREATED");
     assert_eq!(gateway.get("/readyz").await.status, 503);
     assert_eq!((scene.payments().await, scene.effects("execute").await), (1, 0));

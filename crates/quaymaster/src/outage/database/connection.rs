@@ -24,6 +24,7 @@ const HOUSEKEEPING: i64 = 0x7175_6179_6d61_7374;
 
 const TABLES: [&str; 3] = [
     "CREATE TABLE IF NOT EXISTS quaymaster_outage (
+        store TEXT NOT NULL,
         store_key TEXT NOT NULL,
         slot BIGINT NOT NULL,
         limit_name TEXT NOT NULL,
@@ -37,12 +38,14 @@ const TABLES: [&str; 3] = [
         batch BIGINT NOT NULL,
         generation TEXT NOT NULL,
         past_ms BIGINT NOT NULL,
-        PRIMARY KEY (store_key, slot))",
+        PRIMARY KEY (store, store_key, slot))",
     "CREATE INDEX IF NOT EXISTS quaymaster_outage_past ON quaymaster_outage (past_ms)",
     "CREATE TABLE IF NOT EXISTS quaymaster_outage_requests (
-        request TEXT NOT NULL PRIMARY KEY,
+        store TEXT NOT NULL,
+        request TEXT NOT NULL,
         answer TEXT NOT NULL,
-        past_ms BIGINT NOT NULL)",
+        past_ms BIGINT NOT NULL,
+        PRIMARY KEY (store, request))",
 ];
 
 /// Where it is.
@@ -84,6 +87,7 @@ impl Target {
 /// The database; connects when it is first needed.
 pub(crate) struct Database {
     target: Target,
+    store: String,
     idle: Mutex<Vec<Connection>>,
     places: Semaphore,
     /// Calls counted by this process, and how many of them are known to be in the store.
@@ -159,6 +163,7 @@ impl Database {
         };
         Self {
             target: options.target,
+            store: options.store,
             idle: Mutex::default(),
             places: Semaphore::new(places),
             counted: AtomicU64::new(0),
@@ -172,18 +177,24 @@ impl Database {
         self.counted() != self.cleaned.load(SeqCst)
     }
 
+    /// Whose rows are ours.
+    pub(super) fn store(&self) -> &str {
+        &self.store
+    }
+
     /// Calls counted so far.
     pub(in crate::outage) fn counted(&self) -> u64 {
         self.counted.load(SeqCst)
     }
 
-    pub(super) fn count_one(&self) {
-        self.counted.fetch_add(1, SeqCst);
+    /// Whether the store knew everything before.
+    pub(super) fn count_one(&self) -> bool {
+        self.counted.fetch_add(1, SeqCst) == self.cleaned.load(SeqCst)
     }
 
     /// The first `counted` calls are in the store.
     pub(in crate::outage) fn clean(&self, counted: u64) {
-        self.cleaned.store(counted, SeqCst);
+        self.cleaned.fetch_max(counted, SeqCst);
     }
 
     /// A connection, with the tables there.
@@ -221,10 +232,15 @@ impl Database {
     }
 }
 
-impl Session<'_> {
+impl<'d> Session<'d> {
+    /// Whose rows are ours.
+    pub(super) fn store(&self) -> &'d str {
+        &self.database.store
+    }
+
     /// Whoever may only use tables finds those that somebody else made.
     async fn make_tables(&mut self) -> Result<()> {
-        const THERE: &str = "SELECT past_ms FROM quaymaster_outage_requests WHERE past_ms < 0";
+        const THERE: &str = "SELECT store FROM quaymaster_outage_requests WHERE past_ms < 0";
         if self.fetch(THERE, &[]).await.is_ok() {
             return Ok(());
         }

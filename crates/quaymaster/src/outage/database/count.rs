@@ -24,8 +24,9 @@ struct Standing {
 }
 
 impl Database {
-    /// Judges a call and counts it if it may go ahead.
-    pub(crate) async fn count(&self, ask: &Counting<'_>) -> Result<(Word, Raw)> {
+    /// Judges a call and counts it if it may go ahead; also whether something waits for the store now and nothing
+    /// did before.
+    pub(crate) async fn count(&self, ask: &Counting<'_>) -> Result<(Word, Raw, bool)> {
         bounded(ask.op, async {
             match self.try_count(ask).await {
                 // The connection may have ended while nobody used it; a new one says whether the database is there.
@@ -39,9 +40,9 @@ impl Database {
         .await
     }
 
-    async fn try_count(&self, ask: &Counting<'_>) -> Result<(Word, Raw)> {
+    async fn try_count(&self, ask: &Counting<'_>) -> Result<(Word, Raw, bool)> {
         let mut session = self.session().await?;
-        session.begin(lock_of(ask.request)).await?;
+        session.begin(lock_of(&format!("{}:{}", self.store(), ask.request))).await?;
         let now_us = session.now_us().await?;
         let now_ms = now_us.div_euclid(1000);
         let request = ask.request_id.map(|id| format!("{}:{id}", ask.request));
@@ -49,7 +50,7 @@ impl Database {
             && let Some(kept) = kept(&mut session, request, now_ms).await?
         {
             session.roll_back().await?;
-            return replay(ask, &kept);
+            return replay(ask, &kept).map(|(word, raw)| (word, raw, false));
         }
         let (key, bucket) = (ask.spell)(now_us)?;
         let bucket_ms = bucket.map_or(0, |bucket| bucket.end_ms);
@@ -62,7 +63,7 @@ impl Database {
             }
             Verb::Take | Verb::Peek | Verb::Reset => {
                 session.roll_back().await?;
-                return Ok((if standing.fits { Word::Allowed } else { Word::Limited }, standing.raw));
+                return Ok((if standing.fits { Word::Allowed } else { Word::Limited }, standing.raw, false));
             }
             Verb::Refund => {
                 give_back(&mut session, ask, &key, now_us).await?;
@@ -74,10 +75,7 @@ impl Database {
             keep(&mut session, request, &answer_text(ask.verb, word, raw), now_ms).await?;
         }
         session.commit().await?;
-        if ask.verb == Verb::Take {
-            self.count_one();
-        }
-        Ok((word, raw))
+        Ok((word, raw, ask.verb == Verb::Take && self.count_one()))
     }
 }
 
@@ -88,15 +86,18 @@ fn lock_of(text: &str) -> i64 {
 }
 
 async fn kept(session: &mut Session<'_>, request: &str, now_ms: i64) -> Result<Option<String>> {
-    let sql = "SELECT answer FROM quaymaster_outage_requests WHERE request = $1 AND past_ms > $2";
-    let rows = session.fetch(sql, &[Arg::Text(request), Arg::Int(now_ms)]).await?;
+    let sql =
+        "SELECT answer FROM quaymaster_outage_requests WHERE store = $3 AND request = $1 AND past_ms > $2";
+    let args = [Arg::Text(request), Arg::Int(now_ms), Arg::Text(session.store())];
+    let rows = session.fetch(sql, &args).await?;
     Ok(rows.first().and_then(|row| row.first()).map(|cell| cell.text().to_owned()))
 }
 
 async fn keep(session: &mut Session<'_>, request: &str, answer: &str, now_ms: i64) -> Result<()> {
-    let sql = "INSERT INTO quaymaster_outage_requests (request, answer, past_ms) VALUES ($1, $2, $3)
-        ON CONFLICT (request) DO UPDATE SET answer = excluded.answer, past_ms = excluded.past_ms";
-    let args = [Arg::Text(request), Arg::Text(answer), Arg::Int(now_ms + REQUEST_MS)];
+    let sql = "INSERT INTO quaymaster_outage_requests (request, answer, past_ms, store)
+        VALUES ($1, $2, $3, $4) ON CONFLICT (store, request) DO UPDATE SET answer = excluded.answer, past_ms = excluded.past_ms";
+    let args =
+        [Arg::Text(request), Arg::Text(answer), Arg::Int(now_ms + REQUEST_MS), Arg::Text(session.store())];
     session.execute(sql, &args).await.map(drop)
 }
 
@@ -142,8 +143,9 @@ async fn stand(
     match spec.algorithm {
         Algorithm::FixedWindow => {
             let sql = "SELECT slot, units FROM quaymaster_outage WHERE store_key = $1 AND slot > $2
-                ORDER BY slot LIMIT 1";
-            let rows = session.fetch(sql, &[Arg::Text(key), Arg::Int(now_ms)]).await?;
+                AND store = $3 ORDER BY slot LIMIT 1";
+            let args = [Arg::Text(key), Arg::Int(now_ms), Arg::Text(session.store())];
+            let rows = session.fetch(sql, &args).await?;
             let live = rows.first().map(|row| (row[0].int(), natural(row[1].int())));
             let used = live.map_or(0, |(_, units)| units);
             // A window without a bucket begins with its first call.
@@ -156,8 +158,8 @@ async fn stand(
         }
         Algorithm::SlidingLog => {
             let sql = "SELECT CAST(COALESCE(SUM(units), 0) AS BIGINT), MAX(slot) FROM quaymaster_outage
-                WHERE store_key = $1 AND slot > $2";
-            let live = [Arg::Text(key), Arg::Int(now_ms - window)];
+                WHERE store_key = $1 AND slot > $2 AND store = $3";
+            let live = [Arg::Text(key), Arg::Int(now_ms - window), Arg::Text(session.store())];
             let rows = session.fetch(sql, &live).await?;
             let row = rows.first().map_or(&[][..], |row| row);
             let used = row.first().map_or(0, |cell| natural(cell.int()));
@@ -167,9 +169,9 @@ async fn stand(
             if !fits && units <= limit {
                 let leaving = i64::try_from(used + units - limit).unwrap_or(i64::MAX);
                 let sql = "SELECT slot FROM (SELECT slot, SUM(units) OVER (ORDER BY slot) AS gone
-                    FROM quaymaster_outage WHERE store_key = $1 AND slot > $2) AS left_by
-                    WHERE gone >= $3 ORDER BY slot LIMIT 1";
-                let rows = session.fetch(sql, &[live[0], live[1], Arg::Int(leaving)]).await?;
+                    FROM quaymaster_outage WHERE store_key = $1 AND slot > $2 AND store = $3) AS left_by
+                    WHERE gone >= $4 ORDER BY slot LIMIT 1";
+                let rows = session.fetch(sql, &[live[0], live[1], live[2], Arg::Int(leaving)]).await?;
                 let oldest = rows.first().and_then(|row| row.first()).map_or(now_ms, Cell::int);
                 raw.z = natural(oldest + window - now_ms).max(1);
             }
@@ -178,8 +180,10 @@ async fn stand(
         }
         Algorithm::SlidingWindow => {
             let start = slot(spec, now_ms, 0);
-            let sql = "SELECT slot, units FROM quaymaster_outage WHERE store_key = $1 AND slot >= $2";
-            let rows = session.fetch(sql, &[Arg::Text(key), Arg::Int(start - window)]).await?;
+            let sql = "SELECT slot, units FROM quaymaster_outage
+                WHERE store_key = $1 AND slot >= $2 AND store = $3";
+            let args = [Arg::Text(key), Arg::Int(start - window), Arg::Text(session.store())];
+            let rows = session.fetch(sql, &args).await?;
             let sum = |wanted: &dyn Fn(i64) -> bool| -> u64 {
                 rows.iter().filter(|row| wanted(row[0].int())).map(|row| natural(row[1].int())).sum()
             };
@@ -209,8 +213,10 @@ async fn stand(
 
 /// How far a token bucket is behind: microseconds and parts of 1/limit.
 async fn backlog(session: &mut Session<'_>, key: &str, now_us: i64) -> Result<(u64, u64)> {
-    let sql = "SELECT tat_us, tat_part FROM quaymaster_outage WHERE store_key = $1 AND slot = 0";
-    let rows = session.fetch(sql, &[Arg::Text(key)]).await?;
+    let sql = "SELECT tat_us, tat_part FROM quaymaster_outage
+        WHERE store_key = $1 AND slot = 0 AND store = $2";
+    let args = [Arg::Text(key), Arg::Text(session.store())];
+    let rows = session.fetch(sql, &args).await?;
     let Some(row) = rows.first() else { return Ok((0, 0)) };
     let ahead_us = row[0].int() - now_us;
     Ok(if ahead_us < 0 { (0, 0) } else { (natural(ahead_us), natural(row[1].int())) })
@@ -225,9 +231,9 @@ async fn write(
 ) -> Result<()> {
     let sql = "INSERT INTO quaymaster_outage
         (store_key, slot, limit_name, request, bucket_ms, units, tat_us, tat_part,
-         carried, sending, batch, generation, past_ms)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 0, 0, 0, $9, $10)
-        ON CONFLICT (store_key, slot) DO UPDATE SET units = quaymaster_outage.units + excluded.units,
+         carried, sending, batch, generation, past_ms, store)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 0, 0, 0, $9, $10, $11)
+        ON CONFLICT (store, store_key, slot) DO UPDATE SET units = quaymaster_outage.units + excluded.units,
         tat_us = excluded.tat_us, tat_part = excluded.tat_part, past_ms = excluded.past_ms";
     let now_us = standing.now_us;
     let slot = slot(ask.spec, now_us.div_euclid(1000), standing.end_ms);
@@ -249,6 +255,7 @@ async fn write(
         Arg::Int(tat_part),
         Arg::Text(&generation),
         Arg::Int(past_ms),
+        Arg::Text(session.store()),
     ];
     session.execute(sql, &args).await.map(drop)
 }
@@ -256,9 +263,9 @@ async fn write(
 /// Takes units off, the newest first; what is in the store already, or on its way there, stays.
 async fn give_back(session: &mut Session<'_>, ask: &Counting<'_>, key: &str, now_us: i64) -> Result<()> {
     const ROWS: &str = "SELECT slot, units, carried + sending FROM quaymaster_outage
-        WHERE store_key = $1 AND past_ms > $2 ORDER BY slot DESC";
+        WHERE store_key = $1 AND past_ms > $2 AND store = $3 ORDER BY slot DESC";
     const LESS: &str = "UPDATE quaymaster_outage SET units = units - $3, tat_us = $4, tat_part = $5
-        WHERE store_key = $1 AND slot = $2 AND units - $3 >= carried + sending";
+        WHERE store_key = $1 AND slot = $2 AND units - $3 >= carried + sending AND store = $6";
     let mut left = ask.units;
     let (mut tat_us, mut tat_part) = (0, 0);
     if ask.spec.algorithm == Algorithm::TokenBucket {
@@ -270,7 +277,9 @@ async fn give_back(session: &mut Session<'_>, ask: &Counting<'_>, key: &str, now
         }
         (tat_us, tat_part) = if less_us < 0 { (now_us, 0) } else { (now_us + less_us, less_part) };
     }
-    for row in session.fetch(ROWS, &[Arg::Text(key), Arg::Int(now_us.div_euclid(1000))]).await? {
+    let store = session.store();
+    let args = [Arg::Text(key), Arg::Int(now_us.div_euclid(1000)), Arg::Text(store)];
+    for row in session.fetch(ROWS, &args).await? {
         let less = left.min(natural(row[1].int() - row[2].int()));
         if less > 0 {
             let args = [
@@ -279,6 +288,7 @@ async fn give_back(session: &mut Session<'_>, ask: &Counting<'_>, key: &str, now
                 Arg::Int(less as i64),
                 Arg::Int(tat_us),
                 Arg::Int(tat_part),
+                Arg::Text(store),
             ];
             session.execute(LESS, &args).await?;
             left -= less;

@@ -34,18 +34,48 @@ use crate::{Code, Error, Result};
 pub struct DatabaseOptions {
     #[cfg(feature = "sql")]
     target: connection::Target,
+    /// Whose rows are counted and brought back: those of this store.
+    #[cfg(feature = "sql")]
+    store: String,
 }
+
+/// The store of options that name none.
+#[cfg(feature = "sql")]
+const DEFAULT_STORE: &str = "default";
 
 impl DatabaseOptions {
     /// Reads `sqlite:FILE` or `postgres://user:password@host/database`.
     pub fn from_url(url: &str) -> Result<Self> {
         #[cfg(feature = "sql")]
-        return connection::Target::from_url(url).map(|target| Self { target }).map_err(wrong);
+        return connection::Target::from_url(url)
+            .map(|target| Self { target, store: DEFAULT_STORE.to_owned() })
+            .map_err(wrong);
         #[cfg(not(feature = "sql"))]
         return Err(wrong(format!(
             "this build has no SQL (cargo feature `sql`), so {} bytes of URL help nobody",
             url.len()
         )));
+    }
+
+    /// The store whose counts these are, by a name that all nodes on it give: nodes of another store may use the same
+    /// database and never see them. Only a digest of it is written. `default` when nobody says.
+    ///
+    /// Nodes of one store that give different names do not count together.
+    #[must_use]
+    #[cfg_attr(not(feature = "sql"), expect(unused_mut, reason = "there is no database to tell"))]
+    pub fn for_store(mut self, name: &str) -> Self {
+        #[cfg(feature = "sql")]
+        {
+            use std::fmt::Write as _;
+            let digest = ring::digest::digest(&ring::digest::SHA256, name.as_bytes());
+            self.store = digest.as_ref().iter().take(16).fold(String::new(), |mut text, byte| {
+                let _ = write!(text, "{byte:02x}");
+                text
+            });
+        }
+        #[cfg(not(feature = "sql"))]
+        let _ = name;
+        self
     }
 }
 

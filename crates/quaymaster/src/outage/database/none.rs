@@ -15,7 +15,7 @@ impl Database {
     pub(crate) fn new(_: DatabaseOptions) -> Self {
         unreachable!("no options without SQL")
     }
-    pub(crate) async fn count(&self, _: &Counting<'_>) -> Result<(Word, Raw)> {
+    pub(crate) async fn count(&self, _: &Counting<'_>) -> Result<(Word, Raw, bool)> {
         match *self {}
     }
     pub(crate) fn is_waiting(&self) -> bool {

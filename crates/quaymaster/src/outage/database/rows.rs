@@ -16,15 +16,16 @@ const OP: &str = "database.carry";
 /// Rows looked at in one go.
 const PAGE: &str = "SELECT store_key, slot, limit_name, request, bucket_ms, units, tat_us, tat_part,
     carried, sending, batch, generation, past_ms FROM quaymaster_outage
-    WHERE (sending > 0 OR units > carried) AND past_ms > $1
+    WHERE store = $4 AND (sending > 0 OR units > carried) AND past_ms > $1
     AND (store_key > $2 OR (store_key = $2 AND slot > $3)) ORDER BY store_key, slot LIMIT 256";
 /// Fixes what is about to be told, unless somebody else was quicker.
 const SEND: &str = "UPDATE quaymaster_outage SET carried = $5, sending = $6
     WHERE store_key = $1 AND slot = $2 AND generation = $3 AND batch = $4 AND sending = 0
-    AND units = $7 AND carried = $8";
+    AND units = $7 AND carried = $8 AND store = $9";
 const CARRIED: &str =
     "UPDATE quaymaster_outage SET carried = carried + sending, sending = 0, batch = batch + 1
-    WHERE store_key = $1 AND slot = $2 AND generation = $3 AND batch = $4 AND sending > 0";
+    WHERE store_key = $1 AND slot = $2 AND generation = $3 AND batch = $4 AND sending > 0
+    AND store = $5";
 /// Rows that count nowhere any more are kept for a while: somebody may be about to tell them.
 const GRACE_MS: i64 = 60_000;
 
@@ -39,13 +40,14 @@ impl Database {
         bounded(OP, async {
             let mut session = self.session().await?;
             let now_us = session.now_us().await?;
-            let args = [Arg::Int(now_us.div_euclid(1000)), Arg::Text(&key), Arg::Int(slot)];
+            let store = self.store();
+            let args = [Arg::Int(now_us.div_euclid(1000)), Arg::Text(&key), Arg::Int(slot), Arg::Text(store)];
             let rows = session.fetch(PAGE, &args).await?;
             let mut found = Vec::new();
             for row in &rows {
                 // A limit that no schema of this node has stays for a node that knows it.
                 if let Some(spec) = limit(row[2].text()) {
-                    found.extend(fix(&mut session, row, spec, now_us).await?);
+                    found.extend(fix(&mut session, store, row, spec, now_us).await?);
                 }
             }
             session.done();
@@ -59,8 +61,13 @@ impl Database {
         bounded(OP, async {
             let mut session = self.session().await?;
             let key = String::from_utf8_lossy(&row.place.key);
-            let args =
-                [Arg::Text(&key), Arg::Int(row.row_slot), Arg::Text(&row.generation), Arg::Int(row.batch)];
+            let args = [
+                Arg::Text(&key),
+                Arg::Int(row.row_slot),
+                Arg::Text(&row.generation),
+                Arg::Int(row.batch),
+                Arg::Text(self.store()),
+            ];
             session.execute(CARRIED, &args).await?;
             session.done();
             Ok(())
@@ -94,6 +101,7 @@ impl Database {
 /// What of a row is to be told; nothing when somebody else changed it meanwhile, and so looks after it.
 async fn fix(
     session: &mut Session<'_>,
+    store: &str,
     row: &[Cell],
     spec: &LimitSpec,
     now_us: i64,
@@ -120,6 +128,7 @@ async fn fix(
             Arg::Int(amount),
             Arg::Int(units),
             Arg::Int(carried),
+            Arg::Text(store),
         ];
         if session.execute(SEND, &args).await? == 0 {
             return Ok(None);
