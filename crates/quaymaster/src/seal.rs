@@ -131,6 +131,13 @@ impl Seal {
             .chain(std::iter::once_with(|| Self::none().fingerprint(text)))
     }
 
+    /// Keys for tokens that a policy gives out, the first one for new ones; none without a seal key. They are derived,
+    /// so that no fingerprint can be taken for one.
+    pub(crate) fn away_keys(&self) -> Vec<hmac::Key> {
+        let derive = |key: &SealKey| hmac::sign(&key.mac, b"quaymaster: tokens given out by a policy");
+        self.keys.iter().map(|key| hmac::Key::new(hmac::HMAC_SHA256, derive(key).as_ref())).collect()
+    }
+
     /// A digest of `text` that only holders of the key can compute; a plain one without a key.
     pub(crate) fn fingerprint(&self, text: &[u8]) -> [u8; 32] {
         let mut out = [0; 32];

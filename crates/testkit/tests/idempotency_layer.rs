@@ -160,7 +160,7 @@ async fn a_request_without_a_usable_key_is_refused_where_one_is_required() {
         assert_eq!((answer.status, &*answer.code()), (400, "idempotency.key"));
     }
     for headers in ["idempotency-key: a*\r\n", &long] {
-        assert_eq!(server.ask("POST /orders", headers, "buy").await.code(), "key.value");
+        assert_eq!(server.ask("POST /orders", headers, "buy").await.code(), "idempotency.key");
     }
     assert_eq!(server.runs(), 0);
     assert_eq!(server.ask("GET /orders", "", "").await.status, 201, "reading needs no key");
@@ -326,4 +326,50 @@ async fn two_hundred_submissions_of_one_order_run_it_once_and_get_one_answer() {
     assert!(answers.iter().all(|answer| (answer.status, &*answer.body) == (201, "run 1")));
     let replayed = answers.iter().filter(|answer| answer.header("idempotency-replayed").is_some()).count();
     assert_eq!(replayed, 199);
+}
+
+#[tokio::test]
+async fn a_key_that_no_record_can_lie_under_is_the_clients_mistake() {
+    let server = Server::start("").await;
+    for key in ["*".to_owned(), "a{b".to_owned(), "x".repeat(513)] {
+        let answer = server.order(&key, "buy").await;
+        assert_eq!((answer.status, answer.code()), (400, "idempotency.key".to_owned()), "{key}");
+    }
+    assert_eq!(server.runs(), 0);
+}
+
+#[tokio::test]
+async fn headers_count_towards_the_bound_of_what_is_kept() {
+    // `run 1` with its status, content type, location and etag: 85 bytes.
+    for (bound, kept) in [(85, true), (84, false), (10, false)] {
+        let server = Server::start(&format!("max_response = {bound}")).await;
+        let first = server.order("k", "buy").await;
+        assert_eq!((first.status, first.body.as_str()), (201, "run 1"), "whole for who asked first");
+        let again = server.order("k", "buy").await;
+        if kept {
+            assert_eq!((again.status, again.body.as_str()), (201, "run 1"), "{bound}");
+        } else {
+            assert_eq!((again.status, again.code()), (409, "idempotency.no_response".to_owned()), "{bound}");
+        }
+        assert_eq!(server.runs(), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_wait_without_end_is_an_hour() {
+    let server = Server::with("", "orders:{key}", |orders| {
+        IdempotencyLayer::new(orders).expect("one placeholder").wait(Duration::MAX)
+    })
+    .await;
+    assert_eq!(server.order("k", "buy").await.status, 201);
+}
+
+#[tokio::test]
+async fn an_answer_under_allow_says_that_the_store_was_not_asked() {
+    let server = Server::start("on_outage = \"allow\"").await;
+    assert_eq!(server.order("k-1", "buy").await.header("quaymaster-outage"), None);
+    server.engine.close().await.expect("it closes");
+    let answer = server.order("k-2", "buy").await;
+    assert_eq!((answer.status, answer.header("quaymaster-outage")), (201, Some("allow")), "{answer:?}");
+    assert_eq!(server.order("k-3", "fail").await.header("quaymaster-outage"), Some("allow"));
 }

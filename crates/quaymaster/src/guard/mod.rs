@@ -154,7 +154,7 @@ impl Guard {
         asked: ops::Asked<'_>,
         fingerprint: Option<&[u8]>,
     ) -> Result<Entered> {
-        let (token, lock_ttl) = (asked.token.clone(), asked.lock_ttl);
+        let (token, lock_ttl, print) = (asked.token.clone(), asked.lock_ttl, asked.print.clone());
         // Boxed: what happens seldom must not make every call's future larger.
         let entered = if self.limits.iter().any(Limit::has_something_to_tell) {
             Box::pin(self.tell_and_enter(asked, fingerprint)).await
@@ -163,7 +163,7 @@ impl Guard {
         };
         match entered {
             Err(error) if is_outage(error.code) => {
-                Box::pin(outage::enter(self, key, &token, lock_ttl, error)).await
+                Box::pin(outage::enter(self, key, &token, lock_ttl, &print, error)).await
             }
             answer => answer,
         }
@@ -199,8 +199,8 @@ impl Guard {
             let detail = "response: an operation that is abandoned has none";
             return Err(Error::new(LEAVE, Code::RequestInvalid, detail));
         }
-        if token.away_fence().is_some() {
-            return Box::pin(outage::leave(self, &parts, token, leave)).await;
+        if token.is_away() {
+            return Box::pin(outage::leave(self, key, &parts, token, leave)).await;
         }
         let request = self.derived(LEAVE, key, leave.request_id)?;
         let end = match &self.idempotency {

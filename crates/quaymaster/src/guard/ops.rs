@@ -47,7 +47,7 @@ pub(super) fn bind(guard: &Guard, step: &Step, asked: &Asked<'_>, now_us: i64) -
     }
     // Claim and lease are found again by their token; counted units only by what is kept of the request.
     if let Some(place) = step.limits.first().filter(|_| asked.repeated) {
-        let kept = Token::derived(&[b"guard.enter.request", asked.token.in_store().as_bytes()]);
+        let kept = Token::derived(&[b"guard.enter.request", asked.token.as_str().as_bytes()]);
         let suffix = format!("req:{}", kept.as_str());
         guard.limits[*place].bound.bind_side(ENTER, &asked.key.limits[*place], &suffix, &mut keys)?;
     }
@@ -79,7 +79,7 @@ pub(super) fn enter(guard: &Guard, step: &Step, asked: &Asked<'_>, bundle: &Bund
     let recognised = claim.into_iter().chain(lease).any(|lives| lives >= LONG_LEASE);
     let mut call = new(&scripts::GUARD_ENTER.script, asked.repeated || recognised || step.limits.is_empty());
     call.keys = bundle.keys.clone();
-    call.args.push(asked.token.in_store());
+    call.args.push(asked.token.as_str());
     call.args.push(&asked.print);
     call.args.push_int(claim.map_or(0, millis));
     call.args.push_int(lease.map_or(0, millis));
@@ -109,7 +109,7 @@ pub(super) fn back(
     let record = guard.idempotency.as_ref().filter(|_| step.record);
     let lock = guard.lock.as_ref().filter(|_| step.lock);
     let mut call = new(&scripts::GUARD_BACK.script, step.limits.is_empty() || units == Units::Unknown);
-    call.args.push(asked.token.in_store());
+    call.args.push(asked.token.as_str());
     match record {
         Some(part) => call.args.push(part.channel(ENTER, &asked.key.record)?),
         None => call.args.push(""),
@@ -138,7 +138,7 @@ pub(super) fn look(guard: &Guard, asked: &Asked<'_>) -> Result<Option<Invocation
     let Some(part) = &guard.lock else { return Ok(None) };
     let mut call = new(&scripts::GUARD_LOOK.script, true);
     lock::keys::bind_queue(ENTER, &part.bound, &asked.key.lock, &mut call.keys)?;
-    call.args.push(asked.token.in_store());
+    call.args.push(asked.token.as_str());
     Ok(Some(call))
 }
 
@@ -172,7 +172,7 @@ pub(super) fn leave(
             (None, None) => {}
         }
     }
-    call.args.push(token.in_store());
+    call.args.push(token.as_str());
     match (record, end) {
         (Some(part), End::Finish(packed)) => {
             call.args.push("finish");

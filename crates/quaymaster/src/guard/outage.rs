@@ -7,7 +7,7 @@ use quaymaster_schema::Outage;
 use super::keys::{self, PartKeys};
 use super::ops::ENTER;
 use super::{Entered, Guard, Leave, Left, Pass, Settled};
-use crate::bound::Key;
+use crate::bound::{Bound, Key};
 use crate::idempotency::{Abandoned, Finished};
 use crate::limit::{self, Part, Together};
 use crate::lock::Released;
@@ -23,6 +23,7 @@ pub(super) async fn enter(
     key: Key<'_>,
     token: &Token,
     lock_ttl: Duration,
+    print: &str,
     error: Error,
 ) -> Result<Entered> {
     let keys = keys::split(ENTER, guard, key)?;
@@ -42,15 +43,19 @@ pub(super) async fn enter(
         Together::Limited(verdicts) => return Ok(Entered::Limited(verdicts)),
     };
     let lease = match &guard.lock {
-        Some(lock) => Some(lock.acquired_without_store(token, lock_ttl, again(&error))?),
+        Some(lock) => Some(lock.acquired_without_store(&keys.lock, token, lock_ttl, again(&error))?),
         None => None,
     };
     let claim = match &guard.idempotency {
-        Some(part) => Some(part.begun_without_store(token, again(&error))?),
+        Some(part) => Some(part.begun_without_store(&keys.record, token, print, again(&error))?),
         None => None,
     };
+    // One token stands for the guard, the claim and the lease, as it does in the store.
+    let mut places: Vec<(&Bound, Key<'_>)> = vec![(&guard.bound, key)];
+    places.extend(guard.idempotency.iter().map(|part| (&part.bound, keys.record.as_slice())));
+    places.extend(guard.lock.iter().map(|part| (&part.bound, keys.lock.as_slice())));
     Ok(Entered::Entered(Pass {
-        token: lease.as_ref().map_or_else(|| token.away(0), |lease| lease.token.clone()),
+        token: token.away(&places, lease.as_ref().map_or(0, |lease| lease.fence), print),
         fence: lease.as_ref().map(|lease| lease.fence),
         lock_expires_in: lease.map(|lease| lease.expires_in),
         claim_expires_in: claim.map(|claim| claim.expires_in),
@@ -62,16 +67,27 @@ pub(super) async fn enter(
 /// Leaves what a policy let in: the store hears of it now, if it can.
 pub(super) async fn leave(
     guard: &Guard,
+    key: Key<'_>,
     keys: &PartKeys<'_>,
     token: &Token,
     leave: Leave<'_>,
 ) -> Result<Left> {
     let mut all = Left { idempotency: None, lock: None, outage: None };
+    let mut leased =
+        (guard.idempotency.iter().map(|part| &part.bound)).chain(guard.lock.iter().map(|part| &part.bound));
+    let away = match token.open_away(&guard.bound, key) {
+        Some(away) if leased.all(|part| part.resource.on_outage == Outage::Allow) => away,
+        _ => {
+            all.idempotency = guard.idempotency.as_ref().map(|_| Settled::Lost);
+            all.lock = guard.lock.as_ref().map(|_| Released::Lost);
+            return Ok(all);
+        }
+    };
     if let Some(part) = &guard.idempotency {
         let ended = if leave.abandon {
-            part.abandon_once(&keys.record, token, None).await.map(settled_abandon)
+            part.abandon_once(&keys.record, &away.token, None).await.map(settled_abandon)
         } else {
-            part.finish_once(&keys.record, token, leave.response).await.map(settled_finish)
+            part.finish_away(&keys.record, &away, leave.response).await.map(settled_finish)
         };
         match ended {
             Ok(settled) => all.idempotency = Some(settled),
@@ -79,7 +95,7 @@ pub(super) async fn leave(
         }
     }
     if let Some(lock) = &guard.lock {
-        let released = lock.release(&keys.lock, token, None).await?;
+        let released = lock.release(&keys.lock, &away.token, None).await?;
         if let Released::Away(policy) = released {
             all.outage = Some(policy);
         }

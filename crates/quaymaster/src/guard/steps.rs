@@ -5,11 +5,13 @@
 //! lease ends, and the counted units until their window has passed.
 
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 use super::answer::{self, Told};
 use super::ops::{self, Asked, Bundle, ENTER, Units};
 use super::{Entered, Guard, Pass, Step};
-use crate::limit::{STALE_TRIES, Verdict};
+use crate::limit::{Quota, STALE_TRIES, Verdict};
+use crate::outage::is_outage;
 use crate::{Code, Error, Result};
 
 /// A step that was entered.
@@ -63,9 +65,15 @@ pub(super) async fn enter(
                 give_back(guard, &asked, taken).await;
                 // A held lock is told before a full limit, also when its step was still to come.
                 if ahead && let Some(call) = ops::look(guard, &asked)? {
-                    let reply = guard.bound.run(ENTER, call).await?;
-                    if let Some(retry_after) = answer::looked(ENTER, reply)? {
-                        return Ok(Entered::Held { retry_after });
+                    match guard.bound.run(ENTER, call).await {
+                        Ok(reply) => {
+                            if let Some(retry_after) = answer::looked(ENTER, reply)? {
+                                return Ok(Entered::Held { retry_after });
+                            }
+                        }
+                        // What is known stays known: a limit refused, and no policy lets the call past it.
+                        Err(error) if is_outage(error.code) => {}
+                        Err(error) => return Err(error),
                     }
                 }
                 verdicts.fill(None);
@@ -161,7 +169,20 @@ async fn limited(guard: &Guard, asked: &Asked<'_>, verdicts: Vec<Option<Verdict>
                 }
                 all.push(verdict);
             }
-            None => all.push(limit.peek(&asked.key.limits[place]).await?),
+            None => match limit.peek(&asked.key.limits[place]).await {
+                // The refusal is known. How this one stands is not, and it says so.
+                Err(error) if is_outage(error.code) => {
+                    let (most, policy) = (limit.spec().effective(), limit.bound.resource.on_outage);
+                    all.push(Verdict::Allowed(Quota {
+                        limit: most,
+                        used: 0,
+                        remaining: most,
+                        reset_after: Duration::ZERO,
+                        outage: Some(policy),
+                    }));
+                }
+                said => all.push(said?),
+            },
         }
     }
     Ok(Entered::Limited(all))

@@ -57,12 +57,15 @@ const ABANDON: &str = "idempotency.abandon";
 /// Who waits asks again after this long at the latest: a hint may be lost without a word.
 const ASK_AGAIN: Duration = Duration::from_secs(5);
 
+/// The longest wait of one call.
+pub const WAIT_MAX: Duration = Duration::from_secs(3600);
+
 /// How an operation is begun.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Begin<'a> {
     /// What the request is: another one under the same key is a mismatch. Only a digest is kept.
     pub fingerprint: Option<&'a [u8]>,
-    /// How long to wait while somebody else runs it.
+    /// How long to wait while somebody else runs it; more than [`WAIT_MAX`] counts as that.
     pub wait: Duration,
     /// The same id again finds its own claim, and is told again that it started.
     pub request_id: Option<&'a str>,
@@ -100,7 +103,10 @@ impl Idempotency {
     pub async fn begin(&self, key: Key<'_>, begin: Begin<'_>) -> Result<Begun> {
         let answer = match self.token(BEGIN, key, begin.request_id) {
             Ok(token) => match self.begin_waiting(key, &token, begin).await {
-                Err(error) => self.begun_without_store(&token, error).map(Begun::Started),
+                Err(error) => {
+                    let print = self.fingerprint(begin.fingerprint);
+                    self.begun_without_store(key, &token, &print, error).map(Begun::Started)
+                }
                 answer => answer,
             },
             Err(error) => Err(error),
@@ -131,7 +137,7 @@ impl Idempotency {
     }
 
     async fn begin_waiting(&self, key: Key<'_>, token: &Token, begin: Begin<'_>) -> Result<Begun> {
-        let until = Instant::now() + begin.wait;
+        let until = Instant::now() + begin.wait.min(WAIT_MAX);
         let first = self.ask(key, token, begin.fingerprint).await?;
         let Begun::InProgress { mut retry_after } = first else { return Ok(first) };
         if begin.wait.is_zero() {
@@ -194,12 +200,22 @@ impl Idempotency {
         token: &Token,
         response: Option<&[u8]>,
     ) -> Result<Finished> {
-        // A claim that a policy gave out is made now, unless somebody else was here.
-        if token.away_fence().is_some()
-            && !matches!(Box::pin(self.ask(key, token, None)).await?, Begun::Started(_))
-        {
-            return Ok(Finished::Lost);
+        if !token.is_away() {
+            return self.finish_in_store(key, token, response).await;
         }
+        match self.open_away(key, token) {
+            Some(away) => Box::pin(self.finish_away(key, &away, response)).await,
+            None => Ok(Finished::Lost),
+        }
+    }
+
+    /// Finishes a claim that is in the store.
+    async fn finish_in_store(
+        &self,
+        key: Key<'_>,
+        token: &Token,
+        response: Option<&[u8]>,
+    ) -> Result<Finished> {
         let record = keys::record(FINISH, &self.bound, key)?;
         let channel = keys::channel(FINISH, &self.bound, key)?;
         let packed = self.pack(FINISH, key, response).await?;
@@ -218,6 +234,11 @@ impl Idempotency {
         token: &Token,
         request_id: Option<&str>,
     ) -> Result<Abandoned> {
+        let away = self.open_away(key, token);
+        if token.is_away() && away.is_none() {
+            return Ok(Abandoned::Lost);
+        }
+        let token = away.as_ref().map_or(token, |away| &away.token);
         let mut keys = keys::record(ABANDON, &self.bound, key)?;
         let channel = keys::channel(ABANDON, &self.bound, key)?;
         if let Some(id) = request_id {
@@ -296,6 +317,12 @@ impl Idempotency {
     /// Where those who wait for the record listen.
     pub(crate) fn channel(&self, op: &'static str, key: Key<'_>) -> Result<Vec<u8>> {
         keys::channel(op, &self.bound, key)
+    }
+
+    /// Whether a record can lie under this key.
+    #[cfg(feature = "tower")]
+    pub(crate) fn check_key(&self, key: Key<'_>) -> Result<()> {
+        keys::record(BEGIN, &self.bound, key).map(drop)
     }
 
     pub(crate) fn malformed(&self, op: &'static str) -> Error {

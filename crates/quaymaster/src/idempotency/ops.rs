@@ -15,7 +15,7 @@ const KEEP_MS: i64 = 600_000;
 pub(super) fn begin(record: Words, token: &Token, fingerprint: &str, in_progress: Duration) -> Invocation {
     let mut call = Invocation::new(&scripts::IDEMPOTENCY_BEGIN.script, Workload::Default).repeat_safe();
     call.keys = record;
-    call.args.push(token.in_store());
+    call.args.push(token.as_str());
     call.args.push(fingerprint);
     call.args.push_int(millis(in_progress));
     call
@@ -31,7 +31,7 @@ pub(super) fn finish(
 ) -> Invocation {
     let mut call = Invocation::new(&scripts::IDEMPOTENCY_FINISH.script, Workload::Default).repeat_safe();
     call.keys = record;
-    call.args.push(token.in_store());
+    call.args.push(token.as_str());
     call.args.push_int(millis(ttl));
     call.args.push(packed.encoding);
     call.args.push(&packed.bytes);
@@ -43,7 +43,7 @@ pub(super) fn finish(
 pub(super) fn abandon(keys: Words, token: &Token, channel: &[u8]) -> Invocation {
     let mut call = Invocation::new(&scripts::IDEMPOTENCY_ABANDON.script, Workload::Default);
     call.keys = keys;
-    call.args.push(token.in_store());
+    call.args.push(token.as_str());
     call.args.push(channel);
     call.args.push_int(KEEP_MS);
     call

@@ -85,6 +85,8 @@ pub(super) async fn hold(lock: &Lock, key: Key<'_>, how: Acquire<'_>) -> Result<
         Acquired::Held { retry_after, owner } => return Ok(Hold::Held { retry_after, owner }),
         Acquired::Ours(lease) => lease,
     };
+    // From here on the lease is ours: whoever drops this future, or fails below, gives it back.
+    let mut unheld = Unheld { lock, key, token: Some(lock.in_store(key, &lease.token)) };
     if sent.elapsed() > lease.expires_in / 3 && lease.outage.is_none() {
         let again = Instant::now();
         match lock.renew(key, &lease.token, how.ttl).await? {
@@ -104,6 +106,7 @@ pub(super) async fn hold(lock: &Lock, key: Key<'_>, how: Acquire<'_>) -> Result<
         state: state.clone(),
     };
     let renewer = tokio::spawn(renewing.run(sent));
+    unheld.token = None;
     Ok(Hold::Ours(Holding {
         lock: lock.clone(),
         key,
@@ -115,6 +118,27 @@ pub(super) async fn hold(lock: &Lock, key: Key<'_>, how: Acquire<'_>) -> Result<
         runtime: Handle::current(),
         released: false,
     }))
+}
+
+/// A lease that nobody holds yet. Dropped with its token it is given back.
+struct Unheld<'a> {
+    lock: &'a Lock,
+    key: Key<'a>,
+    token: Option<Token>,
+}
+
+impl Drop for Unheld<'_> {
+    fn drop(&mut self) {
+        let (Some(token), Ok(runtime)) = (self.token.take(), Handle::try_current()) else { return };
+        give_back(self.lock, self.key, &token, &runtime);
+    }
+}
+
+/// Releases in the background, as far as the store can be reached.
+fn give_back(lock: &Lock, key: Key<'_>, token: &Token, runtime: &Handle) {
+    let Ok(call) = ops::release(&lock.bound, &lock.spec, key, token, None) else { return };
+    let engine = lock.bound.engine.clone();
+    runtime.spawn(async move { engine.run(call).await });
 }
 
 impl Holding {
@@ -167,11 +191,7 @@ impl Drop for Holding {
             return;
         }
         let key: Vec<(&str, &str)> = self.key.iter().map(|(name, value)| (&**name, &**value)).collect();
-        let Ok(call) = ops::release(&self.lock.bound, &self.lock.spec, &key, &self.token, None) else {
-            return;
-        };
-        let engine = self.lock.bound.engine.clone();
-        self.runtime.spawn(async move { engine.run(call).await });
+        give_back(&self.lock, &key, &self.lock.in_store(&key, &self.token), &self.runtime);
     }
 }
 

@@ -137,7 +137,7 @@ impl Lock {
         }
         let token = self.token(key, how)?;
         let answer = match wait::acquire(self, key, &token, ttl, how).await {
-            Err(error) => self.acquired_without_store(&token, ttl, error).map(Acquired::Ours),
+            Err(error) => self.acquired_without_store(key, &token, ttl, error).map(Acquired::Ours),
             answer => answer,
         };
         match &answer {
@@ -152,7 +152,7 @@ impl Lock {
     pub async fn renew(&self, key: Key<'_>, token: &Token, ttl: Option<Duration>) -> Result<Renewed> {
         let ttl = self.ttl(ops::RENEW, ttl)?;
         let answer = match self.renew_in_store(key, token, ttl).await {
-            Err(error) => self.acquired_without_store(token, ttl, error).map(Renewed::Ours),
+            Err(error) => self.acquired_without_store(key, token, ttl, error).map(Renewed::Ours),
             answer => answer,
         };
         match &answer {
@@ -165,9 +165,7 @@ impl Lock {
 
     /// Gives the lock back if it is still ours, and wakes who is next.
     pub async fn release(&self, key: Key<'_>, token: &Token, request_id: Option<&str>) -> Result<Released> {
-        let call = ops::release(&self.bound, &self.spec, key, token, request_id)?;
-        let reply = self.bound.run(ops::RELEASE, call).await;
-        let answer = match reply.and_then(|reply| answer::released(ops::RELEASE, reply)) {
+        let answer = match self.release_in_store(key, token, request_id).await {
             Err(error) => self.released_without_store(error),
             answer => answer,
         };

@@ -40,7 +40,7 @@ pub(super) fn acquire(
 ) -> Result<Invocation> {
     let mut call = Invocation::new(&scripts::LOCK_ACQUIRE.script, Workload::Default).repeat_safe();
     keys::bind(ACQUIRE, bound, key, &mut call.keys)?;
-    call.args.push(token.in_store());
+    call.args.push(token.as_str());
     call.args.push_int(millis(ttl));
     call.args.push_int(millis(spec.fence_ttl()));
     call.args.push(match queue {
@@ -50,19 +50,21 @@ pub(super) fn acquire(
     Ok(call)
 }
 
-/// Renewing twice is renewing once.
+/// Renewing twice is renewing once. `away_fence` is that of a lease that a policy gave out; 0 for one of the store's.
 pub(super) fn renew(
     bound: &Bound,
     spec: &LockSpec,
     key: Key<'_>,
     token: &Token,
     ttl: Duration,
+    away_fence: u64,
 ) -> Result<Invocation> {
     let mut call = Invocation::new(&scripts::LOCK_RENEW.script, Workload::Default).repeat_safe();
     keys::bind(RENEW, bound, key, &mut call.keys)?;
-    call.args.push(token.in_store());
+    call.args.push(token.as_str());
     call.args.push_int(millis(ttl));
     call.args.push_int(millis(spec.fence_ttl()));
+    call.args.push_int(i64::try_from(away_fence).unwrap_or(i64::MAX));
     Ok(call)
 }
 
@@ -80,7 +82,7 @@ pub(super) fn release(
         bound.bind_request(RELEASE, key, id, &mut call.keys)?;
         call = call.repeat_safe();
     }
-    call.args.push(token.in_store());
+    call.args.push(token.as_str());
     call.args.push_int(millis(spec.fence_ttl()));
     call.args.push(keys::channel(RELEASE, bound, key)?);
     call.args.push_int(KEEP_MS);
@@ -91,7 +93,7 @@ pub(super) fn release(
 pub(super) fn leave(bound: &Bound, key: Key<'_>, token: &Token) -> Result<Invocation> {
     let mut call = Invocation::new(&scripts::LOCK_LEAVE.script, Workload::Default).repeat_safe();
     keys::bind_queue(LEAVE, bound, key, &mut call.keys)?;
-    call.args.push(token.in_store());
+    call.args.push(token.as_str());
     call.args.push(keys::channel(LEAVE, bound, key)?);
     Ok(call)
 }

@@ -12,7 +12,7 @@ use super::{Acquire, Acquired, Lock, keys};
 use crate::bound::Key;
 use crate::outage::is_outage;
 use crate::wake::{Wake, Woken};
-use crate::{Result, Token};
+use crate::{Error, Result, Token};
 
 /// A waiter asks again at least so often; the store gives it three times as long before it counts as dead.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
@@ -48,17 +48,17 @@ pub(super) async fn acquire(
             // Listening comes before the question, so that a release in between is heard.
             None => {
                 let channel = keys::channel(ops::ACQUIRE, &lock.bound, key)?;
-                wake = Some(Wake::on(&*lock.bound.engine, &channel).await?);
+                wake = match Wake::on(&*lock.bound.engine, &channel).await {
+                    Ok(wake) => Some(wake),
+                    Err(error) => return attempt.known(error.during(ops::ACQUIRE), left, owner),
+                };
                 attempt.join();
             }
             Some(wake) => turn(wake, token, nap(left, place), until).await,
         }
         told = match attempt.ask(ttl, Queue::Join).await {
-            // What is known stays known: somebody has it, and no policy hands it out beside them.
-            Err(error) if is_outage(error.code) && lock.bound.resource.on_outage == Outage::Allow => {
-                return Ok(Acquired::Held { retry_after: left, owner });
-            }
-            answer => answer?,
+            Err(error) => return attempt.known(error, left, owner),
+            Ok(told) => told,
         };
     }
 }
@@ -110,6 +110,14 @@ impl Attempt<'_> {
         let Lock { bound, spec, .. } = self.lock;
         let call = ops::acquire(bound, spec, self.key, self.token, ttl, queue)?;
         answer::acquired(ops::ACQUIRE, bound.run(ops::ACQUIRE, call).await?, self.token)
+    }
+
+    /// What is known stays known: somebody has it, and no policy hands it out beside them.
+    fn known(&self, error: Error, retry_after: Duration, owner: Option<String>) -> Result<Acquired> {
+        if is_outage(error.code) && self.lock.bound.resource.on_outage == Outage::Allow {
+            return Ok(Acquired::Held { retry_after, owner });
+        }
+        Err(error)
     }
 
     fn join(&mut self) {

@@ -12,6 +12,7 @@
 //! | the operation ran, its answer was not kept | 409 `idempotency.no_response` |
 //! | a body over the bound | 413 `request.too_large` |
 //! | the store cannot be asked, and the schema says `deny` | 503 |
+//! | the same, and it says `allow` | the handler's, with `quaymaster-outage: allow` |
 
 mod body;
 mod header;
@@ -35,6 +36,9 @@ use crate::{Code, Error, Result};
 
 /// `true` on an answer that was kept from an earlier request.
 pub const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
+
+/// The policy that answered while the store could not be asked: the operation may run twice.
+const OUTAGE: HeaderName = HeaderName::from_static("quaymaster-outage");
 
 /// The request header that names the operation.
 const KEY: HeaderName = HeaderName::from_static("idempotency-key");
@@ -148,7 +152,7 @@ impl IdempotencyLayer {
     }
 
     /// How long a request waits for the one that is being run under its key, before it is told 409; not at all
-    /// unless told otherwise.
+    /// unless told otherwise, and an hour at most.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.settings.wait = wait;
         self

@@ -9,13 +9,13 @@ use futures_util::FutureExt as _;
 use http::request::Parts;
 use http::{HeaderValue, Request, Response, StatusCode};
 use http_body::Body;
-use quaymaster_schema::ReplayErrors;
+use quaymaster_schema::{Outage, ReplayErrors};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tower_service::Service;
 
 use super::body::Collected;
-use super::{LayerBody, REPLAYED, Settings, message, problem};
+use super::{LayerBody, OUTAGE, REPLAYED, Settings, message, problem};
 use crate::idempotency::{Abandoned, Begin, Begun, Claim, Finished};
 use crate::outage::is_outage;
 use crate::{Code, Result};
@@ -53,7 +53,6 @@ impl<S> Guarded<S> {
             None => fingerprint(&parts, &body),
         };
         let begin = Begin { fingerprint: Some(&print), wait: settings.wait, request_id: None };
-        let before = Instant::now();
         let claim = match settings.idempotency.begin(&key, begin).await {
             Ok(Begun::Started(claim)) => claim,
             other => {
@@ -61,7 +60,8 @@ impl<S> Guarded<S> {
                 return;
             }
         };
-        let expires = before + claim.expires_in;
+        // Counted from here: a begin that waited has spent nothing of the claim it got.
+        let expires = Instant::now() + claim.expires_in;
         let request = Request::from_parts(parts, B::from(body));
         let called = AssertUnwindSafe(async { inner.call(request).await }).catch_unwind().await;
         let (answer, outcome) = match called {
@@ -79,9 +79,20 @@ impl<S> Guarded<S> {
                 (Ok(response), outcome)
             }
         };
-        match settings.settle(&key, &claim, &outcome).await {
+        let settled = settings.settle(&key, &claim, &outcome).await;
+        let by_policy = match settled {
+            Settled::Later(policy) => claim.outage.or(policy),
+            Settled::Done => claim.outage,
+        };
+        let answer = answer.map(|mut response| {
+            if let Some(policy) = by_policy {
+                response.headers_mut().insert(OUTAGE, HeaderValue::from_static(policy.name()));
+            }
+            response
+        });
+        match settled {
             Settled::Done => drop(asked.send(answer)),
-            Settled::Later => {
+            Settled::Later(_) => {
                 // The operation has run and the client is told so; the record must say it too before its claim ends.
                 drop(asked.send(answer));
                 settings.settle_later(&key, &claim, &outcome, expires).await;
@@ -94,16 +105,16 @@ impl<S> Guarded<S> {
 enum Told {
     Written,
     /// A policy answered in the store's place.
-    Away,
+    Away(Outage),
     Lost,
 }
 
 /// Whether the record says how the claim ended.
-#[derive(PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Settled {
     Done,
-    /// The store could not be asked.
-    Later,
+    /// The store could not be asked; a policy may have answered in its place.
+    Later(Option<Outage>),
 }
 
 impl Settings {
@@ -123,13 +134,15 @@ impl Settings {
             return Outcome::Finish(None);
         }
         let most = usize::try_from(spec.max_response).unwrap_or(usize::MAX);
-        match response.body_mut().collect(most).await {
-            Collected::Whole(body) => Outcome::Finish(Some(message::encode(
-                status,
-                response.headers(),
-                &self.replay_headers,
-                &body,
-            ))),
+        let mut kept = message::head(status, response.headers(), &self.replay_headers);
+        if kept.len() > most {
+            return Outcome::Finish(None);
+        }
+        match response.body_mut().collect(most - kept.len()).await {
+            Collected::Whole(body) => {
+                kept.extend_from_slice(&body);
+                Outcome::Finish(Some(kept))
+            }
             Collected::TooLong => Outcome::Finish(None),
             // The client did not get it all either; it may try again.
             Collected::Failed => Outcome::Abandon,
@@ -142,21 +155,21 @@ impl Settings {
             Outcome::Finish(kept) => {
                 self.idempotency.finish(key, &claim.token, kept.as_deref()).await.map(|told| match told {
                     Finished::Finished { outage: None, .. } => Told::Written,
-                    Finished::Finished { outage: Some(_), .. } => Told::Away,
+                    Finished::Finished { outage: Some(policy), .. } => Told::Away(policy),
                     Finished::Lost => Told::Lost,
                 })
             }
             Outcome::Abandon => {
                 self.idempotency.abandon(key, &claim.token, None).await.map(|told| match told {
                     Abandoned::Abandoned => Told::Written,
-                    Abandoned::Away(_) => Told::Away,
+                    Abandoned::Away(policy) => Told::Away(policy),
                     Abandoned::Lost => Told::Lost,
                 })
             }
         };
         match answer {
             Ok(Told::Written) => Settled::Done,
-            Ok(Told::Away) => Settled::Later,
+            Ok(Told::Away(policy)) => Settled::Later(Some(policy)),
             Ok(Told::Lost) => {
                 tracing::warn!(
                     idempotency = name,
@@ -166,7 +179,7 @@ impl Settings {
             }
             Err(error) if is_outage(error.code) => {
                 tracing::warn!(idempotency = name, %error, "the record does not say yet how the operation ended");
-                Settled::Later
+                Settled::Later(None)
             }
             Err(error) => {
                 tracing::error!(idempotency = name, %error, "the record cannot say how the operation ended");

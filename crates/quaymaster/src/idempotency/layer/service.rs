@@ -72,6 +72,9 @@ where
                 Ok(key) => key,
                 Err(error) => return Ok(own(problem::failed(&error))),
             };
+            if let Some(refused) = unusable(&settings, &key) {
+                return Ok(own(refused));
+            }
             let body = match read(&parts, body, settings.max_request).await {
                 Ok(body) => body,
                 Err(refused) => return Ok(own(refused)),
@@ -82,6 +85,17 @@ where
             answer.await.unwrap_or_else(|_| Ok(gone()))
         })
     }
+}
+
+/// Refuses a key that no record can lie under, before anything is read: the client's mistake where a value is not
+/// fit for a key, the program's where a placeholder has none.
+fn unusable(settings: &Settings, key: &[(String, String)]) -> Option<Response<Bytes>> {
+    let key: Vec<(&str, &str)> = key.iter().map(|(name, value)| (&**name, &**value)).collect();
+    let error = settings.idempotency.check_key(&key).err()?;
+    Some(match error.code {
+        Code::KeyValue => problem::refuse(Code::IdempotencyKey, &error.detail),
+        _ => problem::failed(&error),
+    })
 }
 
 async fn pass<R: Body<Data = Bytes>, E>(
