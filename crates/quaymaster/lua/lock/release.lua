@@ -21,12 +21,12 @@
 local lock, fence, queue, alive, request = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local token, fence_ttl_ms, channel, keep_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
--- The token belongs to the record: one id for two leases would call the second released while it is held.
+-- What is held is given back, whatever was answered before: ids and tokens may both come again. Only a lease that
+-- is gone is answered from the record, which belongs to its token.
 local op = "release:" .. token
-if request then
-  local kept = replay_read(request, op)
-  if kept then return kept end
-end
 local word = lock_release(lock, fence, queue, alive, token, fence_ttl_ms, clock_us(), channel)
-if request and word == "released" then replay_keep_all(request, op, keep_ms, { word }) end
+if request then
+  if word ~= "released" then return replay_read(request, op) or { word } end
+  replay_keep_all(request, op, keep_ms, { word })
+end
 return { word }
