@@ -1,4 +1,4 @@
-//! The guard's cases find the defects they look for: each is put into the scripts once, and a case must fail.
+//! The guard's cases, and those of its parts, find the defects they look for: each is put into the scripts once, and a case must fail.
 #![expect(clippy::expect_used, reason = "a failed expectation is a failed test")]
 
 use std::any::Any;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use quaymaster::Engine;
 use quaymaster_store::embedded::{EmbeddedOptions, EmbeddedStore};
 use quaymaster_store::redis::{RedisOptions, RedisStore};
-use quaymaster_testkit::conformance::{Case, Subject, guard, guard_steps};
+use quaymaster_testkit::conformance::{Case, Subject, guard, guard_steps, idempotency, lock};
 use quaymaster_testkit::saboteur::Saboteur;
 use quaymaster_testkit::servers::{Cluster, ClusterConfig};
 
@@ -49,11 +49,12 @@ const DEFECTS: &[(&str, &str, &str, &str)] = &[
         "false\n",
         "a_call_that_the_engine_sends_again_by_itself_counts_once",
     ),
+    ("guard.enter", "replay_read(request, \"enter\")", "nil", "a_guard_of_limits_alone_takes_all_or_none"),
     (
         "guard.enter",
-        "request and replay_read(request, \"enter\")",
-        "nil",
-        "a_repeated_enter_counts_once_also_after_its_lease_has_ended",
+        "(counted or ARGV[7] == \"1\") and",
+        "",
+        "an_enter_whose_leases_have_ended_is_a_new_one_and_counts",
     ),
     (
         "guard.enter",
@@ -68,7 +69,43 @@ const DEFECTS: &[(&str, &str, &str, &str)] = &[
         "a_stale_token_leaves_nothing_behind_and_writes_nothing",
     ),
     ("guard.leave", "holder ~= token or", "", "a_stale_token_leaves_nothing_behind_and_writes_nothing"),
-    ("guard.leave", "if kept then return kept end", "", "a_guard_of_a_lock_alone_is_a_lock"),
+    ("guard.leave", "lease = kept[3]", "", "a_guard_of_a_lock_alone_is_a_lock"),
+    (
+        "guard.leave",
+        "local op = \"leave:\" .. verb .. \":\" .. token",
+        "local op = \"leave\"",
+        "a_leave_under_an_id_of_another_lease_ends_its_own",
+    ),
+    (
+        "guard.leave",
+        "if x == enc and held == bytes then",
+        "if true then",
+        "a_leave_under_an_id_of_another_lease_ends_its_own",
+    ),
+    (
+        "guard.leave",
+        "if fence_ttl_ms ~= \"0\" then\n",
+        "if claim == \"malformed\" then return { claim } end\nif fence_ttl_ms ~= \"0\" then\n",
+        "a_leave_releases_the_lock_also_when_the_record_is_not_ours_to_read",
+    ),
+    (
+        "lock.release",
+        "local op = \"release:\" .. token\n",
+        "local op = \"release:\" .. token\nlocal first = request and replay_read(request, op)\nif first then return first end\n",
+        "a_lease_that_comes_again_under_the_same_ids_is_given_back_again",
+    ),
+    (
+        "idempotency.abandon",
+        "local op = \"abandon:\" .. token\n",
+        "local op = \"abandon\"\nlocal first = request and replay_read(request, op)\nif first then return first end\n",
+        "an_abandon_under_an_id_of_another_claim_gives_its_own_claim_back",
+    ),
+    (
+        "idempotency.finish",
+        "if x == enc and held == bytes then",
+        "if true then",
+        "a_finish_says_whether_its_own_response_is_the_one_kept",
+    ),
 ];
 
 /// The same where the keys are parted.
@@ -98,6 +135,12 @@ const PARTED: &[(&str, &str, &str, &str)] = &[
         "a_request_that_was_given_back_is_counted_when_it_comes_again",
     ),
     (
+        "guard.enter",
+        "(counted or ARGV[7] == \"1\") and",
+        "",
+        "a_request_id_that_comes_again_after_its_leave_is_counted_again",
+    ),
+    (
         "guard.look",
         "return holder == token and \"ours\" or \"held\", left_ms",
         "return \"free\", 0",
@@ -106,7 +149,8 @@ const PARTED: &[(&str, &str, &str, &str)] = &[
 ];
 
 fn case(name: &str) -> &'static Case {
-    let mut all = guard::CASES.iter().chain(guard_steps::CASES);
+    let parts = lock::CASES.iter().chain(idempotency::CASES);
+    let mut all = guard::CASES.iter().chain(guard_steps::CASES).chain(parts);
     all.find(|case| case.name == name).unwrap_or_else(|| panic!("no case {name}"))
 }
 

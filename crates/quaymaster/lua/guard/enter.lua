@@ -7,8 +7,10 @@
 --       4 lock_ms          int>=0 how long the lease lives, 0 without a lock
 --       5 fence_ttl_ms     int>=0
 --       6 keep_ms          int>0  how long a repeated request_id is recognised
---       7.. limits         text   seven per limit: algorithm, cost, limit, its own four
--- OUT   "entered"      fence  claim_ms  now_ms  then word x y z per limit, as its own take answers
+--       7 known            text   1 where the request may have counted: no leases, or an earlier step found its own
+--       8.. limits         text   seven per limit: algorithm, cost, limit, its own four
+-- OUT   "entered"      fence  claim_ms  at_ms  when counted, then word x y z per limit, as its own take answers
+--       "again"        the same, of a claim or lease that was the token's already
 --       "mismatch"
 --       "finished"     enc  bytes
 --       "in_progress"  remaining_ms
@@ -31,7 +33,7 @@
 --@include guard
 
 local token, fp, in_progress_ms, lock_ms, fence_ttl_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
-local count = (#ARGV - 6) / 7
+local count = (#ARGV - 7) / 7
 local at = (in_progress_ms ~= "0" and 1 or 0) + (lock_ms ~= "0" and 4 or 0)
 local request = KEYS[at + count + 1]
 local now_us = clock_us()
@@ -41,14 +43,15 @@ local word, x, y = guard_check(KEYS, token, fp, in_progress_ms, lock_ms, now_us,
 if word ~= "free" and word ~= "ours" then return { word, x, y } end
 local reply = { "entered", 0, x, now_ms }
 local claimed, counted = y, word == "ours"
-local kept = request and replay_read(request, "enter")
+-- What was counted is counted as long as what was entered lasts: afterwards the same id enters anew.
+local kept = request and (counted or ARGV[7] == "1") and replay_read(request, "enter")
 if kept then
   if kept[1] == "conflict" then return kept end
-  for part = 1, 4 * count do reply[4 + part] = kept[part] end
+  for part = 1, 4 * count + 1 do reply[3 + part] = kept[part] end
 else
   for index = 1, count do
     local last = 4 + 4 * index
-    word, x, y, reply[last] = limit_check(KEYS[at + index], now_us, ARGV, 7 * index)
+    word, x, y, reply[last] = limit_check(KEYS[at + index], now_us, ARGV, 7 * index + 1)
     if word == "stale" then return { "stale", x } end
     if word == "malformed" then return { "malformed", index } end
     if counted then word = "allowed" end
@@ -58,6 +61,7 @@ else
 end
 local entered = reply[1] == "entered"
 if entered then
+  if counted then reply[1] = "again" end
   reply[2] = guard_commit(KEYS, token, fp, in_progress_ms, lock_ms, fence_ttl_ms, claimed, now_us, now_ms)
 end
 if kept then return reply end
@@ -65,11 +69,11 @@ for index = 1, count do
   local last, key = 4 + 4 * index, KEYS[at + index]
   word, x, y = reply[last - 3], reply[last - 2], reply[last - 1]
   if entered and not counted then
-    x, y, reply[last] = limit_commit(key, now_us, ARGV, 7 * index, x, y, reply[last])
+    x, y, reply[last] = limit_commit(key, now_us, ARGV, 7 * index + 1, x, y, reply[last])
   else
-    x, y = limit_leave(key, now_us, ARGV, 7 * index, word, x, y, reply[last])
+    x, y = limit_leave(key, now_us, ARGV, 7 * index + 1, word, x, y, reply[last])
   end
   reply[last - 2], reply[last - 1] = x, y
 end
-if request and entered then replay_keep_all(request, "enter", ARGV[6], { unpack(reply, 5) }) end
+if request and entered then replay_keep_all(request, "enter", ARGV[6], { unpack(reply, 4) }) end
 return reply

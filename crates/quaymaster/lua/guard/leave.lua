@@ -10,7 +10,8 @@
 --       7 fence_ttl_ms     int>=0 0 without a lock
 --       8 lock_channel     text   where the next waiter for the lock listens
 --       9 keep_ms          int>0  how long a repeated request_id is recognised
--- OUT   "left"       what the record and the lock said; - for one that is not there
+-- OUT   "left"       claim  lease  same  enc  bytes  what the record and the lock said, - for one that is not
+--                  there; same enc bytes as of idempotency.finish
 --       "malformed"
 --       "conflict"
 -- COST  O(n) of the response
@@ -24,24 +25,30 @@ local token, verb, fence_ttl_ms = ARGV[1], ARGV[2], ARGV[7]
 local at = verb == "-" and 0 or 1
 local request = KEYS[at + (fence_ttl_ms == "0" and 0 or 4) + 1]
 
-if request then
-  local kept = replay_read(request, "leave")
-  if kept then return kept end
-end
 local now_us = clock_us()
 local now_ms = math.floor(now_us / 1000)
-local claim, lease = "-", "-"
+local claim, lease, same, enc, bytes, ended = "-", "-", 1, "-", "", false
 if verb == "finish" then
-  claim = idempotency_finish(KEYS[1], token, ARGV[3], ARGV[4], ARGV[5], now_ms, ARGV[6])
+  claim, same, enc, bytes, ended = idempotency_finish(KEYS[1], token, ARGV[3], ARGV[4], ARGV[5], now_ms, ARGV[6])
 elseif verb == "abandon" then
   claim = idempotency_abandon(KEYS[1], token, now_ms, ARGV[6])
+  ended = claim == "abandoned"
 end
-if claim == "malformed" then return { "malformed" } end
 if fence_ttl_ms ~= "0" then
   lease = lock_release(KEYS[at + 1], KEYS[at + 2], KEYS[at + 3], KEYS[at + 4], token, fence_ttl_ms, now_us, ARGV[8])
 end
--- An answer that changed nothing is not kept.
-if request and (lease == "released" or claim == "finished" or claim == "abandoned") then
-  replay_keep_all(request, "leave", ARGV[9], { "left", claim, lease })
+if claim == "malformed" then return { "malformed" } end
+-- What is held is ended, whatever was answered before: ids and tokens may both come again. Only where nothing is
+-- held any more is the call answered from the record, which belongs to its token and verb.
+local op = "leave:" .. verb .. ":" .. token
+if ended or lease == "released" then
+  if request then replay_keep_all(request, op, ARGV[9], { "left", claim, lease, same or 1 }) end
+else
+  local kept = request and replay_read(request, op)
+  if kept and kept[1] == "conflict" then return kept end
+  if kept then
+    lease = kept[3]
+    if claim ~= "finished" then claim, same = kept[2], kept[4] end
+  end
 end
-return { "left", claim, lease }
+return { "left", claim, lease, same or 1, enc or "-", bytes or "" }

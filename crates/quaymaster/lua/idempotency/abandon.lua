@@ -20,11 +20,13 @@ local token = ARGV[1]
 local channel = ARGV[2]
 local keep_ms = ARGV[3]
 
-if request then
-  local kept = replay_read(request, "abandon")
-  if kept then return kept end
-end
+-- A live claim is given back, whatever was answered before: ids and tokens may both come again. Only a claim that
+-- is gone is answered from the record, which belongs to its token.
+local op = "abandon:" .. token
 local now_ms = math.floor(clock_us() / 1000)
 local word = idempotency_abandon(record, token, now_ms, channel)
-if request and word == "abandoned" then replay_keep_all(request, "abandon", keep_ms, { word }) end
+if request then
+  if word ~= "abandoned" then return replay_read(request, op) or { word } end
+  replay_keep_all(request, op, keep_ms, { word })
+end
 return { word }

@@ -6,7 +6,7 @@
 --       3 enc      text    - no response, r raw, z zstd, s sealed, t zstd and sealed
 --       4 bytes    bytes   the response
 --       5 channel  text    where those who wait listen
--- OUT   "finished"
+-- OUT   "finished"  same  enc  bytes  same: 1 if what is kept is what was given, else it follows
 --       "lost"
 --       "malformed"
 -- COST  O(n) of the response
@@ -22,4 +22,5 @@ local bytes = ARGV[4]
 local channel = ARGV[5]
 
 local now_ms = math.floor(clock_us() / 1000)
-return { idempotency_finish(record, token, ttl_ms, enc, bytes, now_ms, channel) }
+local word, same, kept_enc, kept = idempotency_finish(record, token, ttl_ms, enc, bytes, now_ms, channel)
+return { word, same, kept_enc, kept }

@@ -1,7 +1,7 @@
 -- idempotency: one record per operation, who runs it or what it answered.
 --
 --   in progress   p <token> <deadline_ms> <fp>
---   finished      f <fp> <tail> <enc> <bytes>     without a response: f <fp> <tail> -
+--   finished      f <fp> <tail> <enc> <bytes>     without a response: f <fp> <tail>, formerly with - behind it
 --   foreign       1                               finished, and nothing to replay
 --
 -- fp is the request's fingerprint, `-` for none; it stays for the record's whole life. tail is the end of the
@@ -13,14 +13,14 @@ local function idempotency_read(record)
   if held == "1" then return "f", "-", "-", "-", "" end
   local token, deadline_ms, fp = string.match(held, "^p (%S+) (%d+) (%S+)$")
   if token then return "p", fp, token, tonumber(deadline_ms) end
-  local finished_fp, tail, enc, rest = string.match(held, "^f (%S+) (%S+) ([rzst%-])()")
+  local finished_fp, tail, rest = string.match(held, "^f (%S+) (%S+)()")
   if not finished_fp then return "malformed" end
-  if enc == "-" then
-    if rest ~= #held + 1 then return "malformed" end
-    return "f", finished_fp, tail, enc, ""
+  if rest > #held or (rest == #held - 1 and string.sub(held, rest) == " -") then
+    return "f", finished_fp, tail, "-", ""
   end
-  if string.sub(held, rest, rest) ~= " " then return "malformed" end
-  return "f", finished_fp, tail, enc, string.sub(held, rest + 1)
+  local enc = string.match(string.sub(held, rest, rest + 2), "^ ([rzst]) $")
+  if not enc then return "malformed" end
+  return "f", finished_fp, tail, enc, string.sub(held, rest + 3)
 end
 
 -- "free" | "ours" remaining_ms | "in_progress" remaining_ms | "finished" enc bytes | "mismatch" 0 kept_fp | "malformed"
@@ -43,18 +43,22 @@ local function idempotency_commit(record, token, fp, in_progress_ms, now_ms)
   redis.call("SET", record, claim, "PX", string.format("%.0f", in_progress_ms + 1000))
 end
 
--- "finished" | "lost" | "malformed": only by the holder of a live claim, or by the one who finished it before.
+-- "finished" same enc bytes anew | "lost" | "malformed": only by the holder of a live claim, or by the one who
+-- finished it before. What stays is the first response: same is 0 and it follows when it is not the one given.
 local function idempotency_finish(record, token, ttl_ms, enc, bytes, now_ms, channel)
-  local state, fp, holder, deadline_ms = idempotency_read(record)
+  local state, fp, holder, x, held = idempotency_read(record)
   if state == "malformed" then return "malformed" end
   local tail = string.sub(token, -8)
-  if state == "f" and holder == tail then return "finished" end
-  if state ~= "p" or holder ~= token or deadline_ms <= now_ms then return "lost" end
-  local finished = "f " .. fp .. " " .. tail .. " " .. enc
-  if enc ~= "-" then finished = finished .. " " .. bytes end
+  if state == "f" and holder == tail then
+    if x == enc and held == bytes then return "finished", 1, "-", "", false end
+    return "finished", 0, x, held, false
+  end
+  if state ~= "p" or holder ~= token or x <= now_ms then return "lost" end
+  local finished = "f " .. fp .. " " .. tail
+  if enc ~= "-" then finished = finished .. " " .. enc .. " " .. bytes end
   redis.call("SET", record, finished, "PX", ttl_ms)
   redis.call("PUBLISH", channel, "finished")
-  return "finished"
+  return "finished", 1, "-", "", true
 end
 
 -- "abandoned" | "lost" | "malformed": the next one may begin at once.

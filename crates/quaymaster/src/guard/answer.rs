@@ -6,7 +6,7 @@ use bytes::Bytes;
 use quaymaster_schema::Outage;
 use quaymaster_store::Reply;
 
-use crate::idempotency::Replay;
+use crate::idempotency::{Held, Replay};
 use crate::limit::{Limit, Quota, Verdict};
 use crate::lock::Released;
 use crate::{Code, Error, Result, Token};
@@ -91,9 +91,12 @@ impl Left {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Told {
     Entered {
+        /// Whether the claim or the lease was the token's already.
+        again: bool,
         fence: u64,
         claim: Duration,
-        now_ms: i64,
+        /// When the limits were counted.
+        at_ms: i64,
         verdicts: Vec<Verdict>,
     },
     Limited(Vec<Verdict>),
@@ -122,13 +125,13 @@ pub(super) fn entered<'a>(
     let mut parts = reply.parts(op)?;
     let word = parts.bytes()?;
     Ok(match &word[..] {
-        yes @ (b"entered" | b"limited") => {
+        yes @ (b"entered" | b"again" | b"limited") => {
             let fence = u64::try_from(parts.int()?).unwrap_or(0);
-            let (claim, now_ms) = (millis(parts.int()?), parts.int()?);
+            let (claim, at_ms) = (millis(parts.int()?), parts.int()?);
             let verdicts = limits.map(|limit| limit.read_unit(op, &mut parts)).collect::<Result<_>>()?;
             match yes {
-                b"entered" => Told::Entered { fence, claim, now_ms, verdicts },
-                _ => Told::Limited(verdicts),
+                b"limited" => Told::Limited(verdicts),
+                _ => Told::Entered { again: yes == b"again", fence, claim, at_ms, verdicts },
             }
         }
         b"in_progress" => Told::InProgress(soon(parts.int()?)),
@@ -146,17 +149,29 @@ pub(super) fn entered<'a>(
     })
 }
 
-/// What `guard.leave` said of the record and of the lock; `None` when the record is not ours.
-pub(super) fn left(op: &'static str, reply: Reply, kept: bool) -> Result<Option<Left>> {
+/// What one step of `guard.leave` told.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Leaving {
+    /// What the record and the lock said; the response in the record, where it is not the one given.
+    Left(Left, Held),
+    /// The record is not ours; what there was of the lock is released.
+    Malformed,
+    /// The request's id was used to leave another lease, or to end it otherwise.
+    Conflict,
+}
+
+/// Reads the reply of a step.
+pub(super) fn left(op: &'static str, reply: Reply) -> Result<Leaving> {
     let mut parts = reply.parts(op)?;
     match &parts.bytes()?[..] {
         b"left" => {}
-        b"malformed" => return Ok(None),
+        b"malformed" => return Ok(Leaving::Malformed),
+        b"conflict" => return Ok(Leaving::Conflict),
         other => return Err(unknown(op, other)),
     }
     let idempotency = match &parts.bytes()?[..] {
         b"-" => None,
-        b"finished" => Some(Settled::Finished { kept }),
+        b"finished" => Some(Settled::Finished { kept: true }),
         b"abandoned" => Some(Settled::Abandoned),
         b"lost" => Some(Settled::Lost),
         other => return Err(unknown(op, other)),
@@ -167,7 +182,7 @@ pub(super) fn left(op: &'static str, reply: Reply, kept: bool) -> Result<Option<
         b"lost" => Some(Released::Lost),
         other => return Err(unknown(op, other)),
     };
-    Ok(Some(Left { idempotency, lock, outage: None }))
+    Ok(Leaving::Left(Left { idempotency, lock, outage: None }, Held::read(&mut parts)?))
 }
 
 /// What `guard.look` said: how long the lock is not to be had.

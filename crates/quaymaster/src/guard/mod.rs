@@ -19,6 +19,7 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
+use answer::Leaving;
 pub use answer::{Entered, Left, Pass, Settled};
 pub use counts::Counts;
 
@@ -46,7 +47,7 @@ pub struct Enter<'a> {
     pub fingerprint: Option<&'a [u8]>,
     /// The lock's lease; at most its declared `ttl`, which it is when not given.
     pub ttl: Option<Duration>,
-    /// The same id again finds its own claim and lease, and counts nothing.
+    /// The same id again finds its own claim and lease, and counts nothing while it has them.
     pub request_id: Option<&'a str>,
 }
 
@@ -211,20 +212,36 @@ impl Guard {
         };
         let kept = matches!(&end, End::Finish(packed) if packed.is_kept());
         let mut all = Left { idempotency: None, lock: None, outage: None };
+        // A record that cannot be ended is told after the lock was released, also where that is another step.
+        let mut refused = None;
         for step in self.plan.steps(self.bound.engine.topology()) {
             if !step.record && !step.lock {
                 continue;
             }
             let call = ops::leave(self, step, &parts, token, &end, request.as_ref())?;
             let reply = match self.bound.run(LEAVE, call).await {
-                Err(error) if is_outage(error.code) => return outage::left(self, all, leave, error),
+                Err(error) if is_outage(error.code) && refused.is_none() => {
+                    return outage::left(self, all, leave, error);
+                }
                 reply => reply?,
             };
-            let Some(left) = answer::left(LEAVE, reply, kept)? else { return Err(self.malformed(LEAVE)) };
-            all.idempotency = all.idempotency.or(left.idempotency);
-            all.lock = all.lock.or(left.lock);
+            match answer::left(LEAVE, reply)? {
+                Leaving::Left(left, held) => {
+                    all.idempotency = all.idempotency.or(left.idempotency);
+                    all.lock = all.lock.or(left.lock);
+                    if let (Some(Settled::Finished { .. }), Some(part)) = (left.idempotency, &self.idempotency) {
+                        let kept = kept && part.is_held(LEAVE, &parts.record, leave.response, held).await;
+                        all.idempotency = Some(Settled::Finished { kept });
+                    }
+                }
+                Leaving::Malformed => refused = Some(self.malformed(LEAVE)),
+                Leaving::Conflict => {
+                    let detail = "request_id: already used to leave another lease, or to leave this one otherwise";
+                    refused = refused.or(Some(Error::new(LEAVE, Code::RequestInvalid, detail)));
+                }
+            }
         }
-        Ok(all)
+        refused.map_or(Ok(all), Err)
     }
 
     fn asked<'k>(&self, key: Key<'k>, enter: Enter<'_>) -> Result<ops::Asked<'k>> {
@@ -247,6 +264,7 @@ impl Guard {
             print: print.unwrap_or_else(|| "-".to_owned()),
             lock_ttl,
             repeated,
+            known: self.idempotency.is_none() && self.lock.is_none(),
         })
     }
 

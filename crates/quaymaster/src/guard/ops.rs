@@ -28,6 +28,9 @@ pub(super) struct Asked<'a> {
     pub(super) lock_ttl: Duration,
     /// Whether repetitions of the call derive the same token.
     pub(super) repeated: bool,
+    /// Whether the limits may have been counted by an earlier call: there is no lease that would tell, or a step
+    /// before found its own.
+    pub(super) known: bool,
 }
 
 /// What a step took, as its call named it: enough to give it back.
@@ -77,7 +80,9 @@ pub(super) fn enter(guard: &Guard, step: &Step, asked: &Asked<'_>, bundle: &Bund
     let lease = lock.map(|_| asked.lock_ttl);
     // The token finds its own claim and lease again, and then counts nothing.
     let recognised = claim.into_iter().chain(lease).any(|lives| lives >= LONG_LEASE);
-    let mut call = new(&scripts::GUARD_ENTER.script, asked.repeated || recognised || step.limits.is_empty());
+    // So is what a request counted, where a lease of this step or of one before tells that it is the same.
+    let kept = asked.repeated && (asked.known || claim.is_some() || lease.is_some());
+    let mut call = new(&scripts::GUARD_ENTER.script, kept || recognised || step.limits.is_empty());
     call.keys = bundle.keys.clone();
     call.args.push(asked.token.as_str());
     call.args.push(&asked.print);
@@ -85,6 +90,7 @@ pub(super) fn enter(guard: &Guard, step: &Step, asked: &Asked<'_>, bundle: &Bund
     call.args.push_int(lease.map_or(0, millis));
     call.args.push_int(lock.map_or(0, |part| millis(part.spec().fence_ttl())));
     call.args.push_int(KEEP_MS);
+    call.args.push(if asked.known { "1" } else { "0" });
     push_all(&mut call.args, &bundle.limits);
     call
 }

@@ -50,7 +50,8 @@ pub(super) async fn enter(
             }
         };
         match told {
-            Told::Entered { fence, claim, now_ms, verdicts: said } => {
+            Told::Entered { again, fence, claim, at_ms, verdicts: said } => {
+                asked.known |= again;
                 if step.record {
                     pass.claim_expires_in = Some(claim);
                 }
@@ -58,7 +59,7 @@ pub(super) async fn enter(
                     (pass.fence, pass.lock_expires_in) = (Some(fence), Some(asked.lock_ttl));
                 }
                 place(step, said, &mut verdicts);
-                taken.push(Taken { step, bundle, at_ms: now_ms });
+                taken.push(Taken { step, bundle, at_ms });
             }
             Told::Limited(said) => {
                 let ahead = !step.lock && !taken.iter().any(|taken| taken.step.lock);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use quaymaster_schema::Outage;
-use quaymaster_store::Reply;
+use quaymaster_store::{Parts, Reply};
 
 use crate::{Code, Error, Result, Token};
 
@@ -81,6 +81,14 @@ pub(super) enum Told {
     Malformed,
 }
 
+/// What `idempotency.finish` told.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Ended {
+    Finished(Held),
+    Lost,
+    Malformed,
+}
+
 pub(super) fn begun(op: &'static str, reply: Reply) -> Result<Told> {
     let mut parts = reply.parts(op)?;
     let word = parts.bytes()?;
@@ -97,7 +105,36 @@ pub(super) fn begun(op: &'static str, reply: Reply) -> Result<Told> {
     })
 }
 
-/// The one word of `finish` and `abandon`: whether it is `done`; `None` when the record is not ours.
+/// What a finished record holds, where a finish found it finished.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Held {
+    /// What was given.
+    Given,
+    /// This, which may still unpack to what was given: no two sealings are the same bytes.
+    Other { encoding: Bytes, bytes: Bytes },
+}
+
+impl Held {
+    /// Reads `same enc bytes`.
+    pub(crate) fn read(parts: &mut Parts) -> Result<Self> {
+        let same = parts.int()? == 1;
+        let (encoding, bytes) = (parts.bytes()?, parts.bytes()?);
+        Ok(if same { Self::Given } else { Self::Other { encoding, bytes } })
+    }
+}
+
+/// Reads the reply of `finish`.
+pub(super) fn finished(op: &'static str, reply: Reply) -> Result<Ended> {
+    let mut parts = reply.parts(op)?;
+    Ok(match &parts.bytes()?[..] {
+        b"finished" => Ended::Finished(Held::read(&mut parts)?),
+        b"lost" => Ended::Lost,
+        b"malformed" => Ended::Malformed,
+        other => return Err(unknown(op, other)),
+    })
+}
+
+/// The one word of `abandon`: whether it is `done`; `None` when the record is not ours.
 pub(super) fn settled(op: &'static str, reply: Reply, done: &[u8]) -> Result<Option<bool>> {
     let word = reply.parts(op)?.bytes()?;
     match &word[..] {
@@ -105,7 +142,7 @@ pub(super) fn settled(op: &'static str, reply: Reply, done: &[u8]) -> Result<Opt
         b"lost" => Ok(Some(false)),
         b"malformed" => Ok(None),
         b"conflict" => {
-            let detail = "request_id was already used for another verb on this key";
+            let detail = "request_id was already used for another claim, or for another verb, on this key";
             Err(Error::new(op, Code::RequestInvalid, detail))
         }
         other => Err(unknown(op, other)),

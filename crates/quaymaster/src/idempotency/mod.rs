@@ -7,7 +7,8 @@
 //! | record | meaning |
 //! |---|---|
 //! | `p <token> <deadline_ms> <fp>` | in progress until the deadline |
-//! | `f <fp> <tail> <enc> <bytes>` | finished; `enc` says what the bytes are, `-` for none |
+//! | `f <fp> <tail> <enc> <bytes>` | finished; `enc` says what the bytes are |
+//! | `f <fp> <tail>` | finished without a response; formerly with ` -` behind it |
 //! | `1` | another program noted that it ran: finished, nothing to replay |
 
 mod answer;
@@ -38,7 +39,8 @@ pub use layer::{IdempotencyLayer, IdempotencyService, LayerBody, REPLAYED};
 
 pub(crate) use response::Packed;
 
-use answer::Told;
+pub(crate) use answer::Held;
+use answer::{Ended, Told};
 
 use crate::bound::{Bound, Key, check_request_id};
 use crate::outage::is_outage;
@@ -221,10 +223,13 @@ impl Idempotency {
         let packed = self.pack(FINISH, key, response).await?;
         let kept = packed.is_kept();
         let call = ops::finish(record, token, self.spec.ttl, &packed, &channel);
-        match answer::settled(FINISH, self.bound.run(FINISH, call).await?, b"finished")? {
-            Some(true) => Ok(Finished::Finished { kept, outage: None }),
-            Some(false) => Ok(Finished::Lost),
-            None => Err(self.malformed(FINISH)),
+        match answer::finished(FINISH, self.bound.run(FINISH, call).await?)? {
+            Ended::Finished(held) => {
+                let kept = kept && self.is_held(FINISH, key, response, held).await;
+                Ok(Finished::Finished { kept, outage: None })
+            }
+            Ended::Lost => Ok(Finished::Lost),
+            Ended::Malformed => Err(self.malformed(FINISH)),
         }
     }
 
@@ -312,6 +317,23 @@ impl Idempotency {
         let place = keys::place(op, &self.bound, key)?;
         let response = response::unpack(op, encoding, bytes, &self.bound.shared.seal, &place).await?;
         Ok(Replay { response })
+    }
+
+    /// Whether the response that a finished record holds is this one. One that cannot be read is not.
+    pub(crate) async fn is_held(
+        &self,
+        op: &'static str,
+        key: Key<'_>,
+        response: Option<&[u8]>,
+        held: Held,
+    ) -> bool {
+        match held {
+            Held::Given => true,
+            Held::Other { encoding, bytes } => {
+                let replay = Box::pin(self.unpack(op, key, &encoding, bytes)).await;
+                replay.is_ok_and(|replay| replay.response.as_deref() == response)
+            }
+        }
     }
 
     /// Where those who wait for the record listen.

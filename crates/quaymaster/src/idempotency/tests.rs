@@ -71,7 +71,7 @@ fn replies_that_no_script_gives_are_errors_and_not_answers() {
     {
         assert_eq!(begun("op", reply).unwrap_err().code, Code::StoreProtocol);
     }
-    assert_eq!(settled("op", words(&["lost"]), b"finished").unwrap(), Some(false));
-    assert_eq!(settled("op", words(&["abandoned"]), b"finished").unwrap_err().code, Code::StoreProtocol);
+    assert_eq!(settled("op", words(&["lost"]), b"abandoned").unwrap(), Some(false));
+    assert_eq!(settled("op", words(&["finished"]), b"abandoned").unwrap_err().code, Code::StoreProtocol);
     assert_eq!(settled("op", words(&["conflict"]), b"abandoned").unwrap_err().code, Code::RequestInvalid);
 }

@@ -39,8 +39,8 @@ pub(crate) fn idempotency_rows(key: Template, spec: &IdempotencySpec) -> Vec<Row
             "Who runs the operation, or what it answered",
         )
         .format(
-            "`p token deadline fingerprint` in progress, `f fingerprint tail encoding response` finished; \
-                 a foreign `1` counts as finished",
+            "`p token deadline fingerprint` in progress, `f fingerprint tail encoding response` finished, \
+                 without a response `f fingerprint tail`; a foreign `1` counts as finished",
         ),
         // Not `request_id`: a key of an idempotency may well have a placeholder of that name.
         side(

@@ -128,6 +128,19 @@ async fn refused(subject: &Subject, guard: &Guard, id: &str, account: &str, prin
     answer
 }
 
+/// Writes over an idempotency's record what no record of ours says.
+pub(super) async fn scribble(subject: &Subject, quaymaster: &Quaymaster, name: &str, values: &[(&str, &str)]) {
+    let kind = quaymaster::schema::Kind::Idempotency;
+    let spelling = match subject.engine.topology() {
+        Topology::Single => quaymaster::schema::Spelling::Single,
+        Topology::Cluster => quaymaster::schema::Spelling::Cluster,
+    };
+    let resource = quaymaster.schema().resource(kind, name).expect("declared");
+    let mut record = Vec::new();
+    resource.keys[0].pattern.render(values, 0, spelling, &mut record).expect("a key");
+    command(&*subject.engine, &record, &[b"SET", &record, b"what"]).await.expect("set");
+}
+
 crate::cases! {
     async fn a_guard_takes_every_part_and_gives_back_what_is_leased(subject: &Subject) {
         let quaymaster = payment(subject, 3, "10s", "5s", TOGETHER);
@@ -234,7 +247,7 @@ crate::cases! {
         assert_eq!(calls(&quaymaster).await, 2);
     }
 
-    async fn a_repeated_enter_counts_once_also_after_its_lease_has_ended(subject: &Subject) {
+    async fn an_enter_whose_leases_have_ended_is_a_new_one_and_counts(subject: &Subject) {
         let quaymaster = payment(subject, 5, "100ms", "100ms", TOGETHER);
         let guard = guard(&quaymaster);
         let how = Enter { request_id: Some("r"), ..Enter::default() };
@@ -245,8 +258,41 @@ crate::cases! {
         let Entered::Entered(again) = guard.enter(&key("1", "a"), how).await.expect("enter") else {
             panic!("nobody else has it")
         };
-        assert_eq!(calls(&quaymaster).await, 1);
+        assert_eq!(calls(&quaymaster).await, 2);
         assert!(again.fence > first.fence, "a new lease has a new fence");
+    }
+
+    async fn a_leave_under_an_id_of_another_lease_ends_its_own(subject: &Subject) {
+        let quaymaster = payment(subject, 9, "10s", "10s", TOGETHER);
+        let guard = guard(&quaymaster);
+        let abandon = Leave { abandon: true, request_id: Some("x"), ..Leave::default() };
+        let finish = |response| Leave { response: Some(response), request_id: Some("x"), ..Leave::default() };
+        let first = pass(guard, "1", "a", "p").await;
+        let left = leave(guard, "1", "a", &first.token, abandon).await;
+        assert_eq!((left.idempotency, left.lock), (Some(Settled::Abandoned), Some(Released::Released)));
+        let second = pass(guard, "1", "a", "p").await;
+        for (response, kept) in [(b"paid".as_slice(), true), (b"paid", true), (b"other", false)] {
+            let left = leave(guard, "1", "a", &second.token, finish(response)).await;
+            assert_eq!((left.idempotency, left.lock), (Some(Settled::Finished { kept }), Some(Released::Released)));
+        }
+        let Entered::Finished(replay) = enter(guard, "1", "a", "p").await else { panic!("it was finished") };
+        assert_eq!(replay.response.as_deref(), Some(b"paid".as_slice()));
+        for (token, how) in [(&first.token, abandon), (&second.token, abandon)] {
+            let error = guard.leave(&key("1", "a"), token, how).await.expect_err("the id is a finish's now");
+            assert_eq!(error.code, Code::RequestInvalid, "{error}");
+        }
+        let _ = pass(guard, "2", "a", "p").await;
+    }
+
+    async fn a_leave_releases_the_lock_also_when_the_record_is_not_ours_to_read(subject: &Subject) {
+        let quaymaster = payment(subject, 9, "10s", "10s", TOGETHER);
+        let guard = guard(&quaymaster);
+        let first = pass(guard, "1", "a", "p").await;
+        let record = quaymaster.idempotency("pay").expect("declared");
+        scribble(subject, &quaymaster, record.name(), &[("id", "1")]).await;
+        let error = guard.leave(&key("1", "a"), &first.token, Leave::default()).await.expect_err("malformed");
+        assert_eq!(error.code, Code::KeyMalformed);
+        let _ = pass(guard, "2", "a", "p").await;
     }
 
     async fn a_guard_of_limits_alone_takes_all_or_none(subject: &Subject) {

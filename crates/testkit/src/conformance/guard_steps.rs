@@ -7,7 +7,7 @@ use quaymaster::limit::Charge;
 use quaymaster::lock::{Acquire, Acquired};
 use quaymaster_store::Topology;
 
-use super::guard::{calls, enter, guard, key, on, pass, payment};
+use super::guard::{calls, enter, guard, key, on, pass, payment, scribble};
 use crate::toll::Toll;
 
 /// No `colocate`: every part under a tag of its own.
@@ -112,5 +112,60 @@ crate::cases! {
         let answer = guard.enter(&key("1", "a"), how).await.expect("enter");
         assert!(matches!(answer, Entered::Entered(_)), "{answer:?}");
         assert_eq!(calls(&quaymaster).await, 1);
+        // Without a lease only what is kept of the request could tell that it was counted.
+        let quaymaster = subject.apart("limits").schema(
+            "[limit.calls]\nkey = \"calls:{who}\"\nalgorithm = \"fixed_window\"\nlimit = 9\nwindow = \"1h\"\n\
+             [limit.tries]\nkey = \"tries:{id}\"\nalgorithm = \"sliding_log\"\nlimit = 1\nwindow = \"1h\"\n\
+             [guard.pay]\nlimits = [\"calls\", \"tries\"]\n",
+        );
+        let guard = self::guard(&quaymaster);
+        let tries = quaymaster.limit("tries").expect("declared");
+        assert!(tries.take(&[("id", "1")], Charge::of(1)).await.expect("take").is_allowed());
+        let key = [("who", "w"), ("id", "1")];
+        let answer = guard.enter(&key, how).await.expect("enter");
+        assert!(matches!(answer, Entered::Limited(_)), "{answer:?}");
+        assert_eq!(calls(&quaymaster).await, 0);
+        let _ = tries.reset(&[("id", "1")], None).await.expect("reset");
+        for _ in 0..2 {
+            let answer = guard.enter(&key, how).await.expect("enter");
+            assert!(matches!(answer, Entered::Entered(_)), "{answer:?}");
+            assert_eq!(calls(&quaymaster).await, 1);
+        }
+    }
+
+    async fn a_request_id_that_comes_again_after_its_leave_is_counted_again(subject: &Subject) {
+        for (name, colocate) in [("parted", PARTED), ("together", "colocate = \"g\"")] {
+            let quaymaster = payment(&subject.apart(name), 3, "10s", "10s", colocate);
+            let guard = guard(&quaymaster);
+            let how = Enter { request_id: Some("same"), ..Enter::default() };
+            for round in 1..=3 {
+                for _ in 0..2 {
+                    let answer = guard.enter(&key("1", "a"), how).await.expect("enter");
+                    assert!(matches!(answer, Entered::Entered(_)), "{name} {round}: {answer:?}");
+                    assert_eq!(calls(&quaymaster).await, round, "{name}");
+                }
+                let Entered::Entered(pass) = guard.enter(&key("1", "a"), how).await.expect("enter") else {
+                    panic!("{name} {round}: it is ours")
+                };
+                assert_eq!(pass.quotas[0].used, round, "{name}");
+                let left = guard
+                    .leave(&key("1", "a"), &pass.token, Leave { abandon: true, ..Leave::default() })
+                    .await
+                    .expect("leave");
+                assert!(!left.lost_any());
+            }
+            let answer = guard.enter(&key("1", "a"), how).await.expect("enter");
+            assert!(matches!(answer, Entered::Limited(_)), "{name}: {answer:?}");
+        }
+    }
+
+    async fn a_lock_in_another_slot_is_released_also_when_the_record_is_malformed(subject: &Subject) {
+        let quaymaster = payment(subject, 9, "10s", "10s", PARTED);
+        let guard = guard(&quaymaster);
+        let first = pass(guard, "1", "a", "p").await;
+        scribble(subject, &quaymaster, "pay", &[("id", "1")]).await;
+        let error = guard.leave(&key("1", "a"), &first.token, Leave::default()).await.expect_err("malformed");
+        assert_eq!(error.code, Code::KeyMalformed);
+        let _ = pass(guard, "2", "a", "p").await;
     }
 }

@@ -208,8 +208,49 @@ crate::cases! {
         assert_eq!(pay.abandon(A, &first.token, Some("r-3")).await.expect("abandon"), Abandoned::Abandoned);
         assert_eq!(pay.abandon(A, &first.token, Some("r-4")).await.expect("abandon"), Abandoned::Lost);
         assert_eq!(finish(&pay, &token, b"once").await, KEPT);
-        assert_eq!(finish(&pay, &token, b"twice").await, KEPT);
+        assert_eq!(finish(&pay, &token, b"once").await, KEPT);
+        assert_eq!(finish(&pay, &token, b"twice").await, NOT_KEPT, "what is kept is another response");
         assert_eq!(replay(begin(&pay).await).as_deref(), Some(b"once".as_slice()), "the first response stays");
+    }
+
+    async fn an_abandon_under_an_id_of_another_claim_gives_its_own_claim_back(subject: &Subject) {
+        let pay = pay(subject, "");
+        let first = claim(begin(&pay).await).token;
+        assert_eq!(pay.abandon(A, &first, Some("x")).await.expect("abandon"), Abandoned::Abandoned);
+        let second = claim(begin(&pay).await).token;
+        assert_eq!(pay.abandon(A, &second, Some("x")).await.expect("abandon"), Abandoned::Abandoned);
+        assert_eq!(held(subject).await, None, "told abandoned, and the claim is there");
+        let error = pay.abandon(A, &first, Some("x")).await.expect_err("the id is another claim's now");
+        assert_eq!(error.code, Code::RequestInvalid);
+        // The same token comes again with the same request.
+        let again = Begin { request_id: Some("j"), ..Begin::default() };
+        for _ in 0..2 {
+            let token = claim(pay.begin(A, again).await.expect("begin")).token;
+            assert_eq!(pay.abandon(A, &token, Some("y")).await.expect("abandon"), Abandoned::Abandoned);
+            assert_eq!(held(subject).await, None);
+        }
+    }
+
+    async fn a_finish_says_whether_its_own_response_is_the_one_kept(subject: &Subject) {
+        let none_first = pay(subject, "");
+        let token = claim(begin(&none_first).await).token;
+        assert_eq!(none_first.finish(A, &token, None).await.expect("finish"), NOT_KEPT);
+        assert_eq!(finish(&none_first, &token, b"late").await, NOT_KEPT);
+        assert_eq!(replay(begin(&none_first).await), None);
+        // Sealed, the same response is never the same bytes.
+        let long = "all work and no play ".repeat(200);
+        for (name, response) in [("short", b"paid".as_slice()), ("long", long.as_bytes())] {
+            for sealing in [true, false] {
+                let apart = subject.apart(&format!("{name}{sealing}"));
+                let pay = if sealing { sealed(&apart, ONE) } else { pay(&apart, "") };
+                let token = claim(begin(&pay).await).token;
+                assert_eq!(finish(&pay, &token, response).await, KEPT);
+                assert_eq!(finish(&pay, &token, response).await, KEPT, "{name} {sealing}");
+                assert_eq!(finish(&pay, &token, b"other").await, NOT_KEPT, "{name} {sealing}");
+                assert_eq!(pay.finish(A, &token, None).await.expect("finish"), NOT_KEPT);
+                assert_eq!(replay(begin(&pay).await).as_deref(), Some(response));
+            }
+        }
     }
 
     async fn a_request_id_does_not_pass_for_another_request(subject: &Subject) {
@@ -238,7 +279,7 @@ crate::cases! {
         assert_eq!(begin_as(&pay, "pay 900").await, Begun::Mismatch);
         assert_eq!(replay(begin_as(&pay, "pay 100").await), None);
         let text = held(subject).await.expect("there");
-        assert!(text.len() <= 29 && !text.contains("paid"), "{text}");
+        assert!(text.len() <= 27 && !text.contains("paid"), "{text}");
     }
 
     async fn records_live_as_long_as_declared(subject: &Subject) {
@@ -271,7 +312,14 @@ crate::cases! {
         assert_eq!(finish(&pay, &token, b"x").await, Finished::Lost);
         assert_eq!(pay.abandon(A, &token, None).await.expect("abandon"), Abandoned::Lost);
         assert_eq!(held(subject).await.as_deref(), Some("1"));
-        for junk in ["", "2", "p", "p t x -", "p t 1", "f", "f - t", "f - t q", "f - t -x", "f - t rx", "done"] {
+        // What a finish without a response wrote before it was shortened, and since.
+        for bare in ["f - somebody -", "f - somebody"] {
+            command(engine, key.as_bytes(), &[b"SET", key.as_bytes(), bare.as_bytes()]).await.expect("set");
+            assert_eq!(replay(begin(&pay).await), None);
+            assert_eq!(finish(&pay, &token, b"x").await, NOT_KEPT, "{bare}");
+            assert_eq!(held(subject).await.as_deref(), Some(bare));
+        }
+        for junk in ["", "2", "p", "p t x -", "p t 1", "f", "f -", "f - t ", "f - t q", "f - t -x", "f - t rx", "done"] {
             command(engine, key.as_bytes(), &[b"SET", key.as_bytes(), junk.as_bytes()]).await.expect("set");
             let refused = pay.begin(A, Begin::default()).await.expect_err("junk");
             assert_eq!(refused.code, Code::KeyMalformed, "{junk:?}");
