@@ -229,14 +229,17 @@ impl Guard {
                 Leaving::Left(left, held) => {
                     all.idempotency = all.idempotency.or(left.idempotency);
                     all.lock = all.lock.or(left.lock);
-                    if let (Some(Settled::Finished { .. }), Some(part)) = (left.idempotency, &self.idempotency) {
+                    if let (Some(Settled::Finished { .. }), Some(part)) =
+                        (left.idempotency, &self.idempotency)
+                    {
                         let kept = kept && part.is_held(LEAVE, &parts.record, leave.response, held).await;
                         all.idempotency = Some(Settled::Finished { kept });
                     }
                 }
                 Leaving::Malformed => refused = Some(self.malformed(LEAVE)),
                 Leaving::Conflict => {
-                    let detail = "request_id: already used to leave another lease, or to leave this one otherwise";
+                    let detail =
+                        "request_id: already used to leave another lease, or to leave this one otherwise";
                     refused = refused.or(Some(Error::new(LEAVE, Code::RequestInvalid, detail)));
                 }
             }

@@ -129,7 +129,12 @@ async fn refused(subject: &Subject, guard: &Guard, id: &str, account: &str, prin
 }
 
 /// Writes over an idempotency's record what no record of ours says.
-pub(super) async fn scribble(subject: &Subject, quaymaster: &Quaymaster, name: &str, values: &[(&str, &str)]) {
+pub(super) async fn scribble(
+    subject: &Subject,
+    quaymaster: &Quaymaster,
+    name: &str,
+    values: &[(&str, &str)],
+) {
     let kind = quaymaster::schema::Kind::Idempotency;
     let spelling = match subject.engine.topology() {
         Topology::Single => quaymaster::schema::Spelling::Single,
