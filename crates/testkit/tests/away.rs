@@ -184,7 +184,7 @@ async fn claim(node: &Quaymaster, fingerprint: Option<&[u8]>) -> Token {
 async fn lease(lock: &Lock) -> Lease {
     match lock.acquire(ID, Acquire::default()).await.unwrap() {
         Acquired::Ours(lease) => lease,
-        other => panic!("{other:?}"),
+        other @ Acquired::Held { .. } => panic!("{other:?}"),
     }
 }
 
