@@ -37,7 +37,7 @@ use inside::Inside;
 use pace::Plan;
 use witness::Seen;
 
-/// Everything measured; the ways in the order of [`arenas`].
+/// Everything measured; the ways in the order they were run in.
 #[derive(Debug)]
 struct Report {
     plan: Plan,
