@@ -36,8 +36,7 @@ impl Pool {
     /// Sends `request` and hands what comes back to `read` until that makes an answer of it.
     pub(super) async fn ask<T>(&self, request: &[u8], read: impl Fn(&[u8]) -> Read<T>) -> Result<T> {
         let _turn = self.turns.acquire().await?;
-        let idle = self.idle.lock().pop();
-        let mut connection = match idle {
+        let mut connection = match self.waiting() {
             Some(connection) => connection,
             None => Connection::open(self.port).await?,
         };
@@ -45,6 +44,18 @@ impl Pool {
         let answer = connection.ask(request, read).await?;
         self.idle.lock().push(connection);
         Ok(answer)
+    }
+
+    /// An idle connection that is still open: a server may close those that were not used for a while.
+    fn waiting(&self) -> Option<Connection> {
+        let mut idle = self.idle.lock();
+        while let Some(connection) = idle.pop() {
+            let nothing_came = connection.stream.try_read(&mut [0; 1]);
+            if nothing_came.is_err_and(|error| error.kind() == ErrorKind::WouldBlock) {
+                return Some(connection);
+            }
+        }
+        None
     }
 }
 
