@@ -141,7 +141,13 @@ fn settings(spec: &Spec) -> String {
             text(batch.idle),
             batch.to
         ),
-        Spec::Event(event) => format!("channel `{}`", event.channel),
+        Spec::Event(event) => {
+            let mut words = format!("channel `{}`", event.channel);
+            if let Some(status) = &event.status {
+                let _ = write!(words, ", a status every {}", text(status.every));
+            }
+            words
+        }
         Spec::Run(run) => {
             format!("state {}, hour lists {}", text(run.state_ttl), text(run.hour_ttl))
         }

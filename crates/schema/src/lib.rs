@@ -33,5 +33,5 @@ pub use pattern::{Bucket, KeyError, MAX_VALUE_BYTES, Parsed, Pattern};
 pub use schema::{ChannelRow, Colocate, Document, Explained, Field, KeyRow, Resource, Schema, Ttl};
 pub use spec::{
     BatchSpec, CacheSpec, DedupeSpec, EventSpec, GuardSpec, IdempotencySpec, KeySpec, LimitSpec, LockSpec,
-    PushSpec, QueueSpec, RetrySpec, RunSpec, Secret, Spec, StatsSpec, UploadSpec,
+    PushSpec, QueueSpec, RetrySpec, RunSpec, Secret, Spec, StatsSpec, StatusSpec, UploadSpec,
 };

@@ -131,7 +131,7 @@ pub struct Resource {
     pub sensitive: bool,
     /// What its kind declares.
     pub spec: Spec,
-    /// Its keys, the primary first; guards and events have none.
+    /// Its keys, the primary first; guards have none, and those of an event are all beside its channel.
     pub keys: Vec<KeyRow>,
     /// Its channels.
     pub channels: Vec<ChannelRow>,

@@ -206,6 +206,17 @@ pub struct BatchSpec {
 pub struct EventSpec {
     /// The channel, prefix included.
     pub channel: String,
+    /// The status that the server publishes there by itself, if it does.
+    pub status: Option<StatusSpec>,
+}
+
+/// A status published now and then.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StatusSpec {
+    /// How often, however many nodes there are.
+    pub every: Duration,
+    /// The queues whose depths it tells.
+    pub queues: Vec<String>,
 }
 
 /// The state of a pipeline's run.

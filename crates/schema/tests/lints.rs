@@ -265,6 +265,40 @@ fn a_placeholder_may_not_be_named_like_one_of_the_kinds_other_keys() {
     assert_eq!(batch("batch_id"), ["reserved-placeholder"]);
     assert_eq!(batch("request_id"), ["reserved-placeholder"]);
     assert_eq!(batch("camera_id"), [""; 0]);
+    assert_eq!(codes("[event.e]\nchannel = \"e:{publish_id}\"\n"), ["reserved-placeholder"]);
+}
+
+#[test]
+fn no_key_of_a_batch_can_be_the_key_of_what_it_is_grouped_by() {
+    let codes = |by: &str, rest: &str| {
+        one(&format!(
+            "[queue.q]\nmax_size = 9\ncolocate = \"q\"\n\
+             [batch.b]\nby = \"{by}\"\nwindow = \"1m\"\nto = \"q\"\ncolocate = \"q\"\n{rest}"
+        ))
+        .into_iter()
+        .map(|d| d.code)
+        .collect::<Vec<_>>()
+    };
+    for by in ["current", "ids", "size", "started_at", "last_activity"] {
+        assert_eq!(codes(by, ""), ["bad-value"], "{by}");
+    }
+    assert_eq!(codes("c", "items = \"current\"\n"), ["bad-value"]);
+    assert_eq!(codes("c", "items = \"c\"\n"), ["bad-value"]);
+    assert_eq!(codes("c", "key = \"b:{c}:items\"\n"), ["bad-value"]);
+    assert_eq!(codes("c", "key = \"b:{c}:open\"\nitems = \"current\"\n"), [""; 0]);
+}
+
+#[test]
+fn a_status_has_one_channel_and_queues_that_are_declared() {
+    let codes = |text: &str| one(text).into_iter().map(|d| d.code).collect::<Vec<_>>();
+    let event = "[queue.q]\nmax_size = 9\n[event.e]\n";
+    assert_eq!(codes(&format!("{event}status = {{}}\n")), [""; 0]);
+    assert_eq!(codes(&format!("{event}status = {{ every = \"2s\", queues = [\"q\"] }}\n")), [""; 0]);
+    assert_eq!(codes(&format!("{event}status = {{ queues = [\"r\"] }}\n")), ["unknown-resource"]);
+    assert_eq!(codes(&format!("{event}status = {{ queues = [\"q\", \"q\"] }}\n")), ["contradiction"]);
+    assert_eq!(codes(&format!("{event}status = {{ every = \"10ms\" }}\n")), ["bad-value"]);
+    assert_eq!(codes(&format!("{event}status = {{ evry = \"10s\" }}\n")), ["unknown-field"]);
+    assert_eq!(codes(&format!("{event}channel = \"e:{{id}}\"\nstatus = {{}}\n")), ["contradiction"]);
 }
 
 #[test]

@@ -56,7 +56,8 @@ fn meaning(kind: Kind) -> &'static str {
         Kind::Stats => "counts start again",
         Kind::Upload => "acknowledged chunks are lost",
         Kind::Key => "its owner's data is lost",
-        Kind::Cache | Kind::Guard | Kind::Event => "nothing",
+        Kind::Event => "a repeated message is published twice",
+        Kind::Cache | Kind::Guard => "nothing",
     }
 }
 

@@ -3,12 +3,14 @@
 //! Documented keys are spelled as the documents spell them. Everything else Quaymaster needs is a side key,
 //! `{primary}:role`, whose hash tag is the primary key, so that it shares the primary's slot on a cluster.
 
+mod event;
 mod pipeline;
 mod queue;
 mod simple;
 mod stats;
 mod upload;
 
+pub(crate) use event::{PUBLISH_ID, event_rows};
 pub(crate) use pipeline::{batch_rows, run_rows};
 pub(crate) use queue::queue_rows;
 pub(crate) use simple::{cache_rows, dedupe_rows, idempotency_rows, key_row, limit_rows, lock_rows};

@@ -25,6 +25,7 @@ pub(crate) fn batch_rows(key: Template, spec: &BatchSpec) -> Option<Vec<RowDraft
             .format("seconds since the epoch, a decimal fraction"),
         field("last_activity", "last_activity", RedisType::String, "When the last item came")?
             .format("seconds since the epoch, a decimal fraction"),
+        field("size", "size", RedisType::String, "How many items the batch has")?,
         field("ids", "ids", RedisType::Set, "Ids of the items that carried one")?,
         side(
             "open",

@@ -41,8 +41,17 @@ pub(super) fn read(reading: &mut Reading<'_, '_>) -> Option<Body> {
     let plain = |text: &str| {
         !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-')
     };
-    let taken = ["ids", "started_at", "last_activity", by.as_str()];
-    if !plain(&items) || taken.contains(&items.as_str()) {
+    // The last segment tells the keys of a batch from one another, and from the key of what it is grouped by: a
+    // batch and a camera with the same id then share no key.
+    let text = key.text();
+    let current = text.rsplit(':').next().unwrap_or_default();
+    let taken = ["ids", "size", "started_at", "last_activity", current];
+    if taken.contains(&by.as_str()) {
+        let message = format!("a batch has a key that ends in `{by}` already");
+        reading.add(by_at, "bad-value", message, Some("give the placeholder another name"));
+        return None;
+    }
+    if !plain(&items) || taken.contains(&items.as_str()) || items == by {
         let message = "`items` is the last segment of a key: letters, digits, `_` and `-`, and none of the batch's other keys";
         reading.add(items_at.unwrap_or(key_at), "bad-value", message, None);
         return None;

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use super::common::{Body, LONGEST, MILLISECOND, Reading};
 use super::draft::ChannelDraft;
-use super::{batch, limit, queue, run, upload};
+use super::{batch, event, limit, queue, run, upload};
 use crate::keys::{cache_rows, dedupe_rows, idempotency_rows, key_row, lock_rows, stats_rows};
 use crate::kind::{CacheType, Kind, RedisType, ReplayErrors};
 use crate::pattern::Template;
 use crate::spec::{
-    CacheSpec, DedupeSpec, EventSpec, GuardSpec, IdempotencySpec, KeySpec, LockSpec, Spec, StatsSpec,
+    CacheSpec, DedupeSpec, GuardSpec, IdempotencySpec, KeySpec, LockSpec, Spec, StatsSpec,
 };
 
 pub(super) fn read(reading: &mut Reading<'_, '_>) -> Option<Body> {
@@ -22,7 +22,7 @@ pub(super) fn read(reading: &mut Reading<'_, '_>) -> Option<Body> {
         Kind::Guard => Some(guard(reading)),
         Kind::Queue => queue::read(reading),
         Kind::Batch => batch::read(reading),
-        Kind::Event => event(reading),
+        Kind::Event => event::read(reading),
         Kind::Run => run::read(reading),
         Kind::Stats => stats(reading),
         Kind::Upload => upload::read(reading),
@@ -169,26 +169,6 @@ fn guard(reading: &mut Reading<'_, '_>) -> Body {
         );
     }
     Body::new(Spec::Guard(spec), Vec::new(), reading.fields.at)
-}
-
-fn event(reading: &mut Reading<'_, '_>) -> Option<Body> {
-    let name = reading.name.clone();
-    let channel = reading.key_or("channel", &name);
-    let fields = reading.documented_fields();
-    let (channel, key_at) = channel?;
-    if channel.bucket().is_some() {
-        reading.add(key_at, "bad-pattern", "a channel has no time bucket", None);
-        return None;
-    }
-    let mut body = Body::new(Spec::Event(EventSpec { channel: channel.text() }), Vec::new(), key_at);
-    body.wide = channel.names().last().map(str::to_owned);
-    body.channels.push(ChannelDraft {
-        role: "messages",
-        template: channel,
-        purpose: "Messages to whoever listens".to_owned(),
-        fields,
-    });
-    Some(body)
 }
 
 fn stats(reading: &mut Reading<'_, '_>) -> Option<Body> {

@@ -4,6 +4,7 @@ mod batch;
 mod common;
 mod document;
 pub(crate) mod draft;
+mod event;
 mod fields;
 mod kinds;
 mod limit;
