@@ -8,7 +8,7 @@ use super::values;
 
 /// Command, how often, and the shape of its arguments:
 /// `s h l S z` a key of that type (mostly), `k` any key, `v` value, `m` member or field, `i` integer,
-/// `x` index, `c` count, `d` score, `b` bound by score, `E` seconds, `P` milliseconds, `A` moment,
+/// `x` index, `o` offset, `c` count, `d` score, `b` bound by score, `E` seconds, `P` milliseconds, `A` moment,
 /// `w` channel; `+` after it: one or more, `?`: perhaps. A shape in capitals is drawn by hand below.
 const SHAPES: &[(&str, u32, &str)] = &[
     ("APPEND", 3, "s v"),
@@ -52,6 +52,7 @@ const SHAPES: &[(&str, u32, &str)] = &[
     ("SCARD", 2, "S"),
     ("SET", 9, "SET"),
     ("SETNX", 2, "s v"),
+    ("SETRANGE", 4, "s o v"),
     ("SISMEMBER", 2, "S m"),
     ("SMEMBERS", 2, "S"),
     ("SREM", 3, "S m+"),
@@ -181,6 +182,7 @@ fn repeated(rng: &mut Rng, dialect: Dialect, token: &[u8], words: &mut Command) 
             b'm' => values::member(rng),
             b'i' => values::int(rng),
             b'x' => values::index(rng),
+            b'o' => values::offset(rng),
             b'c' => values::count(rng),
             b'd' => values::score(rng, dialect),
             b'b' => values::bound(rng, dialect),

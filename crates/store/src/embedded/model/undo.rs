@@ -1,6 +1,6 @@
 //! Every way to mutate the model, and its inverse. Rolling back runs the inverses, last first.
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 
 use super::keyspace::SlotId;
 use super::value::{End, Item, Str, Value};
@@ -19,6 +19,8 @@ pub(super) enum Undo {
     Replaced(SlotId, Value, i64),
     /// Bytes were appended to a string of this length.
     Appended(SlotId, usize),
+    /// A string of this length was written over from a place on, where these bytes were.
+    Overwritten(SlotId, usize, usize, Str),
     /// The expiry was replaced.
     Expiry(SlotId, i64),
     /// A hash field was written or removed.
@@ -61,6 +63,13 @@ impl Model {
             Undo::Appended(id, len) => self.weighed(id, |value| {
                 let Value::Long(long) = value else { return };
                 long.truncate(len);
+            }),
+            Undo::Overwritten(id, len, at, old) => self.weighed(id, |value| {
+                let Value::Long(long) = value else { return };
+                let mut bytes = into_mut(long);
+                bytes.truncate(len);
+                bytes[at..at + old.len()].copy_from_slice(&old);
+                **long = bytes.freeze();
             }),
             Undo::Expiry(id, expires_at) => drop(self.keys.set_expiry(id, expires_at)),
             Undo::Field(id, field, old) => {
@@ -118,9 +127,7 @@ impl Model {
         let (len, undo) = self.weighed(id, |place| {
             if let Value::Long(long) = place {
                 let before = long.len();
-                let mut bytes = std::mem::take(&mut **long)
-                    .try_into_mut()
-                    .unwrap_or_else(|shared| BytesMut::from(shared.as_ref()));
+                let mut bytes = into_mut(long);
                 bytes.extend_from_slice(tail);
                 **long = bytes.freeze();
                 return (long.len(), Err(before));
@@ -133,6 +140,38 @@ impl Model {
         self.undo.push(match undo {
             Ok(old) => Undo::Replaced(id, old, expires_at),
             Err(before) => Undo::Appended(id, before),
+        });
+        len
+    }
+
+    /// Writes over the string in a slot from `at` on, in place when nobody else holds its bytes; zeros fill what was
+    /// not there. Its new length.
+    pub(super) fn overwrite(&mut self, id: SlotId, at: usize, piece: &[u8]) -> usize {
+        let end = at + piece.len();
+        let (len, undo) = self.weighed(id, |place| {
+            if let Value::Long(long) = place {
+                let before = long.len();
+                let old = long.get(at..end.min(before)).unwrap_or_default().into();
+                let mut bytes = into_mut(long);
+                if end > before {
+                    bytes.resize(end, 0);
+                }
+                bytes[at..end].copy_from_slice(piece);
+                **long = bytes.freeze();
+                return (long.len(), Err((before, old)));
+            }
+            let mut whole = place.text().unwrap_or_default().to_vec();
+            if end > whole.len() {
+                whole.resize(end, 0);
+            }
+            whole[at..end].copy_from_slice(piece);
+            (whole.len(), Ok(std::mem::replace(place, Value::string(&whole))))
+        });
+        let expires_at = self.keys.slot(id).expires_at;
+        self.undo.push(match undo {
+            Ok(old) => Undo::Replaced(id, old, expires_at),
+            // What was written past the end covered nothing.
+            Err((before, old)) => Undo::Overwritten(id, before, at.min(before), old),
         });
         len
     }
@@ -238,4 +277,9 @@ impl Model {
     pub(super) fn on_zset<T>(&mut self, id: SlotId, mutate: impl FnOnce(&mut Zset) -> T) -> Option<T> {
         self.weighed(id, |value| if let Value::Zset(zset) = value { Some(mutate(zset)) } else { None })
     }
+}
+
+/// Takes a string's bytes to be changed, copied when somebody else holds them.
+fn into_mut(long: &mut Bytes) -> BytesMut {
+    std::mem::take(long).try_into_mut().unwrap_or_else(|shared| BytesMut::from(shared.as_ref()))
 }

@@ -74,6 +74,7 @@ static COMMANDS: &[Command] = &[
     command("SCARD", 1, 1, sets::scard),
     command("SET", 2, MANY, strings::set),
     command("SETNX", 2, 2, strings::setnx),
+    command("SETRANGE", 3, 3, strings::setrange),
     command("SISMEMBER", 2, 2, sets::sismember),
     command("SMEMBERS", 1, 1, sets::smembers),
     command("SREM", 2, MANY, sets::srem),

@@ -1,4 +1,4 @@
-//! APPEND DECRBY GET GETDEL GETRANGE INCR INCRBY MGET SET SETNX STRLEN.
+//! APPEND DECRBY GET GETDEL GETRANGE INCR INCRBY MGET SET SETNX SETRANGE STRLEN.
 
 use super::super::keyspace::NEVER;
 use super::super::number::parse_int;
@@ -64,6 +64,33 @@ pub(super) fn append(model: &mut Model, args: &[&[u8]], out: &mut Out) -> Outcom
         None => {
             model.put_string(key, None, Value::string(tail), NEVER);
             out.count(tail.len());
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn setrange(model: &mut Model, args: &[&[u8]], out: &mut Out) -> Outcome {
+    let (key, piece) = (args[0], args[2]);
+    let at = usize::try_from(int(args[1])?).map_err(|_| Fault::text("ERR offset is out of range"))?;
+    let before = model.text(key)?.map(<[u8]>::len);
+    if piece.is_empty() {
+        // Nothing to write makes no key and pads none.
+        out.count(before.unwrap_or(0));
+        return Ok(());
+    }
+    if at.saturating_add(piece.len()) > MAX_LEN {
+        return Err(Fault::TOO_LONG);
+    }
+    match model.find_for_write(key) {
+        Some(id) => {
+            out.count(model.overwrite(id, at, piece));
+            model.note_string(id);
+        }
+        None => {
+            let mut whole = vec![0; at];
+            whole.extend_from_slice(piece);
+            model.put_string(key, None, Value::string(&whole), NEVER);
+            out.count(whole.len());
         }
     }
     Ok(())

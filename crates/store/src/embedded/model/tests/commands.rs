@@ -21,6 +21,20 @@ fn strings() {
         GETRANGE k 3 1 => ''
         GETRANGE absent 0 -1 => ''
         GETRANGE k a 1 => ERR value is not an integer or out of range
+        SETRANGE k 3 er => 5
+        GET k => 'valer'
+        SETRANGE k 3 ues => 6
+        SETRANGE k 4 e => 6
+        SETRANGE k 100 '' => 6
+        GET k => 'values'
+        SETRANGE k 5 d! => 7
+        SETRANGE absent 5 '' => 0
+        EXISTS absent => 0
+        SETRANGE k -1 x => ERR offset is out of range
+        SETRANGE k 536870912 x => ERR string exceeds maximum allowed size (proto-max-bulk-len)
+        SETRANGE k 9223372036854775807 x => ERR string exceeds maximum allowed size (proto-max-bulk-len)
+        SETRANGE k a x => ERR value is not an integer or out of range
+        SET k value => 'OK'
         INCR n => 1
         INCRBY n 41 => 42
         DECRBY n 50 => -8
@@ -90,7 +104,7 @@ fn wrong_types_are_refused_and_change_nothing() {
     }
     let before = snapshot(&model);
     for (commands, keys) in [
-        ("GET# APPEND#x INCR# GETRANGE#0 1 STRLEN# GETDEL# SET#v GET", "l h t z"),
+        ("GET# APPEND#x SETRANGE#0 x INCR# GETRANGE#0 1 STRLEN# GETDEL# SET#v GET", "l h t z"),
         (
             "LPUSH#x LLEN# LPOP# LRANGE#0 1 LREM#0 x LSET#0 x LTRIM#0 1 LINDEX#0 LMOVE#s LEFT LEFT LMOVE#l LEFT LEFT",
             "s h t z",
@@ -391,6 +405,7 @@ fn writing_keeps_the_expiry_of_what_is_changed_in_place() {
     for (make, write) in [
         ("SET k 1", "INCR k"),
         ("SET k 1", "APPEND k x"),
+        ("SET k 1", "SETRANGE k 0 x"),
         ("HSET k f 1", "HINCRBY k f 1"),
         ("RPUSH k a", "RPUSH k b"),
         ("SADD k a", "SADD k b"),

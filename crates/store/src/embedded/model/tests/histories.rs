@@ -47,6 +47,8 @@ fn shape(grammar: &'static str) -> BoxedStrategy<Line> {
 
 const SHAPES: &[&str] = &[
     "APPEND k e",
+    "SETRANGE k n e",
+    "SETRANGE k 38 e",
     "DECRBY k n",
     "DEL k",
     "DEL k k",
