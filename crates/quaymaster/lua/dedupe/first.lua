@@ -15,25 +15,20 @@
 
 --@include clock
 --@include replay
+--@include dedupe
 
 local first, request = KEYS[1], KEYS[2]
 local value, ttl_ms, keep_ms = ARGV[1], ARGV[2], ARGV[5]
-local start_ms, end_ms = tonumber(ARGV[3]), tonumber(ARGV[4])
+local start_ms, end_ms = ARGV[3], ARGV[4]
 
 if request then
   local kept = replay_read(request, "first")
   if kept then return kept end
 end
-if end_ms > 0 then
-  local now_ms = math.floor(clock_us() / 1000)
-  if now_ms < start_ms or now_ms >= end_ms then return { "stale", now_ms } end
-end
-local held = redis.call("GET", first)
-if held then
-  -- Another program may have left it without an end; duplicates for ever would be a lost item.
-  if redis.call("PTTL", first) == -1 then redis.call("PEXPIRE", first, ttl_ms) end
-  return { "duplicate", held }
-end
+local now_us = end_ms ~= "0" and clock_us() or 0
+local word, now_ms, held = dedupe_check(first, ttl_ms, start_ms, end_ms, now_us)
+if word == "stale" then return { "stale", now_ms } end
+if word == "duplicate" then return { "duplicate", held } end
 redis.call("SET", first, value, "PX", ttl_ms)
 if request then replay_keep_all(request, "first", keep_ms, { "first" }) end
 return { "first" }

@@ -64,25 +64,28 @@ pub(crate) fn queue_rows(prefix: &str, key: Template, spec: &QueueSpec, fields: 
         )
         .format("member: job id; score: due in milliseconds"),
         side(
-            "job",
+            "jobs",
             &tag,
-            "job",
-            Some(("job_id", Class::Wide)),
+            "jobs",
+            None,
             RedisType::Hash,
             gone(),
-            "A job that was claimed, delayed or given an id",
+            "The items of claimed and delayed jobs, byte for byte",
         )
-        .fields(&[
-            ("payload", "the item, byte for byte"),
-            ("attempt", "attempts begun"),
-            ("lease", "the token of the current claim"),
-            ("worker", "who claimed it"),
-            ("priority", "its score in a priority queue"),
-            ("pushed_at", "when it came, in milliseconds"),
-            ("first_failed_at", "when it first failed"),
-            ("last_failed_at", "when it last failed"),
-            ("error", "what the last attempt said"),
-        ]),
+        .format("field: job id; value: the item as it lay in the queue"),
+        side(
+            "held",
+            &tag,
+            "held",
+            None,
+            RedisType::Hash,
+            gone(),
+            "Who holds a claimed job, and how often it was tried",
+        )
+        .format(
+            "field: job id; value: `token attempt first_failed_ms worker priority`, `-` where there is no token \
+             or worker, 0 where it never failed",
+        ),
         side(
             "meta",
             &tag,
@@ -94,15 +97,32 @@ pub(crate) fn queue_rows(prefix: &str, key: Template, spec: &QueueSpec, fields: 
         )
         .fields(&[
             ("paused", "1 while claims get nothing"),
+            ("sequence", "the last number given to a job"),
+            ("pushed", "items pushed by Quaymaster"),
+            ("stamped", "when the last stamp was written, in milliseconds"),
+            ("acked", "jobs done"),
+            ("retried", "jobs that failed and came again"),
+            ("expired", "leases that ended without a word from their holder"),
+            ("dead", "jobs moved to the dead letters"),
+            ("redriven", "dead letters moved back"),
             ("overflowed", "items moved to the overflow list"),
             ("dropped", "items dropped by overflow"),
-            ("sequence", "the last number given to a job without an id"),
         ]),
+        side(
+            "stamps",
+            &tag,
+            "stamps",
+            None,
+            RedisType::List,
+            never("some thousand marks, gone when the queue is empty"),
+            "When which push came: how old the oldest waiting item is",
+        )
+        .format("`pushed milliseconds`, at most one a second, fewer the older the oldest is"),
         side(
             "id",
             &tag,
             "id",
-            Some(("job_id", Class::Wide)),
+            Some(("push_id", Class::Wide)),
             RedisType::String,
             Ttl::For(std::time::Duration::from_secs(86_400)),
             "An id that was pushed, so that it is not pushed again",

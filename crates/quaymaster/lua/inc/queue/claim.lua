@@ -1,0 +1,267 @@
+-- queue/claim: handing out jobs. Eight keys in a row, from `at` on,
+--   items, meta, stamps, overflow, jobs, held, delayed, leases
+-- and these words in a row, from `from` on:
+--   order, count (1 to 1000), lease_ms, token, worker (- for none), max_attempts
+--   budget     no more is handed out once the payloads have so many bytes
+--   largest    an item with more bytes than this cannot be delivered; it goes to the overflow list
+
+-- Stops the script before its first write where a key is of another type.
+local function queue_sound(keys, at, order)
+  queue_length(keys[at], order)
+  redis.call("HLEN", keys[at + 1])
+  redis.call("LLEN", keys[at + 2])
+  redis.call("LLEN", keys[at + 3])
+  redis.call("HLEN", keys[at + 4])
+  redis.call("HLEN", keys[at + 5])
+  redis.call("ZCARD", keys[at + 6])
+  redis.call("ZCARD", keys[at + 7])
+end
+
+-- Ids whose lease has ended, then those whose time has come, each the longest first; `ends` has the lease's end, or
+-- false for a delayed one.
+local function queue_due(leases, delayed, now_ms, most)
+  local ids, ends, now = {}, {}, string.format("%.0f", now_ms)
+  local found = redis.call("ZRANGEBYSCORE", leases, "-inf", now, "LIMIT", 0, most, "WITHSCORES")
+  for index = 1, #found, 2 do
+    ids[#ids + 1] = found[index]
+    ends[#ids] = found[index + 1]
+  end
+  if #ids < most then
+    for _, id in ipairs(redis.call("ZRANGEBYSCORE", delayed, "-inf", now, "LIMIT", 0, most - #ids)) do
+      ids[#ids + 1] = id
+      ends[#ids] = false
+    end
+  end
+  return ids, ends
+end
+
+-- The parts of a record; one that is missing or somebody else's counts as never tried.
+local function queue_record(record)
+  local token, attempt, failed_ms, worker, score = string.match(record or "", "^(%S+) (%d+) (%d+) (%S+) (%S+)$")
+  return token or "-", tonumber(attempt) or 0, failed_ms or "0", worker or "-", score or "0"
+end
+
+-- In a priority queue a job that comes again keeps its place: it is handed out only if it is among the highest.
+local function queue_weigh(items, ids, ends, records, count)
+  local order, scores = {}, {}
+  for index = 1, #ids do
+    local _, _, _, _, score = queue_record(records[index])
+    order[index], scores[index] = index, tonumber(score) or 0
+  end
+  table.sort(order, function(one, two)
+    if scores[one] ~= scores[two] then return scores[one] > scores[two] end
+    return one < two
+  end)
+  local best, chosen, ended = {}, {}, {}
+  for place, index in ipairs(order) do
+    local higher = redis.call("ZCOUNT", items, string.format("(%.17g", scores[index]), "+inf")
+    if #best + higher >= count or place > count then break end
+    best[#best + 1], chosen[#best + 1], ended[#best + 1] = ids[index], records[index], ends[index]
+  end
+  return best, ended, chosen
+end
+
+-- Hands out again what is due, into `reply`: id, attempt, dying, first_failed_ms, ended_ms, worker, left_ms, score,
+-- payload. A job whose attempts are used up is dying: under the new token, but not to be tried again. Answers how many,
+-- and their bytes.
+local function queue_again(keys, at, words, from, now_ms, reply)
+  local count, lease_ms, max_attempts = words[from + 1] + 0, words[from + 2] + 0, words[from + 5] + 0
+  local jobs, held, delayed, leases = keys[at + 4], keys[at + 5], keys[at + 6], keys[at + 7]
+  local most = count
+  if words[from] ~= "fifo" and most < 100 then most = 100 end
+  local ids, ends = queue_due(leases, delayed, now_ms, most)
+  if #ids == 0 then return 0, 0 end
+  local records = redis.call("HMGET", held, unpack(ids))
+  if words[from] ~= "fifo" then ids, ends, records = queue_weigh(keys[at], ids, ends, records, count) end
+  local taken, bytes, expired, budget = 0, 0, 0, words[from + 6] + 0
+  local lease_end = string.format("%.0f", now_ms + lease_ms)
+  for index, id in ipairs(ids) do
+    if bytes >= budget then break end
+    local payload = redis.call("HGET", jobs, id)
+    local ended = ends[index]
+    if not payload then
+      -- Nothing is left of it but its place.
+      redis.call("ZREM", leases, id)
+      redis.call("ZREM", delayed, id)
+      redis.call("HDEL", held, id)
+    else
+      local _, attempt, failed_ms, worker, score = queue_record(records[index])
+      if ended then
+        expired = expired + 1
+        if failed_ms == "0" then failed_ms = string.format("%.0f", ended) end
+      else
+        redis.call("ZREM", delayed, id)
+      end
+      local dying = attempt >= max_attempts and 1 or 0
+      if dying == 0 then attempt = attempt + 1 end
+      redis.call("ZADD", leases, lease_end, id)
+      redis.call("HSET", held, id,
+        words[from + 3] .. " " .. attempt .. " " .. failed_ms .. " " .. words[from + 4] .. " " .. score)
+      local last = #reply
+      reply[last + 1], reply[last + 2], reply[last + 3], reply[last + 4] = id, attempt, dying, failed_ms
+      reply[last + 5], reply[last + 6], reply[last + 7] = ended and string.format("%.0f", ended) or "0", worker, lease_ms
+      reply[last + 8], reply[last + 9] = score, payload
+      taken, bytes = taken + 1, bytes + #payload
+    end
+  end
+  if expired > 0 then queue_count(keys[at + 1], "expired", expired) end
+  return taken, bytes
+end
+
+-- Takes up to `room` items from the head of a list: more with every step, so that few large ones are ever in hand, and
+-- what exceeds the budget goes back where it was.
+local function queue_pop_list(items, overflow, room, bytes, budget, largest)
+  local payloads, count, step = {}, 0, 1
+  local shed = 0
+  while count < room and bytes < budget do
+    local wanted = math.min(step, room - count)
+    local got = redis.call("LPOP", items, wanted)
+    if not got then break end
+    for index = 1, #got do
+      local payload = got[index]
+      if bytes >= budget then
+        for back = #got, index, -1 do redis.call("LPUSH", items, got[back]) end
+        break
+      elseif #payload > largest then
+        redis.call("RPUSH", overflow, payload)
+        shed = shed + 1
+      else
+        count = count + 1
+        payloads[count] = payload
+        bytes = bytes + #payload
+      end
+    end
+    if #got < wanted then break end
+    step = math.min(step * 4, 128)
+  end
+  return payloads, count, shed
+end
+
+-- The same for a zset, the highest score first; with the scores.
+local function queue_pop_zset(items, overflow, room, bytes, budget, largest)
+  local payloads, scores, count, step = {}, {}, 0, 1
+  local shed = 0
+  while count < room and bytes < budget do
+    local wanted = math.min(step, room - count)
+    local got = redis.call("ZPOPMAX", items, wanted)
+    for index = 1, #got, 2 do
+      local payload = queue_payload(got[index])
+      if bytes >= budget then
+        for back = index, #got, 2 do redis.call("ZADD", items, got[back + 1], got[back]) end
+        break
+      elseif #payload > largest then
+        redis.call("RPUSH", overflow, payload)
+        shed = shed + 1
+      else
+        count = count + 1
+        payloads[count], scores[count] = payload, got[index + 1]
+        bytes = bytes + #payload
+      end
+    end
+    if #got < wanted * 2 then break end
+    step = math.min(step * 4, 128)
+  end
+  return payloads, count, shed, scores
+end
+
+-- Hands out what waits, into `reply`: how many, the first id (the others count on from it), the payloads; in a priority
+-- queue each with its score. All of them are written by three commands out of one table: score, id, value, id, value …
+local function queue_fresh(keys, at, words, from, now_us, room, bytes, sequence, stamped, reply)
+  local ordered, budget, largest = words[from] ~= "fifo", words[from + 6] + 0, words[from + 7] + 0
+  local payloads, count, shed, scores
+  if ordered then
+    payloads, count, shed, scores = queue_pop_zset(keys[at], keys[at + 3], room, bytes, budget, largest)
+  else
+    payloads, count, shed = queue_pop_list(keys[at], keys[at + 3], room, bytes, budget, largest)
+  end
+  if shed > 0 then queue_count(keys[at + 1], "overflowed", shed) end
+  local number = math.max(sequence + 1, now_us)
+  local last = #reply
+  reply[last + 1], reply[last + 2] = count, string.format("%.0f", number)
+  if count == 0 then return 0, shed end
+  local lease_end = string.format("%.0f", math.floor(now_us / 1000) + words[from + 2])
+  local record = words[from + 3] .. " 1 0 " .. words[from + 4] .. " "
+  local row = { lease_end }
+  for index = 1, count do
+    row[2 * index], row[2 * index + 1] = string.format("%.0f", number + index - 1), payloads[index]
+  end
+  redis.call("HSET", keys[at + 4], unpack(row, 2, 2 * count + 1))
+  local alike = record .. "0"
+  for index = 1, count do row[2 * index + 1] = ordered and record .. scores[index] or alike end
+  redis.call("HSET", keys[at + 5], unpack(row, 2, 2 * count + 1))
+  for index = 1, count do row[2 * index + 1] = lease_end end
+  redis.call("ZADD", keys[at + 7], unpack(row, 1, 2 * count))
+  redis.call("HSET", keys[at + 1], "sequence", string.format("%.0f", number + count - 1))
+  for index = 1, count do
+    if ordered then reply[#reply + 1] = scores[index] end
+    reply[#reply + 1] = payloads[index]
+  end
+  -- The stamps tell of pushes that all have left.
+  if not ordered and stamped and stamped ~= "0" and redis.call("LLEN", keys[at]) == 0 then
+    redis.call("DEL", keys[at + 2])
+    redis.call("HSET", keys[at + 1], "stamped", "0")
+  end
+  return count, shed
+end
+
+-- Milliseconds until a lease ends or a delayed job is due, -1 when there is none.
+local function queue_next(leases, delayed, now_ms)
+  local lease = redis.call("ZRANGE", leases, 0, 0, "WITHSCORES")[2]
+  local due = redis.call("ZRANGE", delayed, 0, 0, "WITHSCORES")[2]
+  local first = math.min(tonumber(lease) or math.huge, tonumber(due) or math.huge)
+  if first == math.huge then return -1 end
+  return math.max(first - now_ms, 0)
+end
+
+-- The whole claim, into `reply`: "jobs" or "paused", next_ms, how many come again, those, how many are fresh, the first
+-- id of them, those. Answers the ids, for a request that may come again.
+local function queue_claim(keys, at, words, from, now_us, reply)
+  local now_ms = math.floor(now_us / 1000)
+  local head = #reply
+  local switches = redis.call("HMGET", keys[at + 1], "paused", "sequence", "stamped")
+  if switches[1] == "1" then
+    reply[head + 1], reply[head + 2], reply[head + 3], reply[head + 4], reply[head + 5] = "paused", -1, 0, 0, "0"
+    return {}
+  end
+  reply[head + 1], reply[head + 2], reply[head + 3] = "jobs", 0, 0
+  local taken, bytes = queue_again(keys, at, words, from, now_ms, reply)
+  reply[head + 3] = taken
+  local ids = {}
+  for index = 1, taken do ids[index] = reply[head + 4 + 9 * (index - 1)] end
+  local place, sequence = #reply, tonumber(switches[2]) or 0
+  local room = words[from + 1] - taken
+  local count, shed = queue_fresh(keys, at, words, from, now_us, room, bytes, sequence, switches[3], reply)
+  for index = 1, count do ids[taken + index] = string.format("%.0f", reply[place + 2] + index - 1) end
+  if taken + count == 0 then
+    reply[head + 2] = shed > 0 and 0 or queue_next(keys[at + 7], keys[at + 6], now_ms)
+  end
+  return ids
+end
+
+-- The ids in the record of a request, from kept[from] on.
+local function queue_ids(kept, from)
+  local ids = {}
+  for index = from, #kept do ids[#ids + 1] = string.format("%.0f", kept[index]) end
+  return ids
+end
+
+-- What a claim that comes again may still have of the ids it got: into `reply`, as `queue_claim` does.
+local function queue_still(keys, at, token, ids, now_ms, reply)
+  local head = #reply
+  reply[head + 1], reply[head + 2], reply[head + 3] = "jobs", 0, 0
+  local taken = 0
+  for _, id in ipairs(ids) do
+    local holder, attempt, failed_ms, worker, score = queue_record(redis.call("HGET", keys[at + 5], id))
+    local ends = tonumber(redis.call("ZSCORE", keys[at + 7], id) or "0") or 0
+    local payload = redis.call("HGET", keys[at + 4], id)
+    if holder == token and ends > now_ms and payload then
+      local last = #reply
+      reply[last + 1], reply[last + 2], reply[last + 3], reply[last + 4] = id, attempt, 0, failed_ms
+      reply[last + 5], reply[last + 6], reply[last + 7], reply[last + 8] = "0", worker, ends - now_ms, score
+      reply[last + 9] = payload
+      taken = taken + 1
+    end
+  end
+  local last = #reply
+  reply[head + 3], reply[last + 1], reply[last + 2] = taken, 0, "0"
+end

@@ -1,0 +1,39 @@
+-- queue.bury: jobs become dead letters; only those whose lease is held and lives.
+--
+-- KEYS  1 jobs      hash   items of claimed jobs
+--       2 held      hash   their records
+--       3 leases    zset   by the end of their lease
+--       4 dead      list   dead letters
+--       5 meta      hash   counters
+--       6 request?  string the answer kept for a repeated request_id
+-- ARGV  1 keep_ms   int>0  how long a repeated request_id is recognised
+--       2.. jobs    text   prefix (token attempt ), id, letter; and again; at most 1000
+-- OUT   "buried"  then the ids
+-- COST  O(jobs log n)
+
+--@include clock
+--@include replay
+--@include queue
+--@include queue/lease
+
+local jobs, held, leases, dead, meta, request = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local now_ms = math.floor(clock_us() / 1000)
+redis.call("HLEN", jobs)
+redis.call("LLEN", dead)
+redis.call("HLEN", meta)
+local reply = { "buried" }
+for at = 2, #ARGV, 3 do
+  local id = ARGV[at + 1]
+  if queue_ours(held, leases, ARGV[at], ARGV, at + 1, at + 1, now_ms)[1] then
+    redis.call("RPUSH", dead, ARGV[at + 2])
+    redis.call("HDEL", held, id)
+    redis.call("HDEL", jobs, id)
+    redis.call("ZREM", leases, id)
+    reply[#reply + 1] = id
+  end
+end
+if #reply > 1 then
+  queue_count(meta, "dead", #reply - 1)
+  if request then replay_keep_all(request, "nack", ARGV[1], { "dead", 0 }) end
+end
+return reply

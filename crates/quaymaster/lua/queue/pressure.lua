@@ -1,0 +1,34 @@
+-- queue.pressure: how full the queue is, and what it has done.
+--
+-- KEYS  1 items     any   the public list, or zset for a priority queue
+--       2 meta      hash  switches and counters
+--       3 stamps    list  when which push came
+--       4 overflow  list  items moved out of a full queue
+--       5 dead      list  dead letters
+--       6 delayed   zset  delayed jobs and retries
+--       7 leases    zset  claimed jobs
+-- ARGV  1 order     text  fifo or priority
+-- OUT   "pressure"  length leased delayed dead overflow oldest_ms (-1: unknown) paused, then the counters pushed
+--                   acked retried expired buried redriven overflowed dropped
+-- COST  O(log n) of some thousand stamps; O(log n) for a priority queue
+
+--@include clock
+--@include queue
+--@include queue/age
+
+local items, meta = KEYS[1], KEYS[2]
+local now_ms = math.floor(clock_us() / 1000)
+local counters = redis.call("HMGET", meta, "paused", "pushed", "acked", "retried", "expired", "dead", "redriven",
+  "overflowed", "dropped")
+for index = 1, 9 do counters[index] = tonumber(counters[index]) or 0 end
+local length = queue_length(items, ARGV[1])
+local oldest = -1
+if length > 0 then
+  if ARGV[1] == "fifo" then
+    oldest = queue_age_list(KEYS[3], counters[2] - length + 1, now_ms)
+  else
+    oldest = queue_age_zset(items, now_ms)
+  end
+end
+return { "pressure", length, redis.call("ZCARD", KEYS[7]), redis.call("ZCARD", KEYS[6]), redis.call("LLEN", KEYS[5]),
+  redis.call("LLEN", KEYS[4]), oldest, unpack(counters) }

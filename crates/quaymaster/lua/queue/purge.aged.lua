@@ -1,0 +1,17 @@
+-- queue.purge.aged: these dead letters are removed; only those that are still where they were read.
+--
+-- KEYS  1 dead       list   dead letters
+-- ARGV  1 stone      text   what stands in a removed letter's place for the rest of this script
+--       2.. letters  bytes  index, letter; and again; at most 1000
+-- OUT   "removed"  count
+-- COST  O(letters), and the way to the last index
+
+local dead, stone, removed = KEYS[1], ARGV[1], 0
+for at = 2, #ARGV, 2 do
+  if redis.call("LINDEX", dead, ARGV[at]) == ARGV[at + 1] then
+    redis.call("LSET", dead, ARGV[at], stone)
+    removed = removed + 1
+  end
+end
+if removed > 0 then redis.call("LREM", dead, removed, stone) end
+return { "removed", removed }

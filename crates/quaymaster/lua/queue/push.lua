@@ -1,0 +1,65 @@
+-- queue.push: add items at the end, all or none; move or drop the oldest of a full queue, or refuse.
+--
+-- KEYS  1 items      any    the public list, or zset for a priority queue
+--       2 meta       hash   switches and counters
+--       3 stamps     list   when which push came
+--       4 overflow   list   items moved out of a full queue
+--       5 jobs       hash   items of delayed jobs
+--       6 held       hash   their records
+--       7 delayed    zset   when they are due
+--       8.. more     string the id, the dedupe and the request, those that `marks` names, in that order
+-- ARGV  1 order      text   fifo or priority
+--       2 max_size   int>=0 0 for any number
+--       3 policy     text   reject, dlq or drop_oldest
+--       4 delay_ms   int>=0
+--       5 score      text   the priority
+--       6 count      int>0  at most 10,000
+--       7.. payloads bytes  as many as count says
+--       8 marks      text   only with more keys, behind the payloads: which, letters of i, d and r
+--       9 id_ms      int>0  how long the id is remembered; 0 and empty words stand for what there is not
+--       10 value     bytes  what the dedupe keeps
+--       11 ttl_ms    int>=0 for how long
+--       12 start_ms  int>=0 the bucket in the dedupe's key, 0 without one
+--       13 end_ms    int>=0
+--       14 keep_ms   int>0  how long a repeated request_id is recognised
+-- OUT   "pushed"     accepted  length  moved  dropped
+--       "duplicate"  0  length  0  0
+--       "full"       0  length  0  0
+--       "stale"      now_ms
+--       "conflict"
+-- COST  O(count), and O(log n) each for a priority queue; sheds at most count + 1000
+
+--@include clock
+--@include replay
+--@include dedupe
+--@include queue
+
+local now_us = clock_us()
+local at, marks = 8, ""
+local id, first, request
+local more = 7 + ARGV[6]
+if #KEYS > 7 then
+  marks = ARGV[more]
+  if string.find(marks, "i", 1, true) then id, at = KEYS[at], at + 1 end
+  if string.find(marks, "d", 1, true) then first, at = KEYS[at], at + 1 end
+  if string.find(marks, "r", 1, true) then request = KEYS[at] end
+end
+if request then
+  local kept = replay_read(request, "push")
+  if kept then return kept end
+end
+local known = id and redis.call("EXISTS", id) == 1
+if first then
+  local seen, now_ms = dedupe_check(first, ARGV[more + 3], ARGV[more + 4], ARGV[more + 5], now_us)
+  if seen == "stale" then return { "stale", now_ms } end
+  if seen == "duplicate" then known = true end
+end
+if known then return { "duplicate", 0, queue_length(KEYS[1], ARGV[1]), 0, 0 } end
+local word, waiting, pushed, stamped, sequence = queue_fits(KEYS, 1, ARGV, 1, {})
+if word == "full" then return { "full", 0, waiting, 0, 0 } end
+local length, moved, dropped = queue_add(KEYS, 1, ARGV, 1, now_us, waiting, pushed, stamped, sequence)
+if id then redis.call("SET", id, "1", "PX", ARGV[more + 1]) end
+if first then redis.call("SET", first, ARGV[more + 2], "PX", ARGV[more + 3]) end
+local count = ARGV[6] + 0
+if request then replay_keep_all(request, "push", ARGV[more + 6], { "pushed", count, length, moved, dropped }) end
+return { "pushed", count, length, moved, dropped }

@@ -1,0 +1,29 @@
+-- queue.redrive.overflow: items that were moved out of a full queue go back, the oldest first, as many as fit.
+--
+-- KEYS  1.. queue    any    items, meta, stamps, overflow, jobs, held, delayed, as queue.push
+-- ARGV  1 order      text   fifo or priority; a priority is not kept by the overflow list: it is 0
+--       2 max_size   int>=0 0 for any number
+--       3 count      int>0  at most 1000
+-- OUT   "moved"  count  full (1 when the queue had no room for the rest)
+-- COST  O(count)
+
+--@include clock
+--@include queue
+
+local now_us = clock_us()
+local overflow = KEYS[4]
+local moved, full = 0, 0
+local words = { ARGV[1], ARGV[2], "reject", "0", "0", "1", "" }
+redis.call("LLEN", overflow)
+for _ = 1, ARGV[3] do
+  local word, waiting, pushed, stamped, sequence = queue_fits(KEYS, 1, words, 1, {})
+  if word == "full" then full = 1 end
+  local item = full == 0 and redis.call("LPOP", overflow)
+  if not item then break end
+  words[7] = item
+  queue_add(KEYS, 1, words, 1, now_us, waiting, pushed, stamped, sequence)
+  moved = moved + 1
+end
+if redis.call("LLEN", overflow) == 0 then full = 0 end
+if moved > 0 then queue_count(KEYS[2], "redriven", moved) end
+return { "moved", moved, full }

@@ -1,0 +1,161 @@
+//! Dead letters: shown, pushed again, removed. In small steps, so that a million of them stall nobody.
+
+use bytes::Bytes;
+
+use super::answer::{DeadPage, Item, Redriven};
+use super::ask::{Purge, Redrive};
+use super::ops::{self, Again};
+use super::{MAX_COUNT, Queue, letter, pack, tell};
+use crate::Result;
+
+/// Letters read and moved in one step.
+const STEP: usize = 100;
+
+/// Letters removed in one step.
+const PURGE_STEP: u64 = 10_000;
+
+async fn read(queue: &Queue, op: &'static str, count: usize, offset: u64) -> Result<(u64, Vec<Bytes>)> {
+    let reply = queue.place.bound.run(op, ops::dead(&queue.place, offset, count)).await?;
+    let mut parts = tell::after(op, b"letters", reply)?;
+    Ok((tell::count(&mut parts)?, tell::strings(&mut parts)?))
+}
+
+pub(super) async fn page(queue: &Queue, count: usize, offset: u64) -> Result<DeadPage> {
+    super::counted(ops::DEAD, count)?;
+    let (length, letters) = read(queue, ops::DEAD, count.min(MAX_COUNT), offset).await?;
+    let item = |bytes: Bytes| match pack::check_json(&bytes) {
+        Ok(()) => Item::Json(bytes),
+        Err(reason) => Item::Raw { bytes, reason },
+    };
+    Ok(DeadPage { length, items: letters.into_iter().map(item).collect() })
+}
+
+pub(super) async fn redrive(
+    queue: &Queue,
+    which: Redrive,
+    mut progress: impl FnMut(u64) + Send,
+) -> Result<Redriven> {
+    let wanted = which.count.unwrap_or(u64::MAX);
+    if which.overflow {
+        return redrive_overflow(queue, wanted, progress).await;
+    }
+    let mut answer = Redriven::default();
+    let (mut looked, mut offset, mut length) = (0, 0, None);
+    while answer.moved < wanted && length.is_none_or(|length| looked < length) {
+        let (now, letters) = read(queue, ops::REDRIVE, STEP, offset).await?;
+        // Letters that come while it runs are left for the next call.
+        length.get_or_insert(now);
+        if letters.is_empty() {
+            break;
+        }
+        let mut again = Vec::new();
+        let mut passed = 0;
+        for (index, bytes) in (offset..).zip(&letters) {
+            if again.len() as u64 >= wanted - answer.moved {
+                break;
+            }
+            passed += 1;
+            let read = letter::read(bytes);
+            let priority = read.as_ref().and_then(|letter| letter.priority).unwrap_or(0.0);
+            match read.and_then(|letter| letter.job) {
+                Some(job) => {
+                    let item = pack::pack(&job, queue.place.spec.compress_over);
+                    again.push(Again { index, letter: bytes.clone(), priority, item });
+                }
+                None => answer.left += 1,
+            }
+        }
+        looked += passed;
+        let (mut moved, mut full) = (0, false);
+        if !again.is_empty() {
+            let reply = queue.place.bound.run(ops::REDRIVE, ops::redrive(&queue.place, &again)).await?;
+            let mut parts = tell::after(ops::REDRIVE, b"moved", reply)?;
+            (moved, full) = (tell::count(&mut parts)?, parts.int()? == 1);
+        }
+        answer.moved += moved;
+        offset += passed - moved;
+        progress(answer.moved);
+        if full {
+            answer.full = true;
+            break;
+        }
+    }
+    if answer.moved > 0 {
+        queue.place.nudge.notify_waiters();
+    }
+    Ok(answer)
+}
+
+async fn redrive_overflow(
+    queue: &Queue,
+    wanted: u64,
+    mut progress: impl FnMut(u64) + Send,
+) -> Result<Redriven> {
+    let mut answer = Redriven::default();
+    let mut left = wanted.min(queue.pressure().await?.overflowed);
+    while left > 0 {
+        let step = left.min(MAX_COUNT as u64);
+        let call = ops::redrive_overflow(&queue.place, step as usize);
+        let reply = queue.place.bound.run(ops::REDRIVE, call).await?;
+        let mut parts = tell::after(ops::REDRIVE, b"moved", reply)?;
+        let moved = tell::count(&mut parts)?;
+        answer.full = parts.int()? == 1;
+        answer.moved += moved;
+        left -= moved.min(left);
+        progress(answer.moved);
+        if moved < step {
+            break;
+        }
+    }
+    if answer.moved > 0 {
+        queue.place.nudge.notify_waiters();
+    }
+    Ok(answer)
+}
+
+pub(super) async fn purge(queue: &Queue, which: Purge, mut progress: impl FnMut(u64) + Send) -> Result<u64> {
+    let (length, _) = read(queue, ops::PURGE, 1, 0).await?;
+    let wanted = which.count.unwrap_or(u64::MAX).min(length);
+    let mut removed = 0;
+    let Some(age) = which.older_than else {
+        while removed < wanted {
+            let step = (wanted - removed).min(PURGE_STEP);
+            let reply = queue.place.bound.run(ops::PURGE, ops::purge(&queue.place, step)).await?;
+            let gone = tell::count(&mut tell::after(ops::PURGE, b"removed", reply)?)?;
+            removed += gone;
+            progress(removed);
+            if gone < step {
+                break;
+            }
+        }
+        return Ok(removed);
+    };
+    let age_us = i64::try_from(age.as_micros()).unwrap_or(i64::MAX);
+    let before_us = queue.place.bound.engine.time_us().await?.saturating_sub(age_us);
+    let (mut looked, mut offset) = (0, 0);
+    while removed < wanted && looked < length {
+        let (_, letters) = read(queue, ops::PURGE, STEP, offset).await?;
+        let failed_us = |bytes: &Bytes| letter::read(bytes).and_then(|letter| letter.last_failed_us);
+        let old: Vec<(u64, Bytes)> = (offset..)
+            .zip(&letters)
+            .filter(|(_, bytes)| failed_us(bytes).is_some_and(|us| us < before_us))
+            .map(|(index, bytes)| (index, bytes.clone()))
+            .take(usize::try_from(wanted - removed).unwrap_or(usize::MAX))
+            .collect();
+        // Letters lie in the order of their burial; a whole page of younger ones is followed by none that is older.
+        let dated = letters.iter().any(|bytes| failed_us(bytes).is_some());
+        if letters.is_empty() || (old.is_empty() && dated) {
+            break;
+        }
+        let mut gone = 0;
+        if !old.is_empty() {
+            let reply = queue.place.bound.run(ops::PURGE, ops::purge_aged(&queue.place, &old)).await?;
+            gone = tell::count(&mut tell::after(ops::PURGE, b"removed", reply)?)?;
+        }
+        looked += letters.len() as u64;
+        offset += letters.len() as u64 - gone;
+        removed += gone;
+        progress(removed);
+    }
+    Ok(removed)
+}

@@ -1,0 +1,58 @@
+//! An item as it lies in the list: JSON as it is, or `Z:` and base64 of zstd. No I/O.
+
+use std::io::Read as _;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use serde::de::IgnoredAny;
+
+/// What a compressed item begins with; no JSON does.
+const PREFIX: &[u8] = b"Z:";
+
+/// The largest window a frame may ask for, 16 MiB: a few bytes must not make us reserve more.
+const WINDOW_LOG: u32 = 24;
+
+/// The item for a payload: compressed where the schema says so and it helps.
+pub(super) fn pack(payload: &Bytes, over: Option<u64>) -> Bytes {
+    if over.is_none_or(|over| payload.len() as u64 <= over) {
+        return payload.clone();
+    }
+    let Ok(folded) = zstd::bulk::compress(payload, zstd::DEFAULT_COMPRESSION_LEVEL) else {
+        return payload.clone();
+    };
+    let mut item = String::with_capacity(PREFIX.len() + folded.len() * 4 / 3 + 4);
+    item.push_str("Z:");
+    STANDARD.encode_string(&folded, &mut item);
+    if item.len() < payload.len() { item.into() } else { payload.clone() }
+}
+
+/// The JSON in an item, or why there is none. A compressed one unfolds to `most` bytes at most.
+pub(super) fn unpack(item: &Bytes, most: usize) -> Result<Bytes, String> {
+    let Some(folded) = item.strip_prefix(PREFIX) else {
+        check_json(item)?;
+        return Ok(item.clone());
+    };
+    let folded = STANDARD.decode(folded).map_err(|error| format!("`Z:` without base64: {error}"))?;
+    let failed = |error: std::io::Error| format!("`Z:` without zstd: {error}");
+    let mut decoder = zstd::stream::read::Decoder::with_buffer(&folded[..]).map_err(failed)?;
+    decoder.window_log_max(WINDOW_LOG).map_err(failed)?;
+    let mut payload = Vec::new();
+    decoder.take(most as u64 + 1).read_to_end(&mut payload).map_err(failed)?;
+    if payload.len() > most {
+        return Err(format!("it unfolds to more than {most} bytes"));
+    }
+    check_json(&payload)?;
+    Ok(payload.into())
+}
+
+/// Whether an item is compressed: what it unfolds to is not known from its length.
+pub(super) fn is_packed(item: &[u8]) -> bool {
+    item.starts_with(PREFIX)
+}
+
+/// Refuses what is not one JSON text.
+pub(super) fn check_json(bytes: &[u8]) -> Result<(), String> {
+    let text = std::str::from_utf8(bytes).map_err(|error| format!("not UTF-8: {error}"))?;
+    serde_json::from_str::<IgnoredAny>(text).map(drop).map_err(|error| format!("not JSON: {error}"))
+}

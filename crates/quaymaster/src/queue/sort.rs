@@ -1,0 +1,176 @@
+//! What was handed out is sorted: jobs for the caller; letters for what cannot be delivered or has used up its
+//! attempts; and back with what would take too much memory at once. A letter is made here, between two steps that
+//! both compare the lease: who dies in between leaves the lease to end, and the job comes again.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::answer::{Item, Job, Nacked};
+use super::ask::Nack;
+use super::letter::{Corpse, Death};
+use super::tell::Handed;
+use super::{ERROR_MAX, Lease, Queue, ops, pack, tell};
+use crate::{Code, Error, Result};
+
+/// No more is unfolded for one claim, whatever it hands out.
+const UNPACK_BYTES: usize = 64 << 20;
+
+/// What became of what was handed out.
+#[derive(Debug, Default)]
+pub(super) struct Sorted {
+    pub(super) jobs: Vec<Job>,
+    pub(super) buried: u64,
+    /// Something was handed out that is no job for the caller: there may be more behind it.
+    pub(super) others: bool,
+}
+
+pub(super) async fn sort(queue: &Queue, handed: Vec<Handed>, token: &Arc<str>) -> Sorted {
+    let most = queue.place.bounds().unpacked();
+    let mut sorted = Sorted { jobs: Vec::with_capacity(handed.len()), ..Sorted::default() };
+    let (mut letters, mut back) = (Vec::new(), Vec::new());
+    let mut unpacked = 0;
+    for handed in handed {
+        let lease = Lease::new(handed.id, handed.attempt, token.clone());
+        // One at least is unfolded, so that the queue moves on.
+        if unpacked > UNPACK_BYTES && pack::is_packed(&handed.item) && !handed.dying {
+            back.push(lease);
+            continue;
+        }
+        let payload = pack::unpack(&handed.item, most);
+        if let (Ok(payload), true) = (&payload, pack::is_packed(&handed.item)) {
+            unpacked += payload.len();
+        }
+        match payload {
+            Ok(payload) if !handed.dying => sorted.jobs.push(Job {
+                id: handed.id.to_string(),
+                payload,
+                attempt: handed.attempt,
+                lease,
+                lease_expires_in: handed.left,
+            }),
+            payload => {
+                let now_us = queue.place.bound.engine.now_us();
+                let error = match &payload {
+                    Err(reason) => format!("the item cannot be delivered: {reason}"),
+                    Ok(_) => ended(&handed),
+                };
+                let last_failed_us = if handed.ended_ms > 0 { handed.ended_ms * 1000 } else { now_us };
+                let death = Death {
+                    queue: queue.name(),
+                    job: corpse(payload.as_ref().ok(), &handed.item),
+                    error: &error,
+                    attempts: handed.attempt,
+                    first_failed_us: first_failed_us(handed.first_failed_ms, last_failed_us),
+                    last_failed_us,
+                    priority: (!queue.place.is_fifo()).then_some(handed.score),
+                };
+                match death.letter() {
+                    Ok(letter) => letters.push((lease, letter)),
+                    // The lease ends and it comes again; nothing is lost by a letter that cannot be written.
+                    Err(error) => tracing::error!(queue = queue.name(), %error, "no dead letter can be made"),
+                }
+            }
+        }
+    }
+    sorted.others = !letters.is_empty() || !back.is_empty();
+    if !letters.is_empty() {
+        match bury(queue, &letters, None).await {
+            Ok(buried) => sorted.buried = buried.len() as u64,
+            Err(error) => {
+                tracing::warn!(queue = queue.name(), %error, "jobs are buried when their lease has ended");
+            }
+        }
+        queue.counts.buried(sorted.buried);
+    }
+    if !back.is_empty()
+        && let Err(error) = queue.release(&back).await
+    {
+        tracing::warn!(queue = queue.name(), %error, "jobs come again when their lease has ended");
+    }
+    sorted
+}
+
+fn ended(handed: &Handed) -> String {
+    let by = handed.worker.as_ref().map_or(String::new(), |worker| format!(" (worker {worker})"));
+    match handed.ended_ms {
+        0 => format!("no attempt is left after {}{by}", handed.attempt),
+        _ => format!("attempt {} ended without an answer: its lease ran out{by}", handed.attempt),
+    }
+}
+
+fn corpse<'a>(payload: Option<&'a Bytes>, item: &'a Bytes) -> Corpse<'a> {
+    match payload.and_then(|payload| std::str::from_utf8(payload).ok()) {
+        Some(text) => Corpse::Json(text),
+        None => Corpse::Raw(item),
+    }
+}
+
+fn first_failed_us(first_failed_ms: i64, last_failed_us: i64) -> i64 {
+    if first_failed_ms > 0 { first_failed_ms * 1000 } else { last_failed_us }
+}
+
+async fn bury(queue: &Queue, letters: &[(Lease, Vec<u8>)], request_id: Option<&str>) -> Result<Vec<u64>> {
+    let call = ops::bury(&queue.place, letters, request_id)?;
+    tell::ids(ops::NACK, b"buried", queue.place.bound.run(ops::NACK, call).await?)
+}
+
+/// The last failure of a job: it becomes a dead letter with its error.
+pub(super) async fn bury_failed(queue: &Queue, nack: &Nack) -> Result<Nacked> {
+    const OP: &str = ops::NACK;
+    let (attempt, request_id) = (nack.lease.attempt(), nack.request_id.as_deref());
+    let call = ops::dying(&queue.place, &nack.lease, request_id)?;
+    let mut parts = queue.place.bound.run(OP, call).await?.parts(OP)?;
+    let word = parts.bytes()?;
+    match &word[..] {
+        b"dying" => {}
+        b"dead" => return Ok(Nacked::Dead { attempt }),
+        b"retry" => {
+            let retry_in = std::time::Duration::from_millis(tell::count(&mut parts)?);
+            return Ok(Nacked::Retry { attempt, retry_in });
+        }
+        b"lost" => return Ok(Nacked::Lost),
+        other => return Err(tell::unknown(OP, other)),
+    }
+    let last_failed_us = parts.int()?;
+    let first_failed_ms = parts.int()?;
+    let score = tell::score(&mut parts)?;
+    let item = parts.bytes()?;
+    let payload = pack::unpack(&item, queue.place.bounds().unpacked()).ok();
+    let death = Death {
+        queue: queue.name(),
+        job: corpse(payload.as_ref(), &item),
+        error: cut(&nack.error),
+        attempts: attempt,
+        first_failed_us: first_failed_us(first_failed_ms, last_failed_us),
+        last_failed_us,
+        priority: (!queue.place.is_fifo()).then_some(score),
+    };
+    let letter = death
+        .letter()
+        .map_err(|error| Error::new(OP, Code::Internal, "the dead letter cannot be made").because(error))?;
+    let buried = bury(queue, &[(nack.lease.clone(), letter)], request_id).await?;
+    Ok(if buried.is_empty() { Nacked::Lost } else { Nacked::Dead { attempt } })
+}
+
+/// As much of an error as is kept.
+fn cut(error: &str) -> &str {
+    let mut end = error.len().min(ERROR_MAX);
+    while !error.is_char_boundary(end) {
+        end -= 1;
+    }
+    &error[..end]
+}
+
+/// An item to be shown; `left` is what may still be unfolded.
+pub(super) fn item(item: Bytes, left: &mut usize) -> Item {
+    match pack::unpack(&item, *left) {
+        Ok(json) => {
+            if pack::is_packed(&item) {
+                *left = left.saturating_sub(json.len());
+            }
+            Item::Json(json)
+        }
+        Err(reason) => Item::Raw { bytes: item, reason },
+    }
+}

@@ -1,0 +1,131 @@
+//! Waiting for jobs: woken by the list itself, by this process, or by what is due.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::answer::Job;
+use super::keys::Role;
+use super::ops::Terms;
+use super::tell::Told;
+use super::{Claim, Counts, Queue, WAIT_MAX, ops, sort, tell};
+use crate::{Code, Error, Result};
+
+/// A waiting claim looks again at least so often: what another process delays or gives back is found then.
+const SLICE: Duration = Duration::from_millis(500);
+
+/// The same for a zset, which cannot be waited for.
+const POLL: Duration = Duration::from_millis(100);
+
+pub(super) async fn claim(queue: &Queue, how: Claim, over: &CancellationToken) -> Result<Vec<Job>> {
+    const OP: &str = ops::CLAIM;
+    if how.wait > WAIT_MAX {
+        let detail = format!("wait_ms: at most {}, got {}", WAIT_MAX.as_millis(), how.wait.as_millis());
+        return Err(Error::new(OP, Code::RequestInvalid, detail));
+    }
+    let request_id = how.request_id.as_deref();
+    let terms = queue.terms(OP, how.count, how.lease, how.worker.as_deref(), request_id)?;
+    let until = Instant::now() + how.wait;
+    // What cannot be delivered is buried and looked behind, for as long as one call may last.
+    let patience = until.max(Instant::now() + queue.place.bound.engine.deadline());
+    let mut waiting: Option<Waiting<'_>> = None;
+    loop {
+        let nudged = queue.place.nudge.notified();
+        tokio::pin!(nudged);
+        // Listening comes before the question, so that nothing in between is missed.
+        nudged.as_mut().enable();
+        if over.is_cancelled() {
+            return Ok(Vec::new());
+        }
+        let took = match &waiting {
+            None => take(queue, &terms, request_id).await?,
+            Some(_) => take_or_give_back(queue, &terms, request_id).await?,
+        };
+        let now = Instant::now();
+        if !took.jobs.is_empty() || (now >= until && !took.others) || now >= patience {
+            return Ok(took.jobs);
+        }
+        if took.others {
+            continue;
+        }
+        if waiting.is_none() {
+            waiting = Some(Waiting::new(&queue.counts));
+        }
+        let nap = took.next.map_or(SLICE, |next| next.max(Duration::from_millis(1)).min(SLICE));
+        let nap = nap.min(until.saturating_duration_since(now));
+        if took.paused || !queue.place.is_fifo() {
+            // A list that is paused has items and would be found at once, again and again.
+            let nap = if took.paused { nap } else { nap.min(POLL) };
+            let _ = over.run_until_cancelled(tokio::time::timeout(nap, nudged)).await;
+        } else {
+            let engine = &queue.place.bound.engine;
+            tokio::select! {
+                found = engine.wait_for_item(queue.place.key(Role::Items), nap) => {
+                    found.map_err(|error| error.during(OP))?;
+                }
+                () = nudged => {}
+                () = over.cancelled() => {}
+            }
+        }
+    }
+}
+
+/// What one look gave.
+struct Took {
+    jobs: Vec<Job>,
+    others: bool,
+    paused: bool,
+    next: Option<Duration>,
+}
+
+async fn take(queue: &Queue, terms: &Terms, request_id: Option<&str>) -> Result<Took> {
+    const OP: &str = ops::CLAIM;
+    let call = ops::claim(&queue.place, terms, request_id)?;
+    let mut parts = queue.place.bound.run(OP, call).await?.parts(OP)?;
+    let Told { paused, next, handed } = tell::handed(OP, &mut parts, terms.lease, !queue.place.is_fifo())?;
+    if handed.is_empty() {
+        return Ok(Took { jobs: Vec::new(), others: false, paused, next });
+    }
+    let sorted = sort::sort(queue, handed, &terms.token).await;
+    Ok(Took { jobs: sorted.jobs, others: sorted.others, paused, next })
+}
+
+/// The same in a task of its own: whoever stopped waiting meanwhile must not keep jobs from others until their leases
+/// end. With a `request_id` the caller may come again for them.
+async fn take_or_give_back(queue: &Queue, terms: &Terms, request_id: Option<&str>) -> Result<Took> {
+    if request_id.is_some() {
+        return take(queue, terms, request_id).await;
+    }
+    let (queue, terms) = (queue.clone(), terms.clone());
+    let (give, got) = tokio::sync::oneshot::channel();
+    tokio::spawn(async move {
+        let took = take(&queue, &terms, None).await;
+        if let Err(Ok(took)) = give.send(took)
+            && !took.jobs.is_empty()
+        {
+            let leases: Vec<_> = took.jobs.into_iter().map(|job| job.lease).collect();
+            if let Err(error) = queue.release(&leases).await {
+                tracing::warn!(queue = queue.name(), %error, "jobs come again when their lease has ended");
+            }
+        }
+    });
+    got.await.map_err(|_| Error::new(ops::CLAIM, Code::Internal, "the claim ended without an answer"))?
+}
+
+/// Counted while it waits.
+struct Waiting<'a>(&'a Counts);
+
+impl<'a> Waiting<'a> {
+    fn new(counts: &'a Counts) -> Self {
+        counts.waiting.fetch_add(1, Relaxed);
+        Self(counts)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Relaxed);
+    }
+}
