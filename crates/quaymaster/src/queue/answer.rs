@@ -8,7 +8,6 @@ use quaymaster_schema::Overflow;
 use super::Lease;
 
 /// The answer of `push`.
-#[must_use]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Pushed {
     /// Jobs added: all of them, or none when it was a duplicate.

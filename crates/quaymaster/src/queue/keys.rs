@@ -12,8 +12,7 @@ use crate::bound::{Bound, spelling};
 use crate::{Code, Error, Result};
 
 /// Roles in the order scripts want them: the first seven to add, the first eight to claim.
-const ROLES: [&str; 9] =
-    ["items", "meta", "stamps", "overflow", "jobs", "held", "delayed", "leases", "dead"];
+const ROLES: [&str; 9] = ["items", "meta", "stamps", "overflow", "jobs", "held", "delayed", "leases", "dead"];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
@@ -125,9 +124,8 @@ impl Place {
             return Err(Error::new(op, Code::Internal, "a queue without a key for ids"));
         };
         let spelling = spelling(self.bound.engine.topology());
-        keys.push_with(|out| row.pattern.render(&[("push_id", id)], 0, spelling, out).map(drop)).map_err(
-            |error| Error::new(op, Code::RequestInvalid, error.detail.replace("push_id", "id")),
-        )
+        keys.push_with(|out| row.pattern.render(&[("push_id", id)], 0, spelling, out).map(drop))
+            .map_err(|error| Error::new(op, Code::RequestInvalid, error.detail.replace("push_id", "id")))
     }
 
     pub(super) fn bind_request(&self, op: &'static str, id: Option<&str>, keys: &mut Words) -> Result<()> {

@@ -29,7 +29,8 @@ impl Lease {
             let attempt = u32::try_from(number(parts.next()?, 9)?).ok()?;
             let token = parts.next()?;
             let fine = |c: u8| c.is_ascii_alphanumeric() || c == b'-' || c == b'_';
-            let sound = text.len() <= MAX_BYTES && !token.is_empty() && token.bytes().all(fine) && token != "-";
+            let sound =
+                text.len() <= MAX_BYTES && !token.is_empty() && token.bytes().all(fine) && token != "-";
             sound.then(|| Self { id, attempt, token: token.into() })
         };
         parsed().ok_or_else(|| {

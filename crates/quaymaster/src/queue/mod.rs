@@ -13,7 +13,7 @@ pub(crate) mod keys;
 mod lease;
 mod letter;
 mod ops;
-mod pack;
+pub(crate) mod pack;
 mod sort;
 mod tell;
 #[cfg(test)]
@@ -28,9 +28,7 @@ use bytes::Bytes;
 use quaymaster_schema::QueueSpec;
 use tokio_util::sync::CancellationToken;
 
-pub use answer::{
-    Acked, DeadPage, Extended, Item, Job, Nacked, Pressure, Pushed, Redriven, Swept, Totals,
-};
+pub use answer::{Acked, DeadPage, Extended, Item, Job, Nacked, Pressure, Pushed, Redriven, Swept, Totals};
 pub use ask::{Ack, Claim, ClaimNext, Nack, Purge, Push, PushDedupe, Redrive, Then};
 pub use counts::Counts;
 pub use lease::Lease;
@@ -275,7 +273,8 @@ impl Queue {
     /// `base × 2^(n-1)` up to `max`, and up to `jitter` of it more.
     fn backoff(&self, attempt: u32) -> Duration {
         let retry = &self.place.spec.retry;
-        let doubled = retry.base.saturating_mul(1u32.checked_shl(attempt.saturating_sub(1)).unwrap_or(u32::MAX));
+        let doubled =
+            retry.base.saturating_mul(1u32.checked_shl(attempt.saturating_sub(1)).unwrap_or(u32::MAX));
         doubled.min(retry.max).mul_f64(1.0 + retry.jitter * fastrand::f64())
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use quaymaster_store::{Invocation, Workload, Words};
+use quaymaster_store::{Invocation, Words, Workload};
 
 use super::keys::{Place, Role};
 use super::{CLAIM_BYTES, Lease};

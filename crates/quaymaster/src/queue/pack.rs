@@ -14,7 +14,7 @@ const PREFIX: &[u8] = b"Z:";
 const WINDOW_LOG: u32 = 24;
 
 /// The item for a payload: compressed where the schema says so and it helps.
-pub(super) fn pack(payload: &Bytes, over: Option<u64>) -> Bytes {
+pub(crate) fn pack(payload: &Bytes, over: Option<u64>) -> Bytes {
     if over.is_none_or(|over| payload.len() as u64 <= over) {
         return payload.clone();
     }

@@ -78,12 +78,7 @@ pub(super) fn full(op: &'static str, queue: &str, waiting: Option<u64>) -> Error
 }
 
 /// What follows in a reply of a claim.
-pub(super) fn handed(
-    op: &'static str,
-    parts: &mut Parts,
-    lease: Duration,
-    ordered: bool,
-) -> Result<Told> {
+pub(super) fn handed(op: &'static str, parts: &mut Parts, lease: Duration, ordered: bool) -> Result<Told> {
     let word = parts.bytes()?;
     if !matches!(&word[..], b"jobs" | b"paused") {
         return Err(unknown(op, &word));

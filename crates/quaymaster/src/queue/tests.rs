@@ -47,8 +47,22 @@ fn a_lease_reads_back_and_nothing_else_is_one() {
     assert_eq!(lease.prefix(), "AbC-_9 2 ");
     assert!(!format!("{lease:?}").contains("AbC-_9"));
     for wrong in [
-        "", "1", "1.1", "1.1.", ".1.a", "1..a", "x.1.a", "1.x.a", "01.1.a", "1.01.a", "1.1.a b", "1.1.a.b",
-        "1.1.-", "99999999999999999.1.a", "1.9999999999.a", "+1.1.a",
+        "",
+        "1",
+        "1.1",
+        "1.1.",
+        ".1.a",
+        "1..a",
+        "x.1.a",
+        "1.x.a",
+        "01.1.a",
+        "1.01.a",
+        "1.1.a b",
+        "1.1.a.b",
+        "1.1.-",
+        "99999999999999999.1.a",
+        "1.9999999999.a",
+        "+1.1.a",
     ] {
         assert!(Lease::parse("queue.ack", wrong).is_err(), "{wrong:?}");
     }
@@ -94,10 +108,13 @@ fn what_was_no_json_is_kept_and_not_pushed_again() {
 #[test]
 fn letters_of_other_programs_are_read_where_they_are_the_documented_item() {
     let read = |text: &'static str| letter::read(&Bytes::from_static(text.as_bytes()));
-    let theirs = read("{\"original_job\": 7, \"last_failed_at\": \"2026-01-24T10:30:15.000001+00:00\"}").unwrap();
+    let theirs =
+        read("{\"original_job\": 7, \"last_failed_at\": \"2026-01-24T10:30:15.000001+00:00\"}").unwrap();
     assert_eq!(theirs.job.unwrap(), "7");
     assert_eq!(theirs.last_failed_us, Some(1_769_250_615_000_001));
-    assert!(read("{\"original_job\": 7, \"last_failed_at\": \"yesterday\"}").unwrap().last_failed_us.is_none());
+    assert!(
+        read("{\"original_job\": 7, \"last_failed_at\": \"yesterday\"}").unwrap().last_failed_us.is_none()
+    );
     for foreign in ["", "7", "[]", "{\"job\": 1}", "{\"original_job\""] {
         assert!(read(foreign).is_none(), "{foreign}");
     }
