@@ -22,6 +22,8 @@ pub(crate) struct Shared {
     pub(crate) seal: Seal,
     /// Answers while the store is away.
     pub(crate) outages: Arc<Outages>,
+    /// How large what queues carry may be.
+    pub(crate) queues: crate::queue::Bounds,
 }
 
 /// A resource on its store. Cheap to clone.

@@ -3,19 +3,25 @@
 //! A [`Quaymaster`] is a checked [`Schema`] on a store. Its primitives answer with values that must be
 //! looked at; an error means "you asked wrongly" or "we cannot tell".
 
+pub mod batch;
 mod bound;
 pub mod cache;
 pub mod dedupe;
+pub mod event;
 pub mod guard;
 pub mod idempotency;
+mod json;
 pub mod limit;
 pub mod lock;
+mod moment;
 mod outage;
+pub mod queue;
 mod registry;
 mod scripts;
 mod seal;
 mod token;
 mod wake;
+pub mod worker;
 
 use std::sync::Arc;
 
@@ -56,6 +62,8 @@ pub struct Settings {
     pub nodes: Option<std::num::NonZeroU32>,
     /// Where limits with `on_outage = "database"` count; without one they refuse.
     pub database: Option<DatabaseOptions>,
+    /// How large what queues carry may be.
+    pub queues: queue::Bounds,
 }
 
 impl Quaymaster {
@@ -67,7 +75,7 @@ impl Quaymaster {
     /// Binds a schema to a store.
     pub fn with(schema: Arc<Schema>, engine: Arc<dyn Engine>, settings: Settings) -> Self {
         let outages = Outages::new(&schema, engine.clone(), settings.nodes, settings.database);
-        let shared = Arc::new(Shared { seal: settings.seal, outages });
+        let shared = Arc::new(Shared { seal: settings.seal, outages, queues: settings.queues });
         let registry = Registry::new(&schema, |resource| Bound {
             engine: engine.clone(),
             resource: resource.clone(),
@@ -154,6 +162,36 @@ impl Quaymaster {
     /// All guards.
     pub fn guards(&self) -> impl Iterator<Item = &guard::Guard> {
         self.inner.registry.guards.values()
+    }
+
+    /// The batch of this name.
+    pub fn batch(&self, name: &str) -> Result<&batch::Batch> {
+        self.inner.registry.batches.get(name).ok_or_else(|| self.unknown(Kind::Batch, name))
+    }
+
+    /// All batches.
+    pub fn batches(&self) -> impl Iterator<Item = &batch::Batch> {
+        self.inner.registry.batches.values()
+    }
+
+    /// The event of this name.
+    pub fn event(&self, name: &str) -> Result<&event::Event> {
+        self.inner.registry.events.get(name).ok_or_else(|| self.unknown(Kind::Event, name))
+    }
+
+    /// All events.
+    pub fn events(&self) -> impl Iterator<Item = &event::Event> {
+        self.inner.registry.events.values()
+    }
+
+    /// The queue of this name.
+    pub fn queue(&self, name: &str) -> Result<&queue::Queue> {
+        self.inner.registry.queues.get(name).ok_or_else(|| self.unknown(Kind::Queue, name))
+    }
+
+    /// All queues.
+    pub fn queues(&self) -> impl Iterator<Item = &queue::Queue> {
+        self.inner.registry.queues.values()
     }
 
     fn unknown(&self, kind: Kind, name: &str) -> Error {

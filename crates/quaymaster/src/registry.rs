@@ -3,15 +3,19 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use quaymaster_schema::{Resource, Schema, Spec};
+use quaymaster_schema::{EventSpec, Kind, Resource, Schema, Spec};
 
+use crate::batch::{Batch, Target};
 use crate::bound::Bound;
 use crate::cache::Cache;
 use crate::dedupe::Dedupe;
+use crate::event::Event;
 use crate::guard::Guard;
 use crate::idempotency::Idempotency;
 use crate::limit::Limit;
 use crate::lock::Lock;
+use crate::queue::Queue;
+use crate::queue::keys::Around;
 
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
@@ -20,7 +24,10 @@ pub(crate) struct Registry {
     pub(crate) locks: HashMap<String, Lock>,
     pub(crate) caches: HashMap<String, Cache>,
     pub(crate) dedupes: HashMap<String, Dedupe>,
+    pub(crate) batches: HashMap<String, Batch>,
+    pub(crate) events: HashMap<String, Event>,
     pub(crate) guards: HashMap<String, Guard>,
+    pub(crate) queues: HashMap<String, Queue>,
 }
 
 impl Registry {
@@ -36,6 +43,19 @@ impl Registry {
                 Spec::Lock(spec) => drop(all.locks.insert(name, Lock::new(bound, spec.clone()))),
                 Spec::Cache(spec) => drop(all.caches.insert(name, Cache::new(bound, spec.clone()))),
                 Spec::Dedupe(spec) => drop(all.dedupes.insert(name, Dedupe::new(bound, spec.clone()))),
+                Spec::Batch(spec) => {
+                    // The loader has checked that the queue is there.
+                    if let Some(to) = schema.resource(Kind::Queue, &spec.to)
+                        && let Spec::Queue(queue) = &to.spec
+                    {
+                        let to = Target { resource: to.clone(), spec: queue.clone() };
+                        all.batches.insert(name, Batch::new(bound, spec.clone(), to));
+                    }
+                }
+                Spec::Event(spec) => {
+                    let event = Event::new(bound, spec.clone(), told_queues(schema, resource, spec));
+                    all.events.insert(name, event);
+                }
                 _ => {}
             }
         }
@@ -50,6 +70,21 @@ impl Registry {
                 all.guards.insert(resource.name.clone(), guard);
             }
         }
+        // A queue's step may be joined with a dedupe, a batch, an event and other queues.
+        let around = Arc::new(Around::of(schema, &all.batches, &bind));
+        for resource in schema.resources().filter(|resource| resource.kind == Kind::Queue) {
+            all.queues.extend(Queue::new(&resource.name, &around).map(|queue| (resource.name.clone(), queue)));
+        }
         all
     }
+}
+
+/// The queues whose depths an event's status tells: those it names, or else those of its own document.
+fn told_queues(schema: &Schema, event: &Resource, spec: &EventSpec) -> Vec<Arc<Resource>> {
+    let Some(status) = &spec.status else { return Vec::new() };
+    if status.queues.is_empty() {
+        let beside = |queue: &&Arc<Resource>| queue.kind == Kind::Queue && queue.document == event.document;
+        return schema.resources().filter(beside).cloned().collect();
+    }
+    status.queues.iter().filter_map(|name| schema.resource(Kind::Queue, name).cloned()).collect()
 }

@@ -170,13 +170,18 @@ fn same(one: &[u8], two: &[u8]) -> bool {
 }
 
 fn random() -> [u8; 16] {
-    use ring::rand::SecureRandom as _;
     let mut bytes = [0; 16];
-    // The system's generator fails only where there is none; a process-wide one is then better than a panic.
-    if ring::rand::SystemRandom::new().fill(&mut bytes).is_err() {
-        fastrand::fill(&mut bytes);
-    }
+    fill(&mut bytes);
     bytes
+}
+
+/// Fills `bytes` with what nobody can guess.
+pub(crate) fn fill(bytes: &mut [u8]) {
+    use ring::rand::SecureRandom as _;
+    // The system's generator fails only where there is none; a process-wide one is then better than a panic.
+    if ring::rand::SystemRandom::new().fill(bytes).is_err() {
+        fastrand::fill(bytes);
+    }
 }
 
 #[cfg(test)]

@@ -27,7 +27,12 @@ pub(super) fn read(reading: &mut Reading<'_, '_>) -> Option<Body> {
     }
     if status.is_some() && channel.names().next().is_some() {
         let message = "a status goes to one channel; with placeholders nobody knows which";
-        reading.add(key_at, "contradiction", message, Some("take the placeholders out of `channel`, or drop `status`"));
+        reading.add(
+            key_at,
+            "contradiction",
+            message,
+            Some("take the placeholders out of `channel`, or drop `status`"),
+        );
         return None;
     }
     let spec = EventSpec { channel: channel.text(), status };

@@ -1,0 +1,44 @@
+-- batch.close: queue a batch that is due, and forget it, in one step; once, whoever comes first.
+--
+-- KEYS  1 open      zset    batch ids by the millisecond they close
+--       2 current   string  the id of the batch that takes items
+--       3.. own     string  the batch's own, as in `inc/batch.lua`, then the seven of its queue, as in `inc/queue.lua`
+-- ARGV  1 id        text
+--       2 length    int>0   of the list that was read and rendered
+--       3 ttl_ms    int>0
+--       4 again_ms  int>0   when to try again while the queue is full
+--       5.. queue   text    the words of `inc/queue.lua` for one item
+-- OUT   "closed"  queue_length
+--       "gone"
+--       "early"    left_ms
+--       "changed"
+--       "full"
+-- COST  O(log n) of open batches, and what the queue costs
+
+--@include clock
+--@include queue
+
+local open, current = KEYS[1], KEYS[2]
+local id, length, ttl_ms, again_ms = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])
+
+local closes_ms = tonumber(redis.call("ZSCORE", open, id) or "")
+if not closes_ms then return { "gone" } end
+local now_us = clock_us()
+local now_ms = math.floor(now_us / 1000)
+if closes_ms > now_ms then return { "early", math.ceil(closes_ms - now_ms) } end
+-- A list that grew or shrank since it was read is not what was rendered.
+if redis.call("STRLEN", KEYS[4]) ~= length then return { "changed" } end
+local word, waiting, pushed, stamped, sequence = queue_fits(KEYS, 9, ARGV, 5, {})
+if word == "full" then
+  -- It waits, and its keys must not expire meanwhile.
+  redis.call("ZADD", open, string.format("%.0f", now_ms + again_ms), id)
+  for index = 2, 8 do
+    if index > 2 or redis.call("GET", current) == id then redis.call("PEXPIRE", KEYS[index], ttl_ms) end
+  end
+  return { "full" }
+end
+local queued = queue_add(KEYS, 9, ARGV, 5, now_us, waiting, pushed, stamped, sequence)
+if redis.call("GET", current) == id then redis.call("DEL", current) end
+redis.call("DEL", KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8])
+redis.call("ZREM", open, id)
+return { "closed", queued }

@@ -1,0 +1,17 @@
+-- batch.list: a page of open batches, those that close first in front.
+--
+-- KEYS  1 open    zset    batch ids by the millisecond they close
+-- ARGV  1 offset  int>=0
+--       2 count   int>0
+-- OUT   "open"  now_us  id  closes_ms …
+-- COST  O(log n + offset + count)
+
+--@include clock
+
+local open = KEYS[1]
+local offset, count = tonumber(ARGV[1]), tonumber(ARGV[2])
+
+local answer = { "open", string.format("%.0f", clock_us()) }
+local held = redis.call("ZRANGE", open, offset, offset + count - 1, "WITHSCORES")
+for index = 1, #held do answer[#answer + 1] = held[index] end
+return answer
