@@ -1,0 +1,121 @@
+//! Whether whoever asked is still there: a connection whose other end can be noticed to be gone while an answer is
+//! being waited for.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+
+/// What is read at once until a read shows that there is more.
+const FEW: usize = 4 * 1024;
+/// What is read at once then.
+const MANY: usize = 64 * 1024;
+
+/// The server's end of a connection.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    socket: Arc<TcpStream>,
+    /// Whether the last read took all it could.
+    filled: bool,
+}
+
+/// The other end, as far as it can be seen from here.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Presence(Option<Arc<TcpStream>>);
+
+impl Stream {
+    pub(crate) fn new(socket: TcpStream) -> Self {
+        Self { socket: Arc::new(socket), filled: false }
+    }
+
+    pub(crate) fn presence(&self) -> Presence {
+        Presence(Some(self.socket.clone()))
+    }
+}
+
+impl Presence {
+    /// Ends when the other end has closed its side or is gone. One that went without a word is not noticed, and one
+    /// that has sent more is there.
+    pub(crate) async fn gone(&self) {
+        if let Some(socket) = &self.0
+            && matches!(socket.peek(&mut [0]).await, Ok(0) | Err(_))
+        {
+            return;
+        }
+        std::future::pending().await
+    }
+
+    /// Whether it is gone now.
+    pub(crate) async fn is_gone(&self) -> bool {
+        tokio::select! {
+            biased;
+            () = self.gone() => true,
+            () = std::future::ready(()) => false,
+        }
+    }
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let most = buf.remaining().min(if self.filled { MANY } else { FEW });
+        loop {
+            ready!(self.socket.poll_read_ready(cx))?;
+            match self.socket.try_read(buf.initialize_unfilled_to(most)) {
+                Ok(count) => {
+                    buf.advance(count);
+                    self.filled = count == most;
+                    return Poll::Ready(Ok(()));
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+    }
+}
+
+impl Stream {
+    fn poll_out(
+        &self,
+        cx: &mut Context<'_>,
+        write: impl Fn(&TcpStream) -> io::Result<usize>,
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            ready!(self.socket.poll_write_ready(cx))?;
+            match write(&self.socket) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                done => return Poll::Ready(done),
+            }
+        }
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll_out(cx, |socket| socket.try_write(bytes))
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        pieces: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.poll_out(cx, |socket| socket.try_write_vectored(pieces))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let shut = rustix::net::shutdown(&*self.socket, rustix::net::Shutdown::Write);
+        // The other end may have gone first.
+        Poll::Ready(shut.or_else(|error| if error == rustix::io::Errno::NOTCONN { Ok(()) } else { Err(error.into()) }))
+    }
+}

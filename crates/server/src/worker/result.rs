@@ -1,0 +1,124 @@
+//! What a service answered, as what follows from the ack.
+//!
+//! | `result_to` | the response's body |
+//! |---|---|
+//! | `event.…` | any JSON: published as it is |
+//! | `queue.…` | any JSON: one job |
+//! | `batch.…` | `{"key": {…}, "item": …, "id"?: …}`, or a list of such: one item each |
+//!
+//! No body at all, or an empty list for a batch, is "done, and nothing follows".
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use quaymaster::queue::Then;
+use quaymaster::schema::Kind;
+use serde::de::MapAccess;
+use serde_json::value::RawValue;
+
+use crate::http::json::{self, Fields, KeyValues, Value};
+
+#[derive(Debug, Default)]
+struct BatchItem<'a> {
+    key: KeyValues<'a>,
+    item: Option<&'a RawValue>,
+    id: Option<Cow<'a, str>>,
+}
+
+impl<'de> Fields<'de> for BatchItem<'de> {
+    const NAMES: &'static [&'static str] = &["key", "item", "id"];
+
+    fn read<A: MapAccess<'de>>(&mut self, name: &'static str, value: Value<'_, A>) -> Result<(), A::Error> {
+        match name {
+            "key" => self.key = value.key_values()?,
+            "item" => self.item = Some(value.raw()?),
+            _ => self.id = value.optional_text()?,
+        }
+        Ok(())
+    }
+}
+
+/// What follows from `body`; an error says what is wrong with it.
+pub(super) fn read(to: &(Kind, String), body: &[u8]) -> Result<Vec<Then>, String> {
+    if body.trim_ascii().is_empty() {
+        return Ok(Vec::new());
+    }
+    let value: &RawValue =
+        serde_json::from_slice(body).map_err(|error| format!("the response is not JSON: {error}"))?;
+    let text = || Bytes::copy_from_slice(value.get().as_bytes());
+    let (kind, name) = to;
+    match kind {
+        Kind::Batch => items(name, value),
+        Kind::Event => Ok(vec![Then::Publish { name: name.clone(), data: text() }]),
+        _ => Ok(vec![Then::Push { name: name.clone(), payload: text(), priority: None, delay: None }]),
+    }
+}
+
+fn items(name: &str, value: &RawValue) -> Result<Vec<Then>, String> {
+    if !value.get().starts_with('[') {
+        return Ok(vec![item(name, value, "the response")?]);
+    }
+    let list: Vec<&RawValue> = serde_json::from_str(value.get()).map_err(|error| error.to_string())?;
+    list.iter().enumerate().map(|(at, value)| item(name, value, &format!("the response's [{at}]"))).collect()
+}
+
+fn item(name: &str, value: &RawValue, path: &str) -> Result<Then, String> {
+    let read: Result<BatchItem<'_>, _> = json::nested(value, path);
+    let read = read.map_err(|problem| {
+        format!("{}; for batch.{name} it must be {{\"key\", \"item\", \"id\"?}} or a list of such", problem.detail)
+    })?;
+    let Some(item) = read.item else { return Err(format!("{path} has no \"item\" for batch.{name}")) };
+    Ok(Then::BatchAdd {
+        name: name.to_owned(),
+        key: read.key.into_iter().map(|(name, value)| (name.into_owned(), value.into_owned())).collect(),
+        item: Bytes::copy_from_slice(item.get().as_bytes()),
+        id: read.id.map(Cow::into_owned),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    fn batch(body: &str) -> Result<Vec<Then>, String> {
+        read(&(Kind::Batch, "camera".to_owned()), body.as_bytes())
+    }
+
+    #[test]
+    fn a_batch_takes_one_item_or_a_list_of_them() {
+        let one = batch(r#" {"key": {"camera_id": "door"}, "item": {"id": 1}, "id": "a"} "#).unwrap();
+        let [Then::BatchAdd { name, key, item, id }] = &one[..] else { panic!("{one:?}") };
+        assert_eq!((name.as_str(), &item[..], id.as_deref()), ("camera", &br#"{"id": 1}"#[..], Some("a")));
+        assert_eq!(key[..], [("camera_id".to_owned(), "door".to_owned())]);
+        let several = batch(r#"[{"key": {"camera_id": 7}, "item": 1}, {"key": {}, "item": null}]"#).unwrap();
+        assert_eq!(several.len(), 2);
+        assert_eq!(batch("[]").unwrap().len(), 0);
+        assert_eq!(batch(" \n").unwrap().len(), 0);
+    }
+
+    #[test]
+    fn what_is_no_batch_item_is_told_with_its_place() {
+        for (body, part) in [
+            ("{", "not JSON"),
+            ("7", "the response must be a JSON object, got an integer"),
+            (r#"{"key": {}, "items": 1}"#, "\"items\" is unknown"),
+            (r#"{"key": {}}"#, "no \"item\""),
+            (r#"[{"key": {}, "item": 1}, {"item": 1, "key": 5}]"#, "the response's [1].key must be an object"),
+            (r#"{"key": {"a": [1]}, "item": 1}"#, "key.a must be a string or an integer"),
+        ] {
+            let told = batch(body).unwrap_err();
+            assert!(told.contains(part), "{body}: {told}");
+        }
+    }
+
+    #[test]
+    fn queues_and_events_take_any_json_as_it_is() {
+        let told = read(&(Kind::Event, "seen".to_owned()), b" {\"b\": 1,  \"a\": 2} ").unwrap();
+        let [Then::Publish { name, data }] = &told[..] else { panic!("{told:?}") };
+        assert_eq!((name.as_str(), &data[..]), ("seen", &b"{\"b\": 1,  \"a\": 2}"[..]));
+        let told = read(&(Kind::Queue, "next".to_owned()), b"[1]").unwrap();
+        assert!(matches!(&told[..], [Then::Push { payload, .. }] if &payload[..] == b"[1]"));
+        assert!(read(&(Kind::Queue, "next".to_owned()), b"nope").is_err());
+    }
+}
