@@ -36,10 +36,12 @@ pub(crate) enum Family {
     Layer,
     /// The payment gateway's mix on Redis at a rate: crate, HTTP, and the document's separate commands.
     Psp,
+    /// Queues beside BullMQ, bee-queue and bare lists; events to a thousand readers.
+    Queue,
 }
 
 impl Family {
-    pub(crate) const ALL: [Family; 9] = [
+    pub(crate) const ALL: [Family; 10] = [
         Family::Redis,
         Family::Http,
         Family::Embedded,
@@ -49,6 +51,7 @@ impl Family {
         Family::Script,
         Family::Layer,
         Family::Psp,
+        Family::Queue,
     ];
 
     pub(crate) fn run(self, settings: &Settings, runtime: &Runtime, findings: &mut Findings) -> Result<()> {
@@ -62,6 +65,7 @@ impl Family {
             Family::Script => script::run(settings, runtime, findings),
             Family::Layer => layer::run(settings, runtime, findings),
             Family::Psp => crate::psp::run(settings, runtime, findings),
+            Family::Queue => crate::queue::run(settings, runtime, findings),
         }
     }
 }

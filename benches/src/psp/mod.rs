@@ -12,7 +12,6 @@ mod bytes;
 mod direct;
 mod documented;
 mod inside;
-mod knee;
 mod mix;
 mod over_http;
 mod pace;
@@ -29,6 +28,7 @@ use anyhow::{Result, ensure};
 use serde_json::json;
 use tokio::runtime::Runtime;
 
+use crate::knee;
 use crate::sample::Latency;
 use crate::{Findings, Settings};
 use arena::{Arena, Figures};
