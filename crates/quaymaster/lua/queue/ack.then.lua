@@ -1,7 +1,7 @@
 -- queue.ack.then: jobs are done and what follows from them happens, all or nothing; then the next are handed out.
 --
 -- KEYS  1.. queue      any    items, meta, stamps, overflow, jobs, held, delayed, leases, as queue.claim
---       2 parts        any    the keys of each part in order: of a push seven, of a publish none
+--       2 parts        any    the keys of each part in order: of a push seven, of a batch fourteen, of a publish none
 --       3 request?     string the answer kept for a repeated request_id
 -- ARGV  1 order        text   these eight as queue.claim has them
 --       2 count        int>=0 0 to claim nothing
@@ -16,9 +16,9 @@
 --       11 parts       int>0  at most 100
 --       12.. words     text   of each part: kind, how many words, the words
 --       13 leases      text   behind them: prefix (token attempt ), count, ids; and again; at most 1000 ids
--- OUT   "acked"  acked  given, then what queue.claim answers
---       "lost"   acked (0)  given, then what queue.claim answers
---       "full"   part
+-- OUT   "acked"    acked  given  batches, three each: part sealed =id; then what queue.claim answers
+--       "lost"     0  lost  0, then what queue.claim answers
+--       "refused"  part  why  what the batch said
 --       "conflict"
 -- COST  O((ids + count + what is added) log n)
 
@@ -27,6 +27,7 @@
 --@include queue
 --@include queue/lease
 --@include queue/claim
+--@include batch
 --@include queue/then
 
 local token, parts = ARGV[4], ARGV[11] + 0
@@ -38,21 +39,21 @@ if request then
   local kept = replay_read(request, "ack")
   if kept then
     if kept[1] == "conflict" then return { "conflict" } end
-    reply[2], reply[3] = kept[2], kept[3]
+    reply[2], reply[3], reply[4] = kept[2], kept[3], 0
     queue_still(KEYS, 1, token, queue_ids(kept, 4), now_ms, reply)
     return reply
   end
 end
 queue_sound(KEYS, 1, ARGV[1])
-local leases_at, refused = queue_then_check(KEYS, 9, ARGV, 12, parts)
+local leases_at, refused, why, said = queue_then_check(KEYS, 9, ARGV, 12, parts, now_us)
 local ours, given = queue_held(KEYS[6], KEYS[8], ARGV, leases_at, now_ms)
 if ours < given then
-  reply[1], reply[3] = "lost", given - ours
+  reply[1], reply[3], reply[4] = "lost", given - ours, 0
 elseif refused > 0 then
-  return { "full", refused }
+  return { "refused", refused, why, said }
 else
   reply[2], reply[3] = queue_done(KEYS[5], KEYS[6], KEYS[8], KEYS[2], ARGV, leases_at, #ARGV, now_ms)
-  queue_then_do(KEYS, 9, ARGV, 12, parts, now_us)
+  queue_then_do(KEYS, 9, ARGV, 12, parts, now_us, reply)
 end
 local ids = {}
 if ARGV[2] ~= "0" then ids = queue_claim(KEYS, 1, ARGV, 1, now_us, reply) end

@@ -8,6 +8,7 @@ use quaymaster_store::{Topology, Words};
 use tokio::sync::Notify;
 
 use super::Bounds;
+use crate::batch::Batch;
 use crate::bound::{Bound, spelling};
 use crate::{Code, Error, Result};
 
@@ -44,11 +45,16 @@ pub(crate) struct Around {
     pub(super) dedupes: HashMap<String, (Bound, DedupeSpec)>,
     /// Channels by event.
     pub(super) events: HashMap<String, Vec<u8>>,
+    pub(super) batches: HashMap<String, Batch>,
 }
 
 impl Around {
-    pub(crate) fn of(schema: &Schema, bind: impl Fn(&Arc<Resource>) -> Bound) -> Self {
-        let mut around = Self::default();
+    pub(crate) fn of(
+        schema: &Schema,
+        batches: &HashMap<String, Batch>,
+        bind: impl Fn(&Arc<Resource>) -> Bound,
+    ) -> Self {
+        let mut around = Self { batches: batches.clone(), ..Self::default() };
         for resource in schema.resources() {
             let name = resource.name.clone();
             match &resource.spec {

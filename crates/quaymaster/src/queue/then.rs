@@ -2,15 +2,21 @@
 
 use std::time::Duration;
 
+use quaymaster_store::Parts;
+
 use super::answer::Acked;
 use super::ask::{Ack, Then};
 use super::keys::Role;
 use super::ops::{self, Part, Terms};
 use super::{Queue, acks, delay, lease, pack, sort, tell};
+use crate::batch::{self, Batch};
 use crate::{Code, Error, Result};
 
 /// The most parts of one ack.
 const MAX_PARTS: usize = 100;
+
+/// How often an ack asks again because another batch was open.
+const TRIES: usize = 16;
 
 pub(super) async fn ack(queue: &Queue, ack: &Ack, terms: Option<Terms>) -> Result<Acked> {
     const OP: &str = ops::ACK;
@@ -21,7 +27,6 @@ pub(super) async fn ack(queue: &Queue, ack: &Ack, terms: Option<Terms>) -> Resul
         let detail = format!("then: at most {MAX_PARTS}, got {}", ack.then.len());
         return Err(Error::new(OP, Code::RequestInvalid, detail));
     }
-    let parts = ack.then.iter().map(|then| part(queue, then)).collect::<Result<Vec<_>>>()?;
     let request_id = ack.request_id.as_deref();
     let claims = terms.is_some();
     let terms = terms.unwrap_or_else(|| Terms {
@@ -30,43 +35,109 @@ pub(super) async fn ack(queue: &Queue, ack: &Ack, terms: Option<Terms>) -> Resul
         token: lease::token(queue.name(), request_id),
         worker: None,
     });
-    let call = ops::ack_then(&queue.place, &ack.leases, &parts, &terms, request_id)?;
-    let mut reply = queue.place.bound.run(OP, call).await?.parts(OP)?;
-    let word = reply.bytes()?;
-    let acked = match &word[..] {
-        b"acked" => acks(&mut reply)?,
-        b"lost" => {
-            reply.int()?;
-            Acked { acked: 0, lost: tell::count(&mut reply)?, jobs: Vec::new() }
-        }
-        b"full" => {
-            let number = usize::try_from(reply.int()?).unwrap_or(0);
-            return Err(tell::full(OP, ack.then.get(number.wrapping_sub(1)).map_or("", Then::name), None));
-        }
-        other => return Err(tell::unknown(OP, other)),
-    };
-    if acked.acked > 0 {
-        for then in &ack.then {
-            if let Then::Push { name, .. } = then
-                && let Some(target) = queue.around.queues.get(name)
-            {
-                target.nudge.notify_waiters();
+    for _ in 0..TRIES {
+        let parts = ack.then.iter().map(|then| part(queue, then)).collect::<Result<Vec<_>>>()?;
+        let call = ops::ack_then(&queue.place, &ack.leases, &parts, &terms, request_id)?;
+        let mut reply = queue.place.bound.run(OP, call).await?.parts(OP)?;
+        let word = reply.bytes()?;
+        let (acked, batches) = match &word[..] {
+            b"acked" => (acks(&mut reply)?, batches(&mut reply)?),
+            b"lost" => {
+                reply.int()?;
+                let lost = tell::count(&mut reply)?;
+                (Acked { lost, ..Acked::default() }, batches(&mut reply)?)
             }
+            b"refused" => {
+                refused(queue, ack, &mut reply).await?;
+                continue;
+            }
+            other => return Err(tell::unknown(OP, other)),
+        };
+        let mut jobs = Vec::new();
+        if claims {
+            let told = tell::handed(OP, &mut reply, terms.lease, !queue.place.is_fifo())?;
+            jobs = sort::sort(queue, told.handed, &terms.token).await.jobs;
         }
+        if acked.acked > 0 {
+            settle(queue, ack, &batches).await;
+        }
+        return Ok(Acked { jobs, ..acked });
     }
-    if !claims {
-        return Ok(acked);
-    }
-    let told = tell::handed(OP, &mut reply, terms.lease, !queue.place.is_fifo())?;
-    Ok(Acked { jobs: sort::sort(queue, told.handed, &terms.token).await.jobs, ..acked })
+    let detail = format!("then: another batch was open {TRIES} times in a row");
+    Err(Error::new(OP, Code::StoreProtocol, detail))
 }
 
-impl Then {
-    fn name(&self) -> &str {
-        match self {
-            Self::BatchAdd { name, .. } | Self::Publish { name, .. } | Self::Push { name, .. } => name,
+/// A batch that an ack has added to: the part, whether it takes no more, and its id.
+type Added = (usize, bool, String);
+
+fn batches(reply: &mut Parts) -> Result<Vec<Added>> {
+    let mut added = Vec::new();
+    for _ in 0..tell::count(reply)? {
+        let (part, sealed, id) = (tell::count(reply)?, reply.int()? == 1, reply.bytes()?);
+        let id = String::from_utf8_lossy(id.strip_prefix(b"=").unwrap_or(&id)).into_owned();
+        added.push(((part as usize).wrapping_sub(1), sealed, id));
+    }
+    Ok(added)
+}
+
+/// A part could not be done, and nothing was: an error, or something to be put right before it is asked again.
+async fn refused(queue: &Queue, ack: &Ack, reply: &mut Parts) -> Result<()> {
+    const OP: &str = ops::ACK;
+    let part = usize::try_from(reply.int()?).unwrap_or(0).wrapping_sub(1);
+    let (why, said) = (reply.bytes()?, reply.any());
+    match (ack.then.get(part), &why[..]) {
+        (Some(Then::Push { name, .. }), b"full") => Err(tell::full(OP, name, None)),
+        (Some(Then::BatchAdd { name, .. }), b"full") => {
+            let detail = format!("then: too many batches of {name:?} are open: is nobody sweeping them?");
+            Err(Error::new(OP, Code::QueueFull, detail))
+        }
+        (Some(Then::BatchAdd { name, key, .. }), word) => {
+            let batch = queue.around.batches.get(name).ok_or_else(|| unknown("batch", name))?;
+            let id = match said {
+                Some(quaymaster_store::Reply::Bytes(id)) => String::from_utf8_lossy(&id).into_owned(),
+                _ => String::new(),
+            };
+            match word {
+                b"elsewhere" => {
+                    batch.remember(batch.by(OP, &pairs(key))?, Some(&id));
+                    Ok(())
+                }
+                b"foreign" => batch.adopt(&id).await.map_err(|error| error.during(OP)),
+                b"malformed" => {
+                    let detail = format!("then: the list of batch {id:?} is not a JSON list");
+                    Err(Error::new(OP, Code::KeyMalformed, detail))
+                }
+                other => Err(tell::unknown(OP, other)),
+            }
+        }
+        (_, other) => Err(tell::unknown(OP, other)),
+    }
+}
+
+/// What is better done at once, though somebody else would do it later.
+async fn settle(queue: &Queue, ack: &Ack, batches: &[Added]) {
+    for then in &ack.then {
+        if let Then::Push { name, .. } = then
+            && let Some(target) = queue.around.queues.get(name)
+        {
+            target.nudge.notify_waiters();
         }
     }
+    for (part, sealed, id) in batches {
+        let Some(Then::BatchAdd { name, key, .. }) = ack.then.get(*part) else { continue };
+        let Some(batch) = queue.around.batches.get(name) else { continue };
+        if let Ok(by) = batch.by(ops::ACK, &pairs(key)) {
+            batch.remember(by, (!sealed).then_some(id));
+        }
+        if *sealed {
+            // Whatever keeps it from being queued now, a sweep tries again.
+            batch.close_now(id).await;
+        }
+    }
+}
+
+fn pairs(key: &[(String, String)]) -> Vec<(&str, &str)> {
+    key.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect()
 }
 
 fn unknown(kind: &str, name: &str) -> Error {
@@ -93,7 +164,21 @@ fn part(queue: &Queue, then: &Then) -> Result<Part> {
             part.words.push(channel);
             part.words.push(data);
         }
-        Then::BatchAdd { name, .. } => return Err(unknown("batch", name)),
+        Then::BatchAdd { name, key, item, id } => {
+            let batch = queue.around.batches.get(name).ok_or_else(|| unknown("batch", name))?;
+            let add = batch::Add { item, id: id.as_deref(), request_id: None };
+            part.kind = "batch";
+            bind_batch(batch, &pairs(key), &add, &mut part)?;
+            let current = part.keys.word(0).unwrap_or_default();
+            queue.place.check_near(OP, &format!("batch {name:?}"), current)?;
+        }
     }
     Ok(part)
+}
+
+fn bind_batch(batch: &Batch, key: &[(&str, &str)], add: &batch::Add<'_>, part: &mut Part) -> Result<()> {
+    const OP: &str = ops::ACK;
+    batch.check(OP, add)?;
+    let by = batch.by(OP, key)?;
+    batch::ops::bind_add(OP, batch, key, by, add, &batch.guess(by), &mut part.keys, &mut part.words)
 }

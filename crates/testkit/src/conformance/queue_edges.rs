@@ -326,6 +326,69 @@ crate::cases! {
         assert_eq!(payloads(&claim(&queue, 5).await), ["\"self\""]);
     }
 
+    async fn items_go_into_their_batch_with_the_ack(subject: &Subject) {
+        let (quaymaster, queue) = declare(
+            subject,
+            "[queue.closed]\nmax_size = 100\ncolocate = \"q\"\n[batch.camera]\nkey = \"batch:{camera_id}:current\"\n\
+             by = \"camera_id\"\nwindow = \"90s\"\nidle = \"30s\"\nmax_items = 3\nto = \"closed\"\nttl = \"1h\"\n\
+             items = \"detections\"\nitems_as = \"detection_ids\"\ncolocate = \"q\"",
+        );
+        let (batch, closed) = (quaymaster.batch("camera").expect("declared"), quaymaster.queue("closed").expect("declared"));
+        let add = |camera: &str, item: &'static str, id: Option<&str>| Then::BatchAdd {
+            name: "camera".into(),
+            key: vec![("camera_id".into(), camera.into())],
+            item: item.into(),
+            id: id.map(Into::into),
+        };
+        let acked = |then: Vec<Then>, request_id: Option<String>| {
+            let queue = queue.clone();
+            async move {
+                push(&queue, "1").await;
+                let job = one(&queue).await;
+                let all = Ack { then, request_id, ..Ack::of(vec![job.lease]) };
+                let acked = queue.ack(all.clone()).await.expect("ack");
+                assert_eq!((acked.acked, acked.lost), (1, 0));
+                all
+            }
+        };
+        // Two of one step lie in one batch, though the first of them began it.
+        let all = acked(vec![add("a", "1", Some("x")), add("a", "2", None), add("b", "9", None), add("a", "1", Some("x"))], Some("r".into())).await;
+        let open = batch.list(0, 10).await.expect("list");
+        let mut sizes: Vec<_> = open.iter().map(|open| (open.by.as_str(), open.size)).collect();
+        sizes.sort_unstable();
+        assert_eq!(sizes, [("a", 2), ("b", 1)]);
+        assert_eq!(queue.ack(all).await.expect("ack").acked, 1, "told once more");
+        assert_eq!(batch.list(0, 10).await.expect("list").iter().map(|open| open.size).sum::<u64>(), 3, "and not added again");
+        // Another process has begun the next batch meanwhile: the guess is wrong, and put right.
+        let fresh = subject.schema(
+            "[queue.q]\ncolocate = \"q\"\n[queue.closed]\nmax_size = 100\ncolocate = \"q\"\n[batch.camera]\n\
+             key = \"batch:{camera_id}:current\"\nby = \"camera_id\"\nwindow = \"90s\"\nidle = \"30s\"\nmax_items = 3\n\
+             to = \"closed\"\nttl = \"1h\"\nitems = \"detections\"\nitems_as = \"detection_ids\"\ncolocate = \"q\"",
+        );
+        let other = fresh.queue("q").expect("declared");
+        push(other, "1").await;
+        let job = one(other).await;
+        // The third seals the batch; the fourth and fifth begin the next.
+        let then = vec![add("a", "3", None), add("a", "4", None), add("a", "5", None)];
+        assert_eq!(other.ack(Ack { then, ..Ack::of(vec![job.lease]) }).await.expect("ack").acked, 1);
+        let job = one(closed).await;
+        let item: serde_json::Value = serde_json::from_slice(&job.payload).expect("JSON");
+        assert_eq!((&item["camera_id"], &item["detection_ids"]), (&serde_json::json!("a"), &serde_json::json!([1, 2, 3])));
+        let open = batch.list(0, 10).await.expect("list");
+        assert_eq!(open.iter().find(|open| open.by == "a").expect("open").size, 2);
+        // Nothing is added for a lease that is lost, nor by a part beside one that cannot be done.
+        push(&queue, "1").await;
+        let job = one(&queue).await;
+        let unknown = Ack { then: vec![add("a", "6", None), then_push("nobody", "1")], ..Ack::of(vec![job.lease.clone()]) };
+        assert_eq!(code(queue.ack(unknown).await), Code::ResourceUnknown);
+        let broken = Ack { then: vec![add("a", "{", None)], ..Ack::of(vec![job.lease.clone()]) };
+        assert_eq!(code(queue.ack(broken).await), Code::RequestInvalid);
+        ack(&queue, &[job.clone()]).await.acked.checked_sub(1).expect("acked");
+        let late = Ack { then: vec![add("a", "6", None)], ..Ack::of(vec![job.lease]) };
+        assert_eq!(queue.ack(late).await.expect("ack").lost, 1);
+        assert_eq!(batch.list(0, 10).await.expect("list").iter().map(|open| open.size).sum::<u64>(), 3);
+    }
+
     async fn nothing_follows_from_a_lease_that_is_lost(subject: &Subject) {
         let (_, queue, next) = joined(subject);
         push_all(&queue, &["1", "2"]).await;

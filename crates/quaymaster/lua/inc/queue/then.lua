@@ -1,5 +1,5 @@
 -- queue/then: what follows from an ack. Each part is kind, how many words, the words; its keys follow those of the part
--- before it, from keys[at] on.
+-- before it, from keys[at] on: seven of a push, fourteen of a batch, none of a publish.
 
 -- How many of the leases in words[from..] are held and live, each counted once, and how many are given.
 local function queue_held(held, leases, words, from, now_ms)
@@ -15,28 +15,61 @@ local function queue_held(held, leases, words, from, now_ms)
   return found, given
 end
 
--- Where the words after the parts begin, and the number of the first part that has no room, 0 when all have.
-local function queue_then_check(keys, at, words, from, parts)
-  local refused, adding = 0, {}
+-- Where the words after the parts begin; then, if a part cannot be done, its number, why, and what the batch said.
+local function queue_then_check(keys, at, words, from, parts, now_us)
+  local refused, why, said, adding = 0, "", "", {}
   for part = 1, parts do
+    local word, x = "fits", ""
     if words[from] == "push" then
-      local word = queue_fits(keys, at, words, from + 2, adding)
-      if word == "full" and refused == 0 then refused = part end
+      word = queue_fits(keys, at, words, from + 2, adding)
       at = at + 7
+    elseif words[from] == "batch" then
+      word, x = batch_check(keys, at, words, from + 2, now_us)
+      at = at + 14
+    end
+    if refused == 0 and word ~= "fits" and word ~= "add" and word ~= "new" and word ~= "duplicate" then
+      refused, why, said = part, word, x
     end
     from = from + 2 + words[from + 1]
   end
-  return from, refused
+  return from, refused, why, said
 end
 
-local function queue_then_do(keys, at, words, from, parts, now_us)
-  for _ = 1, parts do
+-- Adds an item to a batch. A part before this one may have begun the batch that is open now: its own keys are then
+-- those of that part's fresh batch, which `begun` knows. Answers the batch, and 1 when it takes no more.
+local function queue_then_batch(keys, at, words, from, begun, now_us)
+  local word, id = batch_check(keys, at, words, from, now_us)
+  local own, given = { unpack(keys, at, at + 13) }, { unpack(words, from, from + 10) }
+  if word == "elsewhere" and begun[id] then
+    given[1] = id
+    for index = 0, 5 do own[3 + index] = keys[begun[id] + index] end
+    word = batch_check(own, 1, given, 1, now_us)
+  end
+  if word == "duplicate" then return given[1], 0 end
+  if word ~= "add" then
+    word = "new"
+    begun[given[2]] = at + 8
+  end
+  local batch, _, sealed = batch_commit(own, 1, given, 1, now_us, word)
+  return batch, sealed
+end
+
+-- Does every part; into `reply` how many batches there are, and of each its part, whether it takes no more, and its id.
+local function queue_then_do(keys, at, words, from, parts, now_us, reply)
+  local begun, head = {}, #reply + 1
+  reply[head] = 0
+  for part = 1, parts do
     local first = from + 2
     if words[from] == "push" then
       local _, waiting, pushed, stamped, sequence = queue_fits(keys, at, words, first, {})
       queue_add(keys, at, words, first, now_us, waiting, pushed, stamped, sequence)
       at = at + 7
-    elseif words[from] == "publish" then
+    elseif words[from] == "batch" then
+      local id, sealed = queue_then_batch(keys, at, words, first, begun, now_us)
+      local last = #reply
+      reply[head], reply[last + 1], reply[last + 2], reply[last + 3] = reply[head] + 1, part, sealed, "=" .. id
+      at = at + 14
+    else
       redis.call("PUBLISH", words[first], words[first + 1])
     end
     from = first + words[from + 1]
