@@ -1,0 +1,83 @@
+//! From an image to a job: de-duplicated and queued in one step.
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+use quaymaster::queue::{Push, PushDedupe, Queue};
+use quaymaster::store::backoff::Backoff;
+use quaymaster::{Code, Error, Retry};
+
+use super::stamp::Mark;
+use crate::item::{Image, hex};
+
+/// The resource that knows images by their content.
+const DEDUPE: &str = "image";
+
+/// Waits while the queue is full or the store is away.
+const BACKOFF: Backoff =
+    Backoff { base: Duration::from_millis(100), max: Duration::from_secs(2), jitter: 0.25 };
+
+/// What became of an image.
+#[must_use]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Handed {
+    /// It is a job now.
+    Queued,
+    /// The same content was queued lately, or this very file before.
+    Duplicate,
+}
+
+/// The way into the detection queue.
+#[derive(Debug)]
+pub(crate) struct Outlet {
+    queue: Queue,
+    /// Whether images wait; said once when it begins and once when it ends.
+    held_up: AtomicBool,
+}
+
+impl Outlet {
+    pub(crate) fn new(queue: Queue) -> Self {
+        Self { queue, held_up: AtomicBool::new(false) }
+    }
+
+    /// Queues the image, waiting for as long as the queue is full or the store is away. May be dropped at any
+    /// point and repeated: the mark makes it one job.
+    pub(crate) async fn hand_over(
+        &self,
+        image: &Image,
+        sha256: &[u8; 32],
+        mark: Mark,
+    ) -> Result<Handed, Error> {
+        let payload = serde_json::to_vec(image).map_err(|error| {
+            Error::new("watch", Code::RequestInvalid, "the image cannot be written as JSON").because(error)
+        })?;
+        let push = Push {
+            id: Some(mark.to_string()),
+            dedupe: Some(PushDedupe {
+                name: DEDUPE.to_owned(),
+                key: vec![("sha256_hash".to_owned(), hex(sha256))],
+                value: Some(image.file_path.clone().into()),
+            }),
+            ..Push::one(payload)
+        };
+        for attempt in 1.. {
+            let error = match self.queue.push(push.clone()).await {
+                Ok(pushed) => {
+                    if self.held_up.swap(false, Relaxed) {
+                        tracing::info!("images are queued again");
+                    }
+                    return Ok(if pushed.duplicate { Handed::Duplicate } else { Handed::Queued });
+                }
+                Err(error) => error,
+            };
+            if error.code.retry() == Retry::Useless {
+                return Err(error);
+            }
+            if !self.held_up.swap(true, Relaxed) {
+                tracing::warn!(code = %error.code, detail = error.detail, "images wait in their folder");
+            }
+            tokio::time::sleep(BACKOFF.delay(attempt)).await;
+        }
+        unreachable!("it tries on until it is told something final")
+    }
+}
