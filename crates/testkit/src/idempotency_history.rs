@@ -1,7 +1,8 @@
 //! Histories of idempotencies over several processes, and what must hold in every one of them.
 
 use std::collections::BTreeMap;
-use std::fmt;
+
+use crate::crew;
 
 /// The schema of the histories' records: claims that end often, records that outlive their history.
 pub const SCHEMA: &str = "[schema]\nname = \"history\"\nowner = \"tests\"\n[idempotency.history]\nkey = \"history:{id}\"\nttl = \"1h\"\nin_progress_ttl = \"100ms\"\n";
@@ -14,37 +15,7 @@ pub const CLAIM_US: i64 = 100_000;
 /// Claims are kept in milliseconds, and `TIME` may move on while a script runs.
 const TOLERANCE_US: i64 = 10_000;
 
-macro_rules! events {
-    ($($variant:ident $word:literal { $($field:ident: $type:ty),+ })*) => {
-        /// What a worker tells of a record.
-        #[derive(Debug, Clone, PartialEq, Eq)]
-        #[expect(missing_docs, reason = "the worker documents its lines")]
-        pub enum Event {
-            $($variant { $($field: $type),+ },)*
-        }
-
-        impl fmt::Display for Event {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                match self {
-                    $(Event::$variant { $($field),+ } => {
-                        f.write_str($word)?;
-                        $(write!(f, " {}", $field)?;)+
-                        Ok(())
-                    })*
-                }
-            }
-        }
-
-        fn parse(words: &mut std::str::SplitWhitespace<'_>) -> Option<Event> {
-            match words.next()? {
-                $($word => Some(Event::$variant { $($field: words.next()?.parse().ok()?),+ }),)*
-                _ => None,
-            }
-        }
-    };
-}
-
-events! {
+crate::events! {
     Started "started" { claim: String, from: i64, to: i64 }
     Waiting "in_progress" { time: i64 }
     Replay "replay" { time: i64, response: String }
@@ -66,9 +37,8 @@ pub struct Log {
     pub killed: bool,
 }
 
-impl Log {
-    /// Reads one line; a killed process may have left half of one.
-    pub fn note(&mut self, line: &str) {
+impl crew::Log for Log {
+    fn note(&mut self, line: &str) {
         let mut words = line.split_whitespace();
         let record = words.next().map(str::to_owned);
         let event = parse(&mut words);
@@ -76,6 +46,10 @@ impl Log {
         if words.next() == Some(".") {
             self.lines.extend(record.zip(event));
         }
+    }
+
+    fn end_by_kill(&mut self) {
+        self.killed = true;
     }
 }
 
@@ -256,6 +230,7 @@ fn replays_are_its_response(history: &History) -> Result<(), String> {
 mod tests {
     #![expect(clippy::expect_used, reason = "a failed expectation is a failed test")]
     use super::*;
+    use crate::crew::Log as _;
 
     fn checked(lines: &[&str]) -> Result<Tally, String> {
         let mut log = Log::default();

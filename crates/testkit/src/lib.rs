@@ -1,13 +1,18 @@
 //! Real servers, faults on the wire, and the suites that every store must pass. Not published.
 
 pub mod conformance;
+pub mod crew;
 pub mod differential;
+pub mod foreign;
 pub mod hammer;
 pub mod held_clock;
 pub mod idempotency_history;
 pub mod liar;
 pub mod lock_history;
 pub mod proxy;
+pub mod queue_history;
+pub mod queue_model;
 pub mod saboteur;
 pub mod servers;
+pub mod storm;
 pub mod toll;

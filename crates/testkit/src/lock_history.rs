@@ -3,7 +3,8 @@
 #![expect(clippy::expect_used, reason = "what cannot be read fails the test that asked for it")]
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
+
+use crate::crew;
 
 /// The schema of the histories' locks.
 pub const SCHEMA: &str = "[schema]\nname = \"history\"\nowner = \"tests\"\n[lock.history]\nkey = \"history:{id}\"\nttl = \"10s\"\n";
@@ -22,37 +23,7 @@ const QUEUED_US: i64 = 1_000_000;
 /// How often one contender may come before a waiter that is in the queue.
 const OVERTAKES: usize = 2;
 
-macro_rules! events {
-    ($($variant:ident $word:literal { $($field:ident: $type:ty),+ })*) => {
-        /// What a worker tells of a lock.
-        #[derive(Debug, Clone, PartialEq, Eq)]
-        #[expect(missing_docs, reason = "the worker documents its lines")]
-        pub enum Event {
-            $($variant { $($field: $type),+ },)*
-        }
-
-        impl fmt::Display for Event {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                match self {
-                    $(Event::$variant { $($field),+ } => {
-                        f.write_str($word)?;
-                        $(write!(f, " {}", $field)?;)+
-                        Ok(())
-                    })*
-                }
-            }
-        }
-
-        fn parse(words: &mut std::str::SplitWhitespace<'_>) -> Option<Event> {
-            match words.next()? {
-                $($word => Some(Event::$variant { $($field: words.next()?.parse().ok()?),+ }),)*
-                _ => None,
-            }
-        }
-    };
-}
-
-events! {
+crate::events! {
     Ask "ask" { time: i64, wait: i64 }
     Ours "ours" { at: i64, ttl: i64, fence: u64 }
     Held "held" { time: i64 }
@@ -73,15 +44,18 @@ pub struct Log {
     pub killed: bool,
 }
 
-impl Log {
-    /// Reads one line; a killed process may have left half of one.
-    pub fn note(&mut self, line: &str) {
+impl crew::Log for Log {
+    fn note(&mut self, line: &str) {
         let mut words = line.split_whitespace();
         let parsed = (|| {
             let lane = words.next()?.parse().ok()?;
             Some((lane, words.next()?.to_owned(), parse(&mut words)?))
         })();
         self.lines.extend(parsed);
+    }
+
+    fn end_by_kill(&mut self) {
+        self.killed = true;
     }
 }
 
@@ -264,6 +238,7 @@ fn nobody_starves(lock: &str, history: &History, tally: &mut Tally) -> Result<()
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::crew::Log as _;
 
     fn logs(processes: &[&[&str]]) -> Vec<Log> {
         let read = |lines: &&[&str]| {

@@ -16,6 +16,7 @@ use quaymaster_store::{
 pub struct Toll {
     inner: Arc<dyn Engine>,
     runs: AtomicU64,
+    words: AtomicU64,
     lose: AtomicBool,
     twice: AtomicBool,
 }
@@ -26,6 +27,7 @@ impl Toll {
         Arc::new(Self {
             inner,
             runs: AtomicU64::new(0),
+            words: AtomicU64::new(0),
             lose: AtomicBool::new(false),
             twice: AtomicBool::new(false),
         })
@@ -34,6 +36,11 @@ impl Toll {
     /// Scripts run since the last time this was asked.
     pub fn runs(&self) -> u64 {
         self.runs.swap(0, SeqCst)
+    }
+
+    /// The most that one script was given or has answered since the last time this was asked, in words.
+    pub fn most_words(&self) -> u64 {
+        self.words.swap(0, SeqCst)
     }
 
     /// From now on every call that says it may be sent again is, and the second answer is told.
@@ -52,12 +59,16 @@ impl Engine for Toll {
         self.runs.fetch_add(1, SeqCst);
         let lose = self.lose.swap(false, SeqCst);
         let id = call.script.id;
+        self.words.fetch_max(call.args.len() as u64, SeqCst);
         let again = (self.twice.load(SeqCst) && call.repeat == Repeat::Safe).then(|| call.clone());
         Box::pin(async move {
             if let Some(again) = again {
                 self.inner.run(again).await?;
             }
             let reply = self.inner.run(call).await;
+            if let Ok(Reply::Array(parts)) = &reply {
+                self.words.fetch_max(parts.len() as u64, SeqCst);
+            }
             if lose { Err(Error::new(id, Code::StoreLost, "the reply was lost on purpose")) } else { reply }
         })
     }

@@ -7,157 +7,38 @@
 #![expect(clippy::expect_used, reason = "a failed expectation is a failed test")]
 
 use std::collections::HashSet;
-use std::io::{BufRead, BufReader, Read};
+use std::io::Read;
 use std::path::Path;
-use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use fastrand::Rng;
 use parking_lot::Mutex;
 use quaymaster::Quaymaster;
 use quaymaster::lock::{Acquire, Acquired, Hold, Lock, Released, Renewed};
 use quaymaster::schema::{Source, load};
 use quaymaster::store::{StoreOptions, open};
-use quaymaster_testkit::differential::{count, seed};
-use quaymaster_testkit::lock_history::{Event, Log, SCHEMA, Tally, check};
+use quaymaster_testkit::crew::{Crew, PATIENCE, Watch};
+use quaymaster_testkit::differential::count;
+use quaymaster_testkit::lock_history::{Log, SCHEMA, Tally, check};
 use quaymaster_testkit::servers::{Binary, Cluster, ClusterConfig, RedisConfig, RedisServer};
-use rustix::process::{Pid, Signal, kill_process};
-
-/// Longer than anything takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(150);
-const WORKERS: usize = 4;
-
-/// One process at work.
-struct Worker {
-    child: Child,
-    stdin: Option<ChildStdin>,
-    log: Arc<Mutex<Log>>,
-    reader: std::thread::JoinHandle<()>,
-    said: Receiver<&'static str>,
-}
-
-impl Worker {
-    fn start(store: &str, seed: u64, defect: &[&str], held: Arc<Mutex<HashSet<String>>>) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_lock_worker"))
-            .args([store, &seed.to_string()])
-            .args(defect)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("lock_worker can be started");
-        let (stdin, stdout) = (child.stdin.take(), child.stdout.take().expect("piped"));
-        let log = Arc::new(Mutex::new(Log::default()));
-        let (say, said) = channel();
-        let reader = std::thread::spawn({
-            let log = log.clone();
-            move || {
-                for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-                    match &*line {
-                        "ready" => drop(say.send("ready")),
-                        "done" => drop(say.send("done")),
-                        line => {
-                            let mut log = log.lock();
-                            log.note(line);
-                            if let Some((_, lock, Event::Ours { .. })) = log.lines.last() {
-                                held.lock().insert(lock.clone());
-                            }
-                        }
-                    }
-                }
-            }
-        });
-        let worker = Self { child, stdin, log, reader, said };
-        worker.expect("ready");
-        worker
-    }
-
-    fn expect(&self, word: &str) {
-        match self.said.recv_timeout(PATIENCE) {
-            Ok(told) => assert_eq!(told, word),
-            Err(RecvTimeoutError::Timeout) => panic!("a worker is not {word} in time"),
-            Err(RecvTimeoutError::Disconnected) => panic!("a worker ended before it was {word}"),
-        }
-    }
-
-    fn signal(&self, signal: Signal) {
-        let pid = Pid::from_raw(self.child.id() as i32).expect("a process id");
-        kill_process(pid, signal).expect("the worker can be signalled");
-    }
-
-    /// SIGKILL; what it had told until then.
-    fn kill9(mut self) -> Log {
-        self.child.kill().expect("it can be killed");
-        self.child.wait().expect("it is ours");
-        let mut log = self.taken();
-        log.killed = true;
-        log
-    }
-
-    /// Lets it end what it has begun.
-    fn finish(mut self) -> Log {
-        drop(self.stdin.take());
-        self.expect("done");
-        assert!(self.child.wait().expect("it is ours").success());
-        self.taken()
-    }
-
-    fn taken(self) -> Log {
-        self.reader.join().expect("the reader ends with the process");
-        std::mem::take(&mut self.log.lock())
-    }
-}
 
 /// Workers on `store`, stopped and killed at random, until so many histories are made.
 fn roam(store: &str, histories: u64, defect: &[&str]) -> Vec<Log> {
-    let mut rng = Rng::with_seed(seed());
-    let mut born = seed() * 100;
     // Every lock that was held is a history.
     let held: Arc<Mutex<HashSet<String>>> = Arc::default();
-    let mut worker = || {
-        born += 1;
-        Worker::start(store, born, defect, held.clone())
+    let watch: Watch = {
+        let held = held.clone();
+        Arc::new(move |line| {
+            let mut words = line.split_whitespace();
+            if let (Some(_), Some(lock), Some("ours")) = (words.next(), words.next(), words.next()) {
+                held.lock().insert(lock.to_owned());
+            }
+        })
     };
-    let mut workers: Vec<Worker> = (0..WORKERS).map(|_| worker()).collect();
-    let mut logs = Vec::new();
-    let began = Instant::now();
     let most = PATIENCE + Duration::from_millis(200) * u32::try_from(histories).expect("not as many");
-    let mut first_lives = true;
-    loop {
-        let seen = held.lock().len() as u64;
-        if seen >= histories {
-            break;
-        }
-        assert!(began.elapsed() < most, "only {seen} histories in {most:?}");
-        // The first one owns an embedded store: its death is never left to chance.
-        if first_lives && seen > histories / 2 {
-            first_lives = false;
-            logs.push(std::mem::replace(&mut workers[0], worker()).kill9());
-        }
-        // Faults come at random moments; nothing waits for these pauses.
-        std::thread::sleep(Duration::from_millis(rng.u64(10..120)));
-        let chosen = rng.usize(0..WORKERS);
-        match rng.u8(0..12) {
-            0..6 => {
-                workers[chosen].signal(Signal::STOP);
-                // Past the longest lease, or within the shortest.
-                std::thread::sleep(Duration::from_millis(if rng.bool() {
-                    rng.u64(160..400)
-                } else {
-                    rng.u64(5..60)
-                }));
-                workers[chosen].signal(Signal::CONT);
-            }
-            6..8 => {
-                let killed = std::mem::replace(&mut workers[chosen], worker());
-                logs.push(killed.kill9());
-            }
-            _ => {}
-        }
-    }
-    logs.extend(workers.into_iter().map(Worker::finish));
-    logs
+    let program = env!("CARGO_BIN_EXE_lock_worker");
+    let crew = Crew { program, store, defect, past_lease_ms: 160..400, most };
+    crew.roam(&watch, || held.lock().len() as f64 / histories as f64)
 }
 
 fn holds(store: &str, url: &str) {

@@ -20,63 +20,41 @@
 
 #![expect(clippy::expect_used, reason = "a worker that cannot do its work ends, and the test with it")]
 
-use std::io::{Read, Write};
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use fastrand::Rng;
 use quaymaster::idempotency::{Abandoned, Begin, Begun, Claim, Finished, Idempotency, Replay};
-use quaymaster::schema::{Source, load};
-use quaymaster::store::{Engine, Reply, StoreOptions, open};
-use quaymaster::{Quaymaster, Result, Retry};
+use quaymaster::store::Reply;
+use quaymaster::{Result, Retry};
 use quaymaster_testkit::conformance::command;
+use quaymaster_testkit::crew::actor::{Actor, tell};
 use quaymaster_testkit::idempotency_history::{CLAIM_US, EPOCH_US, Event, LANES, SCHEMA};
-use quaymaster_testkit::saboteur::Saboteur;
 
 #[tokio::main]
 async fn main() {
-    let words: Vec<String> = std::env::args().skip(1).collect();
-    let [store, seed, defect @ ..] = &words[..] else { panic!("store seed [operation old new]") };
-    let seed: u64 = seed.parse().expect("the seed is a number");
-    let loaded = load(&[Source { name: "history.toml", text: SCHEMA }], &|_| None);
-    let schema = Arc::new(loaded.schema.unwrap_or_else(|| panic!("{:#?}", loaded.diagnostics)));
-    let options = StoreOptions::from_url(store, &PathBuf::from(".")).expect("a store");
-    let engine: Arc<dyn Engine> = open(options).await.expect("the store opens");
-    let used: Arc<dyn Engine> = match defect {
-        [operation, old, new] => Arc::new(Saboteur::new(engine.clone(), operation, old, new)),
-        _ => engine.clone(),
-    };
-    let history = Quaymaster::new(schema, used).idempotency("history").expect("declared").clone();
-    println!("ready");
-    let stop = Arc::new(AtomicBool::new(false));
-    let stopped = stop.clone();
-    std::thread::spawn(move || {
-        let _ = std::io::stdin().read_to_end(&mut Vec::new());
-        stopped.store(true, Ordering::SeqCst);
-    });
+    let actor = Actor::enter(SCHEMA).await;
+    let history = actor.quaymaster.idempotency("history").expect("declared").clone();
     let names = Arc::new(AtomicU64::new(0));
     let lanes: Vec<_> = (0..LANES)
         .map(|lane| {
-            let rng = Rng::with_seed(seed * 1000 + lane as u64);
-            let (history, engine, names) = (history.clone(), engine.clone(), names.clone());
-            let lane = Lane { number: lane, process: seed, history, engine, rng, names, id: String::new() };
-            tokio::spawn(lane.run(stop.clone()))
+            let rng = Rng::with_seed(actor.seed * 1000 + lane as u64);
+            let (history, actor, names) = (history.clone(), actor.clone(), names.clone());
+            let lane = Lane { number: lane, history, actor, rng, names, id: String::new() };
+            tokio::spawn(lane.run())
         })
         .collect();
     for lane in lanes {
         lane.await.expect("a lane ends");
     }
-    engine.close().await.expect("the store closes");
-    println!("done");
+    actor.leave().await;
 }
 
 struct Lane {
     number: usize,
-    process: u64,
     history: Idempotency,
-    engine: Arc<dyn Engine>,
+    actor: Actor,
     rng: Rng,
     names: Arc<AtomicU64>,
     /// The record it works on.
@@ -84,8 +62,8 @@ struct Lane {
 }
 
 impl Lane {
-    async fn run(mut self, stop: Arc<AtomicBool>) {
-        while !stop.load(Ordering::SeqCst) {
+    async fn run(mut self) {
+        while !self.actor.stopped() {
             if let Err(error) = self.one().await {
                 assert!(error.code.retry() != Retry::Useless, "{error}");
                 self.tell(&Event::Error { code: error.code.name().to_owned() });
@@ -95,16 +73,11 @@ impl Lane {
     }
 
     fn tell(&self, event: &Event) {
-        let mut out = std::io::stdout().lock();
-        let line = format!("{} {event} .\n", self.id);
-        // A reader that is gone has no use for the rest either.
-        if out.write_all(line.as_bytes()).and_then(|()| out.flush()).is_err() {
-            std::process::exit(0);
-        }
+        tell(format_args!("{} {event} .", self.id));
     }
 
     async fn now(&self) -> Result<i64> {
-        self.engine.time_us().await
+        self.actor.now_us().await
     }
 
     async fn nap(&mut self, most_us: u64) {
@@ -142,7 +115,7 @@ impl Lane {
         };
         let (from, to) = self.given(&claim, asked).await?;
         let number = self.names.fetch_add(1, Ordering::SeqCst);
-        let name = format!("{}.{number}", self.process);
+        let name = format!("{}.{number}", self.actor.seed);
         self.tell(&Event::Started { claim: name.clone(), from, to });
         // Mostly within the claim, sometimes past it.
         let most = if self.rng.u8(0..6) == 0 { CLAIM_US * 2 } else { CLAIM_US / 2 };
@@ -158,7 +131,7 @@ impl Lane {
     /// When the claim was given: exactly, where its record still says so.
     async fn given(&self, claim: &Claim, asked: i64) -> Result<(i64, i64)> {
         let key = format!("history:{}", self.id);
-        let told = command(&*self.engine, key.as_bytes(), &[b"GET", key.as_bytes()]).await?;
+        let told = command(&*self.actor.engine, key.as_bytes(), &[b"GET", key.as_bytes()]).await?;
         let text = match &told {
             Reply::Bytes(bytes) => String::from_utf8_lossy(bytes).into_owned(),
             _ => String::new(),

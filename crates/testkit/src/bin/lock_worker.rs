@@ -19,78 +19,46 @@
 
 #![expect(clippy::expect_used, reason = "a worker that cannot do its work ends, and the test with it")]
 
-use std::io::{Read, Write};
-use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use fastrand::Rng;
 use quaymaster::lock::{Acquire, Acquired, Lock, Released, Renewed};
-use quaymaster::schema::{Source, load};
-use quaymaster::store::{Engine, Reply, StoreOptions, open};
-use quaymaster::{Quaymaster, Result, Retry};
+use quaymaster::store::Reply;
+use quaymaster::{Result, Retry};
 use quaymaster_testkit::conformance::command;
+use quaymaster_testkit::crew::actor::{Actor, tell};
 use quaymaster_testkit::lock_history::{CROWD, EPOCH_US, Event, LANES, PATIENCE_US, SCHEMA};
-use quaymaster_testkit::saboteur::Saboteur;
-
-fn tell(lane: usize, lock: &str, event: &Event) {
-    let mut out = std::io::stdout().lock();
-    let line = format!("{lane} {lock} {event}\n");
-    // A reader that is gone has no use for the rest either.
-    if out.write_all(line.as_bytes()).and_then(|()| out.flush()).is_err() {
-        std::process::exit(0);
-    }
-}
 
 #[tokio::main]
 async fn main() {
-    let words: Vec<String> = std::env::args().skip(1).collect();
-    let [store, seed, defect @ ..] = &words[..] else { panic!("store seed [operation old new]") };
-    let seed: u64 = seed.parse().expect("the seed is a number");
-    let loaded = load(&[Source { name: "history.toml", text: SCHEMA }], &|_| None);
-    let schema = Arc::new(loaded.schema.unwrap_or_else(|| panic!("{:#?}", loaded.diagnostics)));
-    let options = StoreOptions::from_url(store, &PathBuf::from(".")).expect("a store");
-    let engine: Arc<dyn Engine> = open(options).await.expect("the store opens");
-    let used: Arc<dyn Engine> = match defect {
-        [operation, old, new] => Arc::new(Saboteur::new(engine.clone(), operation, old, new)),
-        _ => engine.clone(),
-    };
-    let lock = Quaymaster::new(schema, used).lock("history").expect("declared").clone();
-    println!("ready");
-    let stop = Arc::new(AtomicBool::new(false));
-    let stopped = stop.clone();
-    std::thread::spawn(move || {
-        let _ = std::io::stdin().read_to_end(&mut Vec::new());
-        stopped.store(true, Ordering::SeqCst);
-    });
+    let actor = Actor::enter(SCHEMA).await;
+    let lock = actor.quaymaster.lock("history").expect("declared").clone();
     let lanes: Vec<_> = (0..LANES + CROWD)
         .map(|lane| {
-            let rng = Rng::with_seed(seed * 1000 + lane as u64);
+            let rng = Rng::with_seed(actor.seed * 1000 + lane as u64);
             let lane =
-                Lane { number: lane, lock: lock.clone(), engine: engine.clone(), rng, id: String::new() };
-            tokio::spawn(lane.run(stop.clone()))
+                Lane { number: lane, lock: lock.clone(), actor: actor.clone(), rng, id: String::new() };
+            tokio::spawn(lane.run())
         })
         .collect();
     for lane in lanes {
         lane.await.expect("a lane ends");
     }
-    engine.close().await.expect("the store closes");
-    println!("done");
+    actor.leave().await;
 }
 
 struct Lane {
     number: usize,
     lock: Lock,
-    engine: Arc<dyn Engine>,
+    actor: Actor,
     rng: Rng,
     /// The lock it works on.
     id: String,
 }
 
 impl Lane {
-    async fn run(mut self, stop: Arc<AtomicBool>) {
-        while !stop.load(Ordering::SeqCst) {
+    async fn run(mut self) {
+        while !self.actor.stopped() {
             if let Err(error) = self.one().await {
                 assert!(error.code.retry() != Retry::Useless, "{error}");
                 self.tell(&Event::Error { code: error.code.name().to_owned() });
@@ -100,11 +68,11 @@ impl Lane {
     }
 
     fn tell(&self, event: &Event) {
-        tell(self.number, &self.id, event);
+        tell(format_args!("{} {} {event}", self.number, self.id));
     }
 
     async fn now(&self) -> Result<i64> {
-        self.engine.time_us().await
+        self.actor.now_us().await
     }
 
     async fn nap(&mut self, most_us: u64) {
@@ -195,7 +163,7 @@ impl Lane {
         let key = format!("{{history:{}}}:fence", self.id);
         let words: [&[u8]; 3] = [b"INCRBY", key.as_bytes(), b"2000000"];
         // When it is not known whether it ran, nothing is claimed.
-        if let Reply::Int(fence) = command(&*self.engine, key.as_bytes(), &words).await? {
+        if let Reply::Int(fence) = command(&*self.actor.engine, key.as_bytes(), &words).await? {
             let time = self.now().await?;
             self.tell(&Event::Raised { time, fence: fence as u64 });
         }

@@ -16,6 +16,7 @@ pub mod grammar;
 pub mod guards;
 pub mod history;
 pub mod limits;
+pub mod queues;
 mod scripts;
 mod shrink;
 pub mod side;

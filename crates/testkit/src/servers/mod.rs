@@ -21,4 +21,5 @@ pub use postgres::PostgresServer;
 pub use process::Process;
 pub use redis::{RedisConfig, RedisServer};
 pub use sentinel::{Sentinel, SentinelConfig};
+pub(crate) use tools::installed;
 pub use tools::{Binary, free_port};

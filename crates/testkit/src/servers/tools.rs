@@ -36,13 +36,17 @@ pub(super) fn on_path(name: &str) -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
-/// Packages live in `$QUAYMASTER_TEST_TOOLS` or `target/test-tools`, each with a Python environment `venv`.
-fn in_packages(file: &str) -> Option<PathBuf> {
-    let tools = match std::env::var_os("QUAYMASTER_TEST_TOOLS") {
+/// Where `scripts/test-tools` installs: `$QUAYMASTER_TEST_TOOLS` or `target/test-tools`. The Python environment there
+/// is called `venv`, the npm one `node`.
+pub(crate) fn installed() -> PathBuf {
+    match std::env::var_os("QUAYMASTER_TEST_TOOLS") {
         Some(folder) => PathBuf::from(folder),
         None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/test-tools"),
-    };
-    let versions = std::fs::read_dir(tools.join("venv/lib")).ok()?;
+    }
+}
+
+fn in_packages(file: &str) -> Option<PathBuf> {
+    let versions = std::fs::read_dir(installed().join("venv/lib")).ok()?;
     versions
         .filter_map(Result::ok)
         .map(|version| version.path().join("site-packages").join(file))
