@@ -37,8 +37,8 @@ if request then
 end
 queue_sound(KEYS, 1, ARGV[1])
 reply[2], reply[3] = queue_done(KEYS[5], KEYS[6], KEYS[8], KEYS[2], ARGV, 10, #ARGV, now_ms)
-local ids = queue_claim(KEYS, 1, ARGV, 1, now_us, reply)
-if request and (reply[2] > 0 or #ids > 0) then
-  replay_keep_all(request, "ack", ARGV[9], { "acked", reply[2], reply[3], unpack(ids) })
+local count = queue_claim(KEYS, 1, ARGV, 1, now_us, reply)
+if request and (reply[2] > 0 or count > 0) then
+  replay_keep_all(request, "ack", ARGV[9], { "acked", reply[2], reply[3], unpack(queue_claimed(reply, 4)) })
 end
 return reply

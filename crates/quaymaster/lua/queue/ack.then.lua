@@ -55,8 +55,8 @@ else
   reply[2], reply[3] = queue_done(KEYS[5], KEYS[6], KEYS[8], KEYS[2], ARGV, leases_at, #ARGV, now_ms)
   queue_then_do(KEYS, 9, ARGV, 12, parts, now_us, reply)
 end
-local ids = {}
-if ARGV[2] ~= "0" then ids = queue_claim(KEYS, 1, ARGV, 1, now_us, reply) end
+local ids, head = {}, #reply + 1
+if ARGV[2] ~= "0" and queue_claim(KEYS, 1, ARGV, 1, now_us, reply) > 0 then ids = queue_claimed(reply, head) end
 if request and reply[1] == "acked" then
   replay_keep_all(request, "ack", ARGV[9], { "acked", reply[2], reply[3], unpack(ids) })
 end

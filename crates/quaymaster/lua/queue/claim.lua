@@ -41,6 +41,6 @@ if request then
   end
 end
 queue_sound(KEYS, 1, ARGV[1])
-local ids = queue_claim(KEYS, 1, ARGV, 1, now_us, reply)
-if request and #ids > 0 then replay_keep_all(request, "claim", ARGV[9], ids) end
+local count = queue_claim(KEYS, 1, ARGV, 1, now_us, reply)
+if request and count > 0 then replay_keep_all(request, "claim", ARGV[9], queue_claimed(reply, 1)) end
 return reply
