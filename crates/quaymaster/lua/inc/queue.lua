@@ -97,8 +97,8 @@ local function queue_add(keys, at, words, from, now_us, waiting, pushed, stamped
       redis.call("HSET", keys[at + 5], id, held)
       redis.call("ZADD", keys[at + 6], due, id)
     end
-    redis.call("HSET", keys[at + 1], "sequence", string.format("%.0f", number + count - 1),
-      "pushed", string.format("%.0f", pushed + count))
+    redis.call("HSET", keys[at + 1], "sequence", string.format("%.0f", number + count - 1))
+    queue_count(keys[at + 1], "postponed", count)
     return waiting, 0, 0
   end
   if order == "fifo" then

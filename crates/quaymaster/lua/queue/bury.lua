@@ -5,8 +5,8 @@
 --       3 leases    zset   by the end of their lease
 --       4 dead      list   dead letters
 --       5 meta      hash   counters
---       6 request?  string the answer kept for a repeated request_id
--- ARGV  1 keep_ms   int>0  how long a repeated request_id is recognised
+--       6 request?  string the answer kept for a repeated request_id, or that of the claim which handed them out
+-- ARGV  1 keep_ms   int>=0 how long a repeated request_id is recognised; 0: a claim that got nothing else is forgotten
 --       2.. jobs    text   prefix (token attempt ), id, letter; and again; at most 1000
 -- OUT   "buried"  then the ids
 -- COST  O(jobs log n)
@@ -34,6 +34,7 @@ for at = 2, #ARGV, 3 do
 end
 if #reply > 1 then
   queue_count(meta, "dead", #reply - 1)
-  if request then replay_keep_all(request, "nack", ARGV[1], { "dead", 0 }) end
+  if request and ARGV[1] ~= "0" then replay_keep_all(request, "nack", ARGV[1], { "dead", 0 }) end
 end
+if request and ARGV[1] == "0" then redis.call("DEL", request) end
 return reply

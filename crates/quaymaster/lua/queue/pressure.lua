@@ -19,8 +19,8 @@
 local items, meta = KEYS[1], KEYS[2]
 local now_ms = math.floor(clock_us() / 1000)
 local counters = redis.call("HMGET", meta, "paused", "pushed", "acked", "retried", "expired", "dead", "redriven",
-  "overflowed", "dropped")
-for index = 1, 9 do counters[index] = tonumber(counters[index]) or 0 end
+  "overflowed", "dropped", "postponed")
+for index = 1, 10 do counters[index] = tonumber(counters[index]) or 0 end
 local length = queue_length(items, ARGV[1])
 local oldest = -1
 if length > 0 then
@@ -30,5 +30,6 @@ if length > 0 then
     oldest = queue_age_zset(items, now_ms)
   end
 end
+counters[2] = counters[2] + table.remove(counters)
 return { "pressure", length, redis.call("ZCARD", KEYS[7]), redis.call("ZCARD", KEYS[6]), redis.call("LLEN", KEYS[5]),
   redis.call("LLEN", KEYS[4]), oldest, unpack(counters) }

@@ -13,7 +13,8 @@ pub struct Push {
     pub payloads: Vec<Bytes>,
     /// The higher the sooner; only in a queue with `order = "priority"`, where it is 0 unless given.
     pub priority: Option<f64>,
-    /// Nobody gets the jobs before it has passed.
+    /// Nobody gets the jobs before it has passed. As many may be delayed as may wait; more are refused, whatever the
+    /// queue's `overflow` says.
     pub delay: Option<Duration>,
     /// The same id again within 24 hours adds nothing.
     pub id: Option<String>,

@@ -9,6 +9,7 @@ mod answer;
 mod ask;
 mod counts;
 mod dead;
+mod join;
 pub(crate) mod keys;
 mod lease;
 mod letter;
@@ -101,12 +102,13 @@ pub struct Queue {
     place: Arc<Place>,
     around: Arc<Around>,
     counts: Arc<Counts>,
+    join: Arc<join::Join>,
 }
 
 impl Queue {
     pub(crate) fn new(name: &str, around: &Arc<Around>) -> Option<Self> {
         let place = around.queues.get(name)?.clone();
-        Some(Self { place, around: around.clone(), counts: Arc::default() })
+        Some(Self { place, around: around.clone(), counts: Arc::default(), join: Arc::default() })
     }
 
     /// Its name in the schema.
@@ -138,6 +140,9 @@ impl Queue {
         const OP: &str = ops::PUSH;
         let items = self.place.items(OP, &push.payloads)?;
         let priority = self.place.priority(OP, push.priority)?;
+        if join::may_join(&self.place, &push) {
+            return join::push(&self.join, &self.place, items[0].clone()).await;
+        }
         let delay = delay(OP, push.delay)?;
         let mut now_us = self.place.bound.engine.now_us();
         for _ in 0..STALE_TRIES {
@@ -235,7 +240,7 @@ impl Queue {
         let mut parts = tell::after(OP, b"acked", reply)?;
         let acked = acks(&mut parts)?;
         let told = tell::handed(OP, &mut parts, terms.lease, !self.place.is_fifo())?;
-        Ok(Acked { jobs: sort::sort(self, told.handed, &terms.token).await.jobs, ..acked })
+        Ok(Acked { jobs: sort::sort(self, told.handed, &terms.token, None).await.jobs, ..acked })
     }
 
     /// A job failed: it comes again after the declared backoff, or is a dead letter after its last attempt.
@@ -391,7 +396,7 @@ impl Queue {
         if returned > 0 {
             self.place.nudge.notify_waiters();
         }
-        let buried = sort::sort(self, dying, &token).await.buried;
+        let buried = sort::sort(self, dying, &token, None).await.buried;
         Ok(Swept { returned, buried })
     }
 

@@ -244,15 +244,27 @@ pub(super) fn dying(place: &Place, lease: &Lease, request_id: Option<&str>) -> R
     Ok(call)
 }
 
-pub(super) fn bury(
-    place: &Place,
-    letters: &[(Lease, Vec<u8>)],
-    request_id: Option<&str>,
-) -> Result<Invocation> {
+/// What a burial does with the record of a request.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Request<'a> {
+    /// There is none.
+    Without,
+    /// The nack that buries is answered so again.
+    Keep(&'a str),
+    /// The claim that got nothing else is asked anew.
+    Forget(&'a str),
+}
+
+pub(super) fn bury(place: &Place, letters: &[(Lease, Vec<u8>)], request: Request<'_>) -> Result<Invocation> {
     let mut call = call(&scripts::QUEUE_BURY);
     place.bind(&[Role::Jobs, Role::Held, Role::Leases, Role::Dead, Role::Meta], &mut call.keys);
-    place.bind_request(NACK, request_id, &mut call.keys)?;
-    call.args.push_int(KEEP_MS);
+    let (id, keep_ms) = match request {
+        Request::Without => (None, KEEP_MS),
+        Request::Keep(id) => (Some(id), KEEP_MS),
+        Request::Forget(id) => (Some(id), 0),
+    };
+    place.bind_request(NACK, id, &mut call.keys)?;
+    call.args.push_int(keep_ms);
     for (lease, letter) in letters {
         call.args.push(lease.prefix());
         call.args.push_int(lease.id() as i64);

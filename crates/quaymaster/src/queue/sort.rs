@@ -9,6 +9,7 @@ use bytes::Bytes;
 use super::answer::{Item, Job, Nacked};
 use super::ask::Nack;
 use super::letter::{Corpse, Death};
+use super::ops::Request;
 use super::tell::Handed;
 use super::{ERROR_MAX, Lease, Queue, ops, pack, tell};
 use crate::{Code, Error, Result};
@@ -25,7 +26,13 @@ pub(super) struct Sorted {
     pub(super) others: bool,
 }
 
-pub(super) async fn sort(queue: &Queue, handed: Vec<Handed>, token: &Arc<str>) -> Sorted {
+/// `claim` is the request of a claim, which is forgotten if there is no job in what it got.
+pub(super) async fn sort(
+    queue: &Queue,
+    handed: Vec<Handed>,
+    token: &Arc<str>,
+    claim: Option<&str>,
+) -> Sorted {
     let most = queue.place.bounds().unpacked();
     let mut sorted = Sorted { jobs: Vec::with_capacity(handed.len()), ..Sorted::default() };
     let (mut letters, mut back) = (Vec::new(), Vec::new());
@@ -75,7 +82,11 @@ pub(super) async fn sort(queue: &Queue, handed: Vec<Handed>, token: &Arc<str>) -
     }
     sorted.others = !letters.is_empty() || !back.is_empty();
     if !letters.is_empty() {
-        match bury(queue, &letters, None).await {
+        let request = match claim {
+            Some(id) if sorted.jobs.is_empty() => Request::Forget(id),
+            _ => Request::Without,
+        };
+        match bury(queue, &letters, request).await {
             Ok(buried) => sorted.buried = buried.len() as u64,
             Err(error) => {
                 tracing::warn!(queue = queue.name(), %error, "jobs are buried when their lease has ended");
@@ -110,8 +121,8 @@ fn first_failed_us(first_failed_ms: i64, last_failed_us: i64) -> i64 {
     if first_failed_ms > 0 { first_failed_ms * 1000 } else { last_failed_us }
 }
 
-async fn bury(queue: &Queue, letters: &[(Lease, Vec<u8>)], request_id: Option<&str>) -> Result<Vec<u64>> {
-    let call = ops::bury(&queue.place, letters, request_id)?;
+async fn bury(queue: &Queue, letters: &[(Lease, Vec<u8>)], request: Request<'_>) -> Result<Vec<u64>> {
+    let call = ops::bury(&queue.place, letters, request)?;
     tell::ids(ops::NACK, b"buried", queue.place.bound.run(ops::NACK, call).await?)
 }
 
@@ -149,7 +160,8 @@ pub(super) async fn bury_failed(queue: &Queue, nack: &Nack) -> Result<Nacked> {
     let letter = death
         .letter()
         .map_err(|error| Error::new(OP, Code::Internal, "the dead letter cannot be made").because(error))?;
-    let buried = bury(queue, &[(nack.lease.clone(), letter)], request_id).await?;
+    let request = request_id.map_or(Request::Without, Request::Keep);
+    let buried = bury(queue, &[(nack.lease.clone(), letter)], request).await?;
     Ok(if buried.is_empty() { Nacked::Lost } else { Nacked::Dead { attempt } })
 }
 

@@ -56,7 +56,7 @@ pub(super) async fn ack(queue: &Queue, ack: &Ack, terms: Option<Terms>) -> Resul
         let mut jobs = Vec::new();
         if claims {
             let told = tell::handed(OP, &mut reply, terms.lease, !queue.place.is_fifo())?;
-            jobs = sort::sort(queue, told.handed, &terms.token).await.jobs;
+            jobs = sort::sort(queue, told.handed, &terms.token, None).await.jobs;
         }
         if acked.acked > 0 {
             settle(queue, ack, &batches).await;

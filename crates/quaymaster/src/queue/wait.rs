@@ -88,7 +88,7 @@ async fn take(queue: &Queue, terms: &Terms, request_id: Option<&str>) -> Result<
     if handed.is_empty() {
         return Ok(Took { jobs: Vec::new(), others: false, paused, next });
     }
-    let sorted = sort::sort(queue, handed, &terms.token).await;
+    let sorted = sort::sort(queue, handed, &terms.token, request_id).await;
     Ok(Took { jobs: sorted.jobs, others: sorted.others, paused, next })
 }
 

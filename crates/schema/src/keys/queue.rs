@@ -98,7 +98,8 @@ pub(crate) fn queue_rows(prefix: &str, key: Template, spec: &QueueSpec, fields: 
         .fields(&[
             ("paused", "1 while claims get nothing"),
             ("sequence", "the last number given to a job"),
-            ("pushed", "items pushed by Quaymaster"),
+            ("pushed", "items pushed by Quaymaster without a delay"),
+            ("postponed", "items pushed by Quaymaster with a delay"),
             ("stamped", "when the last stamp was written, in milliseconds"),
             ("acked", "jobs done"),
             ("retried", "jobs that failed and came again"),

@@ -85,6 +85,12 @@ pub(super) async fn pressure(queue: &Queue) -> Pressure {
     queue.pressure().await.expect("pressure answers")
 }
 
+/// The leases end so much later, and no sooner by a slow machine.
+pub(super) async fn shorten(queue: &Queue, jobs: &[Job], ms: u64) {
+    let all = queue.extend_all(&leases(jobs), Some(Duration::from_millis(ms))).await.expect("extend answers");
+    assert!(all.iter().all(|one| matches!(one, Extended::Ours { .. })), "{all:?}");
+}
+
 /// Where the jobs are: waiting, leased, delayed, dead.
 pub(super) async fn places(queue: &Queue) -> (u64, u64, u64, u64) {
     let now = pressure(queue).await;
@@ -171,13 +177,13 @@ crate::cases! {
     async fn a_lease_is_held_until_its_last_millisecond_and_an_extended_one_longer(subject: &Subject) {
         let (_, queue) = declare(subject, "");
         push_all(&queue, &["1", "2"]).await;
-        let jobs = claim_for(&queue, 2, 400).await;
-        let long = Some(Duration::from_secs(30));
+        let jobs = claim(&queue, 2).await;
         assert_eq!(
-            queue.extend(&jobs[0].lease, long).await.expect("extend"),
-            Extended::Ours { expires_in: Duration::from_secs(30) }
+            queue.extend(&jobs[0].lease, Some(LONG)).await.expect("extend"),
+            Extended::Ours { expires_in: LONG }
         );
-        subject.pass(402).await;
+        shorten(&queue, &jobs[1..], 50).await;
+        subject.pass(52).await;
         assert_eq!(payloads(&claim(&queue, 5).await), ["2"], "only the one that was not extended");
         assert_eq!(ack(&queue, &jobs).await, Acked { acked: 1, lost: 1, jobs: Vec::new() });
     }
@@ -273,8 +279,9 @@ crate::cases! {
     async fn a_sweep_buries_and_returns_without_a_claim(subject: &Subject) {
         let (_, queue) = declare(subject, "retry = { max_attempts = 1 }");
         push_all(&queue, &["1", "2"]).await;
-        let jobs = claim_for(&queue, 2, 20).await;
+        let jobs = claim(&queue, 2).await;
         assert_eq!(queue.sweep().await.expect("sweep"), quaymaster::queue::Swept::default());
+        shorten(&queue, &jobs, 20).await;
         subject.pass(22).await;
         let swept = queue.sweep().await.expect("sweep");
         assert_eq!((swept.returned, swept.buried), (0, 2));
@@ -304,12 +311,12 @@ crate::cases! {
     async fn a_delayed_job_is_claimed_when_its_time_has_come(subject: &Subject) {
         let (_, queue) = declare(subject, "");
         let delayed = |payload: &'static str, ms| Push { delay: Some(Duration::from_millis(ms)), ..Push::one(payload) };
-        let pushed = queue.push(delayed("\"late\"", 80)).await.expect("push");
+        let pushed = queue.push(delayed("\"late\"", 1500)).await.expect("push");
         assert_eq!(pushed, Pushed { accepted: 1, queue_length: 0, ..Pushed::default() });
         queue.push(delayed("\"never\"", 360 * 86_400_000)).await.expect("push");
         queue.push(delayed("\"now\"", 0)).await.expect("a delay of nothing is none");
         assert_eq!(payloads(&claim(&queue, 5).await), ["\"now\""]);
-        subject.pass(82).await;
+        subject.pass(1502).await;
         let jobs = claim(&queue, 5).await;
         assert_eq!((payloads(&jobs), jobs[0].attempt), (vec!["\"late\""], 1));
         assert_eq!(places(&queue).await, (0, 2, 1, 0));
@@ -664,6 +671,8 @@ crate::cases! {
     async fn the_oldest_age_is_that_of_what_waits_and_unknown_for_foreign_items(subject: &Subject) {
         let (quaymaster, queue) = declare(subject, "");
         assert_eq!(pressure(&queue).await.oldest_age, None, "nothing waits");
+        queue.push(Push { delay: Some(LONG), ..Push::many(vec!["0".into(); 9]) }).await.expect("push");
+        assert_eq!(pressure(&queue).await.totals.pushed, 9);
         push_all(&queue, &["1", "2"]).await;
         subject.pass(1100).await;
         let at = subject.time_us().await;

@@ -14,7 +14,7 @@ use quaymaster_store::{Message, Topology};
 
 use super::queue::{
     LONG, ack, claim, claim_for, code, dead_letters, declare, failed, items, leases, one, payloads, places,
-    pressure, push, push_all, spelled,
+    pressure, push, push_all, shorten, spelled,
 };
 use super::{Subject, command, command_int, command_text};
 
@@ -175,7 +175,10 @@ crate::cases! {
             command(&*subject.engine, key.as_bytes(), &[b"RPUSH", key.as_bytes(), item]).await.expect("RPUSH");
         }
         push(&queue, "\"good\"").await;
-        assert_eq!(payloads(&claim(&queue, 1).await), ["\"good\""], "none of it stands in the way");
+        let how = Claim { request_id: Some("c".into()), ..Claim::default() };
+        let jobs = queue.claim(how.clone()).await.expect("claim");
+        assert_eq!(payloads(&jobs), ["\"good\""], "none of it stands in the way");
+        assert_eq!(leases(&queue.claim(how).await.expect("claim")), leases(&jobs), "and the request is still known");
         assert_eq!(places(&queue).await, (0, 1, 0, garbage.len() as u64));
         let letters = dead_letters(&queue).await;
         assert_eq!(letters[0]["original_job"], "not json");
@@ -291,12 +294,12 @@ crate::cases! {
         let key = spelled(subject, &quaymaster, "dead", &[]);
         bury(&queue, 3).await;
         command_int(&*subject.engine, &["RPUSH", &key, "foreign"]).await;
-        subject.pass(1000).await;
+        subject.pass(2600).await;
         bury(&queue, 2).await;
         let older = |ms, count| Purge { count, older_than: Some(Duration::from_millis(ms)) };
         assert_eq!(queue.purge(older(3_600_000, None), |_| ()).await.expect("purge"), 0);
-        assert_eq!(queue.purge(older(900, Some(1)), |_| ()).await.expect("purge"), 1);
-        assert_eq!(queue.purge(older(900, None), |_| ()).await.expect("purge"), 2);
+        assert_eq!(queue.purge(older(2500, Some(1)), |_| ()).await.expect("purge"), 1);
+        assert_eq!(queue.purge(older(2500, None), |_| ()).await.expect("purge"), 2);
         let left = queue.dead(10, 0).await.expect("dead");
         assert_eq!((left.items.len(), left.items[0].bytes()), (3, &Bytes::from("foreign")), "its age is not known");
     }
@@ -392,8 +395,8 @@ crate::cases! {
     async fn nothing_follows_from_a_lease_that_is_lost(subject: &Subject) {
         let (_, queue, next) = joined(subject);
         push_all(&queue, &["1", "2"]).await;
-        let mut jobs = claim_for(&queue, 1, 20).await;
-        jobs.extend(claim(&queue, 1).await);
+        let jobs = claim(&queue, 2).await;
+        shorten(&queue, &jobs[..1], 20).await;
         subject.pass(22).await;
         let all = Ack { then: vec![then_push("next", "1")], ..Ack::of(leases(&jobs)) };
         let acked = queue.ack(all).await.expect("ack");
