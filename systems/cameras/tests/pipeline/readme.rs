@@ -21,9 +21,10 @@ fn settled(text: &str) -> String {
     let mut out = String::new();
     for part in text.trim().split_inclusive(|c| !word(c)) {
         let (body, end) = part.split_at(part.trim_end_matches(|c| !word(c)).len());
-        let digits = body.bytes().all(|byte| byte.is_ascii_digit());
+        let digits = body.trim_start_matches(':').bytes().all(|byte| byte.is_ascii_digit());
         let same = match body {
             _ if body.len() == 26 && body.starts_with("20") && body.contains('T') => "MOMENT",
+            _ if body.starts_with("127.0.0.1:") => "ADDRESS",
             _ if digits && body.len() > 9 => "ID",
             _ if body.len() > 20 && body.bytes().any(|byte| byte.is_ascii_digit()) => "BATCH",
             _ => body,
@@ -50,8 +51,10 @@ async fn the_readme_is_true() {
             );
         }
     }
-    assert_eq!(shown.iter().filter(|text| !text.is_empty()).count(), 2, "blocks whose output is shown");
-    script = script.replace("7430", &free_port().to_string()).replace("7379", &free_port().to_string());
+    assert_eq!(shown.iter().filter(|text| !text.is_empty()).count(), 4, "blocks whose output is shown");
+    for port in ["7430", "7431", "7432", "7379"] {
+        script = script.replace(port, &free_port().to_string());
+    }
     let programs = Path::new(env!("CARGO_BIN_EXE_camera-pipeline")).parent().unwrap();
     let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
     let shell = tokio::process::Command::new("setpriv")
