@@ -293,7 +293,8 @@ crate::cases! {
         queued(subject, 1).await;
         subject.pass(130).await;
         let new = ours(waiter).await;
-        assert!(new.at_us >= old.at_us + 120_000, "before the lease ended");
+        // A lease ends with a whole millisecond of the store's.
+        assert!(new.at_us / 1000 >= old.at_us / 1000 + 120, "before the lease ended");
     }
 
     async fn a_wait_that_ends_without_the_lock_leaves_no_trace(subject: &Subject) {
