@@ -5,6 +5,7 @@ use std::fmt;
 use serde::Deserialize;
 use serde::de::{MapAccess, Visitor};
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use crate::output::{self, millis};
 
@@ -13,6 +14,9 @@ const VERBATIM: [&str; 6] = ["value", "value_base64", "response", "payload", "it
 
 /// The table of an answer.
 pub(crate) fn table(json: &str) -> serde_json::Result<String> {
+    if let Ok(listed) = serde_json::from_str::<Listed>(json) {
+        return Ok(listed.table());
+    }
     let Fields(fields) = serde_json::from_str(json)?;
     let mut rows = Vec::new();
     // `used` and `limit` are one fact.
@@ -77,6 +81,51 @@ fn printable(text: &str) -> String {
     text.chars().map(shown).collect()
 }
 
+/// A page of items: dead letters in columns, anything else as it is, one a line.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Listed {
+    items: Vec<Box<RawValue>>,
+    length: Option<u64>,
+}
+
+#[derive(Deserialize)]
+struct Letter {
+    original_job: Box<RawValue>,
+    error: String,
+    attempt_count: u64,
+    last_failed_at: String,
+}
+
+impl Listed {
+    fn table(&self) -> String {
+        let letters: Result<Vec<Letter>, _> =
+            self.items.iter().map(|item| serde_json::from_str(item.get())).collect();
+        let mut text = String::new();
+        match letters {
+            _ if self.items.is_empty() => text.push_str("none\n"),
+            Ok(letters) => {
+                let rows = letters.iter().map(|letter| {
+                    let job = printable(letter.original_job.get());
+                    [letter.attempt_count.to_string(), letter.last_failed_at.clone(), printable(&letter.error), job]
+                });
+                text.push_str(&output::columns(["attempts", "last failed", "error", "job"], rows.collect()));
+            }
+            Err(_) => {
+                for item in &self.items {
+                    text.push_str(&printable(item.get()));
+                    text.push('\n');
+                }
+            }
+        }
+        let more = self.length.unwrap_or(0).saturating_sub(self.items.len() as u64);
+        if more > 0 {
+            text.push_str(&format!("{more} others: --offset and --count\n"));
+        }
+        text
+    }
+}
+
 /// An object with its fields in the order they came.
 struct Fields(Vec<(String, Value)>);
 
@@ -125,6 +174,19 @@ mod tests {
         assert_eq!(table(told).unwrap(), "hit    yes\nvalue  {\"a_ms\":5}\n");
         let told = "{\"value\":\"a\\u001b[2Jb\\nc ü\"}";
         assert_eq!(table(told).unwrap(), "value  a\\u{1b}[2Jb\\nc ü\n");
+    }
+
+    #[test]
+    fn dead_letters_are_columns_and_items_are_lines() {
+        let told = r#"{"items":[{"original_job":{"b":1,"a":2},"error":"connection\nrefused","attempt_count":3,
+            "first_failed_at":"2026-01-24T10:30:05.000000","last_failed_at":"2026-01-24T10:30:15.000000",
+            "queue_name":"q"}],"length":5}"#;
+        let shown = "attempts  last failed                 error                job\n\
+                     3         2026-01-24T10:30:15.000000  connection\\nrefused  {\"b\":1,\"a\":2}\n\
+                     4 others: --offset and --count\n";
+        assert_eq!(table(told).unwrap(), shown);
+        assert_eq!(table(r#"{"items":[{"z":1,"a":2},"x"]}"#).unwrap(), "{\"z\":1,\"a\":2}\n\"x\"\n");
+        assert_eq!(table(r#"{"items":[],"length":0}"#).unwrap(), "none\n");
     }
 
     #[test]

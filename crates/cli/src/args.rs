@@ -7,7 +7,7 @@ use clap::builder::{BoolishValueParser, Resettable};
 use clap::{Args as ClapArgs, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 use quaymaster::store::embedded::Durability;
 
-pub(crate) use crate::calls::Call;
+pub(crate) use crate::calls::Wish;
 
 /// Your Redis schema, compiled: check it, serve it, ask it.
 #[derive(Debug, Parser)]
@@ -64,6 +64,8 @@ pub(crate) enum LogFormat {
 pub(crate) enum Command {
     /// Serve the schema over HTTP.
     Serve(Serve),
+    /// Send the jobs of queues with `push` to their HTTP services.
+    Worker(Worker),
     /// Check schema files: every problem with its line, code and help.
     Check(Check),
     /// Print the schema as Markdown: resources, keys, types, TTLs, both spellings.
@@ -75,7 +77,7 @@ pub(crate) enum Command {
     /// Print the HTTP API as an OpenAPI document.
     Openapi,
     #[command(flatten)]
-    Call(Call),
+    Wish(Wish),
 }
 
 /// Which schema on which store.
@@ -126,6 +128,21 @@ pub(crate) struct Serve {
     /// Listen on an address others reach although no token is configured.
     #[arg(long, env = "QUAYMASTER_INSECURE_LISTEN", value_parser = BoolishValueParser::new())]
     pub(crate) insecure_listen: bool,
+    /// Also send the jobs of queues with `push` to their HTTP services.
+    #[arg(long, env = "QUAYMASTER_WORKERS", value_parser = BoolishValueParser::new())]
+    pub(crate) workers: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Worker {
+    #[command(flatten)]
+    pub(crate) place: Place,
+    /// A queue to work on; several by repeating it, or with commas. None: every queue that declares `push`.
+    #[arg(long, env = "QUAYMASTER_QUEUE", value_name = "NAME", value_delimiter = ',')]
+    pub(crate) queue: Vec<String>,
+    /// Start although the store may evict what the schema holds.
+    #[arg(long, env = "QUAYMASTER_ACCEPT_EVICTION", value_parser = BoolishValueParser::new())]
+    pub(crate) accept_eviction: bool,
 }
 
 #[derive(Debug, ClapArgs)]

@@ -3,9 +3,10 @@
 use clap::builder::BoolishValueParser;
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Args as _, FromArgMatches, Subcommand, value_parser};
+use quaymaster::schema::Kind;
 use quaymaster_server::ArgType;
-use quaymaster_server::command::{self, Command};
-use serde_json::{Map, Value};
+use quaymaster_server::command::{self, Command, Fields};
+use serde_json::value::{RawValue, to_raw_value};
 
 use crate::args::Place;
 
@@ -18,9 +19,30 @@ pub(crate) struct Call {
     /// Placeholders and their values.
     pub(crate) key: Vec<(String, String)>,
     /// Its other fields, those that were given.
-    pub(crate) fields: Map<String, Value>,
+    pub(crate) fields: Fields,
     pub(crate) place: Place,
     pub(crate) json: bool,
+}
+
+/// What a command line asks for by kind and verb.
+#[derive(Debug)]
+pub(crate) enum Wish {
+    /// A call, answered once.
+    Ask(Call),
+    /// `event stream`, which has no end.
+    Listen(Listen),
+}
+
+/// What is published from now on.
+#[derive(Debug)]
+pub(crate) struct Listen {
+    /// The event.
+    pub(crate) name: String,
+    /// Placeholders and their values.
+    pub(crate) key: Vec<(String, String)>,
+    /// How many messages are enough.
+    pub(crate) count: Option<u64>,
+    pub(crate) place: Place,
 }
 
 /// `wait_ms` is `--wait-ms`.
@@ -32,9 +54,9 @@ fn variable(field: &str) -> String {
     format!("QUAYMASTER_{}", field.to_uppercase())
 }
 
-impl Subcommand for Call {
+impl Subcommand for Wish {
     fn augment_subcommands(mut parent: clap::Command) -> clap::Command {
-        for kind in quaymaster::schema::Kind::ALL {
+        for kind in Kind::ALL {
             let verbs: Vec<Command> = command::commands().filter(|call| call.kind() == *kind).collect();
             if !verbs.is_empty() {
                 let of_kind = clap::Command::new(kind.name())
@@ -42,7 +64,8 @@ impl Subcommand for Call {
                     .subcommand_required(true)
                     .arg_required_else_help(true)
                     .subcommands(verbs.into_iter().map(verb));
-                parent = parent.subcommand(of_kind);
+                let streams = (*kind == Kind::Event).then(stream);
+                parent = parent.subcommand(of_kind.subcommands(streams));
             }
         }
         parent
@@ -57,9 +80,9 @@ impl Subcommand for Call {
     }
 }
 
-fn verb(call: Command) -> clap::Command {
-    let kind = call.kind().name();
-    let mut verb = clap::Command::new(call.verb())
+/// The resource and its placeholders, which every verb has.
+fn on_resource(verb: &'static str, kind: &str) -> clap::Command {
+    clap::Command::new(verb)
         .arg(
             Arg::new("NAME")
                 .value_name("NAME")
@@ -75,7 +98,20 @@ fn verb(call: Command) -> clap::Command {
                 .allow_hyphen_values(true)
                 .action(ArgAction::Append)
                 .help("A placeholder's value; once for each placeholder"),
-        );
+        )
+}
+
+fn stream() -> clap::Command {
+    let count = Arg::new("count").long("count").env("QUAYMASTER_COUNT").value_name("N");
+    let count = count.value_parser(value_parser!(u64).range(1..)).help("End after so many messages");
+    Place::augment_args(on_resource("stream", "event").arg(count))
+        .about("Print what is published from now on, a line of JSON each")
+        .long_about(None)
+}
+
+fn verb(call: Command) -> clap::Command {
+    let kind = call.kind().name();
+    let mut verb = on_resource(call.verb(), kind);
     for field in call.args() {
         let arg = Arg::new(field.name)
             .long(flag(field.name))
@@ -86,6 +122,11 @@ fn verb(call: Command) -> clap::Command {
             // A token, or a JSON number, may begin with a hyphen.
             ArgType::Text => arg.value_name("TEXT").allow_hyphen_values(true),
             ArgType::Json => arg.value_name("JSON").allow_hyphen_values(true),
+            ArgType::Texts => arg
+                .value_name("TEXT")
+                .allow_hyphen_values(true)
+                .action(ArgAction::Append)
+                .value_delimiter(','),
             ArgType::Integer => arg.value_name("N").value_parser(value_parser!(u64)),
             ArgType::Positive => arg.value_name("N").value_parser(value_parser!(u64).range(1..)),
             ArgType::Flag => arg.action(ArgAction::SetTrue).value_parser(BoolishValueParser::new()),
@@ -102,39 +143,50 @@ fn verb(call: Command) -> clap::Command {
     )
 }
 
-impl FromArgMatches for Call {
+impl FromArgMatches for Wish {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let missing = || clap::Error::raw(ErrorKind::MissingSubcommand, "a verb is missing\n");
         let (kind, of_kind) = matches.subcommand().ok_or_else(missing)?;
         let (verb, given) = of_kind.subcommand().ok_or_else(missing)?;
+        let name = given.get_one::<String>("NAME").cloned().unwrap_or_default();
+        let key = given.get_many("key").into_iter().flatten().cloned().collect();
+        let place = Place::from_arg_matches(given)?;
+        if (kind, verb) == ("event", "stream") {
+            let count = given.get_one::<u64>("count").copied();
+            return Ok(Self::Listen(Listen { name, key, count, place }));
+        }
         let command = command::commands()
             .find(|call| call.kind().name() == kind && call.verb() == verb)
             .ok_or_else(missing)?;
         let fields = command.args().iter().filter_map(|field| {
             let text = || given.get_one::<String>(field.name).cloned();
             let value = match field.holds {
-                ArgType::Text => Value::from(text()?),
-                ArgType::Json => {
-                    text().map(|text| serde_json::from_str(&text).unwrap_or(Value::from(text)))?
+                ArgType::Text => to_raw_value(&text()?),
+                ArgType::Json => json(text()?),
+                ArgType::Texts => {
+                    to_raw_value(&given.get_many::<String>(field.name)?.collect::<Vec<&String>>())
                 }
-                ArgType::Integer | ArgType::Positive => Value::from(*given.get_one::<u64>(field.name)?),
-                ArgType::Flag => given.get_flag(field.name).then_some(Value::from(true))?,
+                ArgType::Integer | ArgType::Positive => to_raw_value(given.get_one::<u64>(field.name)?),
+                ArgType::Flag => given.get_flag(field.name).then(|| to_raw_value(&true))?,
             };
-            Some((field.name.to_owned(), value))
+            // Texts and numbers can always be written.
+            Some((field.name.to_owned(), value.ok()?))
         });
-        Ok(Self {
-            command,
-            name: given.get_one::<String>("NAME").cloned().unwrap_or_default(),
-            key: given.get_many("key").into_iter().flatten().cloned().collect(),
-            fields: fields.collect(),
-            place: Place::from_arg_matches(given)?,
-            json: given.get_flag("json"),
-        })
+        let (fields, json) = (fields.collect(), given.get_flag("json"));
+        Ok(Self::Ask(Call { command, name, key, fields, place, json }))
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
         *self = Self::from_arg_matches(matches)?;
         Ok(())
+    }
+}
+
+/// JSON as it was typed; what is not JSON is a text.
+fn json(text: String) -> serde_json::Result<Box<RawValue>> {
+    match RawValue::from_string(text.trim().to_owned()) {
+        Ok(raw) => Ok(raw),
+        Err(_) => to_raw_value(&text),
     }
 }
 

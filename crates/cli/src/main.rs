@@ -8,11 +8,12 @@ mod calls;
 mod command;
 mod failure;
 mod output;
+mod progress;
 mod setup;
 
 use std::process::ExitCode;
 
-use crate::args::{Args, Command};
+use crate::args::{Args, Command, Wish};
 use crate::failure::exit_code;
 
 fn main() -> ExitCode {
@@ -43,11 +44,13 @@ fn main() -> ExitCode {
 async fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.command {
         Command::Serve(serve) => command::serve::run(serve, &args.global).await,
+        Command::Worker(worker) => command::worker::run(worker, &args.global).await,
         Command::Check(check) => command::check::run(&check),
         Command::Docs(docs) => command::docs::run(&docs),
         Command::Explain(explain) => command::explain::run(explain, &args.global).await,
         Command::Health(health) => command::health::run(health, &args.global).await,
-        Command::Call(call) => command::call::run(call, &args.global).await,
+        Command::Wish(Wish::Ask(call)) => command::call::run(call, &args.global).await,
+        Command::Wish(Wish::Listen(listen)) => command::stream::run(listen, &args.global).await,
         Command::Openapi => output::print(&quaymaster_server::openapi()),
     }
 }

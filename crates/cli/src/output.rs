@@ -28,6 +28,32 @@ pub(crate) fn table(rows: &[(&str, String)]) -> String {
     })
 }
 
+/// Rows under a heading, aligned; the last column is as wide as it is.
+pub(crate) fn columns<const N: usize>(heading: [&str; N], rows: Vec<[String; N]>) -> String {
+    let width = |at: usize| {
+        let widest = rows.iter().map(|row| row[at].chars().count()).max().unwrap_or(0);
+        widest.max(heading[at].len())
+    };
+    let widths: [usize; N] = std::array::from_fn(width);
+    let line = |cells: [&str; N]| {
+        let mut text = String::new();
+        for (at, cell) in cells.into_iter().enumerate() {
+            if at + 1 == N {
+                text.push_str(cell);
+            } else {
+                let _ = write!(text, "{cell:width$}  ", width = widths[at]);
+            }
+        }
+        text.push('\n');
+        text
+    };
+    let mut text = line(heading);
+    for row in &rows {
+        text.push_str(&line(std::array::from_fn(|at| row[at].as_str())));
+    }
+    text
+}
+
 /// Milliseconds for people.
 pub(crate) fn millis(ms: u64) -> String {
     match ms {

@@ -79,6 +79,43 @@ function drawLimits(limits, seconds) {
   }));
 }
 
+function queueState(queue) {
+  if (queue.paused) return ["paused", "warn"];
+  if (queue.is_full) return [`full: ${queue.overflow_policy}`, "bad"];
+  if (queue.unattended) return ["nobody works", "bad"];
+  if (queue.is_at_pressure_threshold) return ["under pressure", "warn"];
+  return [queue.pushes ? `${queue.pushes} calls at once` : "", ""];
+}
+
+function drawQueues(queues, seconds) {
+  const last = new Map((before?.queues ?? []).map((queue) => [queue.name, queue]));
+  by("queues-section").hidden = queues.length === 0;
+  by("queues").replaceChildren(...queues.map((queue) => {
+    const tr = document.createElement("tr");
+    const was = last.get(queue.name);
+    const rate = was && seconds > 0 ? Math.max(0, queue.acked - was.acked) / seconds : 0;
+    const count = (value) => cell(value == null ? null : number.format(value), { numeric: true });
+    const fill = document.createElement("td");
+    if (queue.max_size) {
+      const meter = fill.appendChild(document.createElement("meter"));
+      Object.assign(meter, { max: 1, optimum: 0, low: 0.5, high: 0.8 });
+      meter.value = Math.min(1, queue.fill_ratio);
+      meter.title = `${(100 * queue.fill_ratio).toFixed(1)} % full`;
+    }
+    const [text, mood] = queueState(queue);
+    const state = cell(text);
+    state.className = mood;
+    tr.append(
+      cell(queue.name, { code: true }), count(queue.current_length), count(queue.max_size), fill,
+      count(queue.leased), count(queue.delayed), count(queue.dead), count(queue.overflowed),
+      cell(queue.oldest_age_ms == null ? null : duration(queue.oldest_age_ms), { numeric: true }),
+      count(Math.round(rate)), state,
+    );
+    if (queue.dead > 0) tr.children[6].classList.add("warn");
+    return tr;
+  }));
+}
+
 function drawSchema() {
   const wanted = by("filter").value.trim().toLowerCase();
   const rows = [];
@@ -123,12 +160,14 @@ async function look() {
     return item;
   }));
   drawStore(status.store);
-  drawLimits(status.limits, before ? (now - before.at) / 1000 : 0);
+  const seconds = before ? (now - before.at) / 1000 : 0;
+  drawLimits(status.limits, seconds);
+  drawQueues(status.queues, seconds);
   if (JSON.stringify(resources) !== JSON.stringify(status.resources)) {
     resources = status.resources;
     drawSchema();
   }
-  before = { limits: status.limits, at: now };
+  before = { limits: status.limits, queues: status.queues, at: now };
 }
 
 async function poll() {

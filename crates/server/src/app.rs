@@ -12,18 +12,24 @@ use axum::http::request::Parts;
 use axum::http::{HeaderName, HeaderValue, Method, Request, Response};
 use futures_util::FutureExt as _;
 use hyper::body::Incoming;
+use hyper::upgrade::OnUpgrade;
 use quaymaster::schema::Kind;
 use quaymaster::{Code, Quaymaster};
 
-use crate::call::{self, Call, Effect, Input};
+use crate::call::{self, Call, Effect, Input, Opening, Stream};
 use crate::config::Thresholds;
+use crate::fan::Fan;
 use crate::http::auth::{self, Caller, Guard, Role};
 use crate::http::body;
+use crate::http::connection::Activity;
+use crate::http::presence::Presence;
 use crate::http::problem::{Problem, excerpt, unknown};
 use crate::http::query::{self, Plus, decode};
 use crate::metrics::Metrics;
+use crate::page::queues::Depths;
 use crate::page::{self, Page};
 use crate::probe::Probe;
+use crate::worker::Workers;
 
 /// Names the policy that answered while the store could not be asked.
 const OUTAGE: HeaderName = HeaderName::from_static("quaymaster-outage");
@@ -35,6 +41,8 @@ pub(crate) struct Bounds {
     pub(crate) max_json_depth: usize,
     pub(crate) max_requests: usize,
     pub(crate) request_timeout: Duration,
+    /// How often a reader of a stream hears something.
+    pub(crate) heartbeat: Duration,
 }
 
 /// The server's state.
@@ -50,12 +58,26 @@ pub(crate) struct App {
     pub(crate) in_flight: AtomicUsize,
     /// Set once a stop was asked for: not ready any more, still answering.
     pub(crate) stopping: tokio_util::sync::CancellationToken,
+    /// Everybody who listens to events.
+    pub(crate) fan: Arc<Fan>,
+    /// Workers of this process.
+    pub(crate) workers: Option<Workers>,
+    /// What was last heard of the queues.
+    pub(crate) depths: Depths,
 }
 
 /// What a request turned out to be for.
 enum Target<'a> {
     Page(&'static Page),
     Call(usize, &'static Call, Cow<'a, str>),
+    Stream(usize, &'static Stream, Cow<'a, str>),
+}
+
+/// The connection a request came on.
+struct Line<'a> {
+    presence: &'a Presence,
+    activity: &'a Activity,
+    upgrade: Option<OnUpgrade>,
 }
 
 /// Gives the place of a request back however its future ends.
@@ -69,9 +91,15 @@ impl Drop for Taken<'_> {
 
 impl App {
     /// Answers one request; never fails and never panics.
-    pub(crate) async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Response<Body> {
+    pub(crate) async fn answer(
+        self: Arc<Self>,
+        request: Request<Incoming>,
+        presence: &Presence,
+        activity: &Activity,
+    ) -> Response<Body> {
         let started = Instant::now();
-        let (parts, incoming) = request.into_parts();
+        let (mut parts, incoming) = request.into_parts();
+        let upgrade = parts.extensions.remove::<OnUpgrade>();
         let target = target(&parts.method, parts.uri.path());
         let exempt = matches!(&target, Ok(Target::Page(page)) if page.place == page::Place::Exempt);
         let place = (!exempt).then(|| Taken(&self.in_flight));
@@ -79,23 +107,27 @@ impl App {
         let route = match &target {
             Ok(Target::Page(page)) => page::index(page),
             Ok(Target::Call(index, ..)) => page::PAGES.len() + index,
+            Ok(Target::Stream(index, ..)) => page::PAGES.len() + call::CALLS.len() + index,
             Err(_) => self.metrics.unmatched(),
         };
+        let line = Line { presence, activity, upgrade };
         let answered = match target {
             _ if busy => Err(Problem::new(Code::ServerBusy, "every place for a request is taken")),
             Err(problem) => Err(problem),
-            Ok(target) => match AssertUnwindSafe(self.run(target, &parts, incoming)).catch_unwind().await {
-                Ok(answered) => answered,
-                Err(panic) => {
-                    self.metrics.panicked();
-                    let why = panic_text(&*panic);
-                    tracing::error!(route = Metrics::template(route), panic = why, "a handler panicked");
-                    Err(Problem::new(
-                        Code::Internal,
-                        "the handler stopped unexpectedly; the log has the cause",
-                    ))
+            Ok(target) => {
+                match AssertUnwindSafe(self.run(target, &parts, incoming, line)).catch_unwind().await {
+                    Ok(answered) => answered,
+                    Err(panic) => {
+                        self.metrics.panicked();
+                        let why = panic_text(&*panic);
+                        tracing::error!(route = Metrics::template(route), panic = why, "a handler panicked");
+                        Err(Problem::new(
+                            Code::Internal,
+                            "the handler stopped unexpectedly; the log has the cause",
+                        ))
+                    }
                 }
-            },
+            }
         };
         drop(place);
         let response = answered.unwrap_or_else(|problem| {
@@ -123,6 +155,7 @@ impl App {
         target: Target<'_>,
         parts: &Parts,
         incoming: Incoming,
+        line: Line<'_>,
     ) -> Result<Response<Body>, Problem> {
         let host = auth::host(parts)?;
         let caller = Caller { headers: &parts.headers, host };
@@ -134,11 +167,25 @@ impl App {
                 // No page changes anything.
                 (page.run)(self, parts.uri.query().unwrap_or_default()).await.map_err(Problem::only_read)
             }
+            Target::Stream(_, stream, name) => {
+                self.guard.check(caller, Role::Read)?;
+                let Line { presence, activity, upgrade } = line;
+                let (query, headers) = (parts.uri.query().unwrap_or_default(), &parts.headers);
+                let opening = Opening { name: &name, query, headers, activity, presence, upgrade };
+                (stream.open)(self, opening).await.map_err(Problem::only_read)
+            }
             Target::Call(_, call, name) => {
                 let bytes;
                 let outage = OnceLock::new();
                 let query = parts.uri.query().unwrap_or_default();
-                let mut input = Input { name: &name, query, body: &[], outage: &outage };
+                let mut input = Input {
+                    name: &name,
+                    query,
+                    body: &[],
+                    outage: &outage,
+                    caller: line.presence,
+                    progress: None,
+                };
                 match call.effect {
                     Effect::Reads => self.guard.check(caller, Role::Read)?,
                     Effect::Writes => {
@@ -192,6 +239,17 @@ fn target<'a>(method: &Method, path: &'a str) -> Result<Target<'a>, Problem> {
         kinds = Kind::ALL.iter().map(|kind| kind.name()).collect();
         return Err(Problem::new(Code::RouteUnknown, unknown("kind", kind_word, &kinds)));
     };
+    let decoded = || {
+        decode(name, Plus::Itself).map_err(|why| {
+            Problem::new(Code::RequestInvalid, format!("the resource's name {why}")).field("name")
+        })
+    };
+    if let Some((index, stream)) = call::find_stream(kind, verb) {
+        return match *method {
+            Method::GET => Ok(Target::Stream(index, stream, decoded()?)),
+            _ => Err(Problem::method("GET", method.as_str())),
+        };
+    }
     let Some((index, call)) = call::find(kind, verb) else {
         let verbs = call::verbs(kind);
         let detail = if verbs.is_empty() {
@@ -206,10 +264,7 @@ fn target<'a>(method: &Method, path: &'a str) -> Result<Target<'a>, Problem> {
         (Effect::Reads, _) => return Err(Problem::method("GET, HEAD", method.as_str())),
         (Effect::Writes, _) => return Err(Problem::method("POST", method.as_str())),
     }
-    let name = decode(name, Plus::Itself).map_err(|why| {
-        Problem::new(Code::RequestInvalid, format!("the resource's name {why}")).field("name")
-    })?;
-    Ok(Target::Call(index, call, name))
+    Ok(Target::Call(index, call, decoded()?))
 }
 
 fn no_route(path: &str) -> Problem {

@@ -1,7 +1,7 @@
 //! The calls without HTTP: the same table, the same reading of fields, the same answers.
 
 use std::fmt::Write as _;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
@@ -12,9 +12,18 @@ use serde_json::{Map, Value};
 use crate::app::{App, Bounds};
 use crate::call::{Arg, CALLS, Call, Effect, Input};
 use crate::config::Thresholds;
+use crate::fan::Fan;
 use crate::http::auth::Guard;
+use crate::http::presence::Presence;
 use crate::metrics::Metrics;
+use crate::page::queues::Depths;
 use crate::probe::Probe;
+
+/// A call's fields besides `key`, each as it is written in JSON: a payload reaches the store byte for byte.
+pub type Fields = std::collections::BTreeMap<String, Box<serde_json::value::RawValue>>;
+
+/// Told how many are done so far by a call that takes its time.
+pub type Progress<'a> = &'a (dyn Fn(u64) + Send + Sync);
 
 /// A call as a command line offers it.
 #[derive(Debug, Clone, Copy)]
@@ -81,7 +90,8 @@ impl Command {
         quaymaster: Quaymaster,
         name: &str,
         key: &[(String, String)],
-        fields: Map<String, Value>,
+        fields: Fields,
+        progress: Progress<'_>,
     ) -> Result<String> {
         let (mut query, mut body) = (String::new(), Vec::new());
         match self.0.effect {
@@ -89,7 +99,9 @@ impl Command {
             Effect::Writes => body = as_body(key, fields),
         }
         let outage = OnceLock::new();
-        let input = Input { name, query: &query, body: &body, outage: &outage };
+        let caller = Presence::default();
+        let input =
+            Input { name, query: &query, body: &body, outage: &outage, caller: &caller, progress: Some(progress) };
         let answer = (self.0.run)(&alone(quaymaster), input).await;
         let answer = answer.map_err(|problem| Error::new(self.0.template, problem.code, problem.detail))?;
         Ok(String::from_utf8_lossy(&answer).into_owned())
@@ -105,6 +117,7 @@ fn alone(quaymaster: Quaymaster) -> App {
             max_json_depth: 120,
             max_requests: 1,
             request_timeout: Duration::MAX,
+            heartbeat: Duration::from_secs(15),
         },
         guard: Guard::new(Vec::new(), std::net::Ipv4Addr::LOCALHOST.into()),
         thresholds: Thresholds::default(),
@@ -112,17 +125,25 @@ fn alone(quaymaster: Quaymaster) -> App {
         probe: Probe::default(),
         in_flight: AtomicUsize::new(0),
         stopping: tokio_util::sync::CancellationToken::new(),
+        fan: Arc::new(Fan::new(1)),
+        workers: None,
+        depths: Depths::default(),
     }
 }
 
-fn as_body(key: &[(String, String)], mut fields: Map<String, Value>) -> Vec<u8> {
-    let key: Map<String, Value> =
-        key.iter().map(|(name, value)| (name.clone(), value.clone().into())).collect();
-    fields.insert("key".into(), key.into());
+fn as_body(key: &[(String, String)], mut fields: Fields) -> Vec<u8> {
+    // Not every call has a key: one that was not given is not sent.
+    if !key.is_empty() {
+        let key: Map<String, Value> =
+            key.iter().map(|(name, value)| (name.clone(), value.clone().into())).collect();
+        if let Ok(raw) = serde_json::value::to_raw_value(&key) {
+            fields.insert("key".into(), raw);
+        }
+    }
     serde_json::to_vec(&fields).unwrap_or_default()
 }
 
-fn as_query(key: &[(String, String)], fields: &Map<String, Value>) -> String {
+fn as_query(key: &[(String, String)], fields: &Fields) -> String {
     let mut query = String::new();
     let mut add = |name: &str, value: &str| {
         encode(&mut query, name);
@@ -134,9 +155,9 @@ fn as_query(key: &[(String, String)], fields: &Map<String, Value>) -> String {
         add(&format!("key.{name}"), value);
     }
     for (name, value) in fields {
-        match value {
-            Value::String(text) => add(name, text),
-            other => add(name, &other.to_string()),
+        match serde_json::from_str::<String>(value.get()) {
+            Ok(text) => add(name, &text),
+            Err(_) => add(name, value.get()),
         }
     }
     query
@@ -161,7 +182,7 @@ mod tests {
     #[test]
     fn a_query_made_here_reads_back_the_same() {
         let key = [("a".to_owned(), "1 +&=%ü/".to_owned()), ("b".to_owned(), "::1".to_owned())];
-        let text = as_query(&key, &Map::new());
+        let text = as_query(&key, &Fields::new());
         let read: Vec<(String, String)> = query::key_values(&text)
             .map(|pairs| pairs.into_iter().map(|(k, v)| (k.into_owned(), v.into_owned())).collect())
             .unwrap_or_default();

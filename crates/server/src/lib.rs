@@ -8,6 +8,9 @@
 //! | `app` | from a request to its handler and back: routing, bounds, panics, counts |
 //! | `call` | the calls under `/v1/<kind>/<name>/<verb>`: one table |
 //! | `command` | the same calls for the command line |
+//! | `worker` | sends jobs to HTTP services |
+//! | `fan` | one subscription per channel, any number of readers |
+//! | `duty` | what happens by itself: sweeps, statuses |
 //! | `page` | what is served at fixed paths: probes, metrics, documents, dashboard |
 //! | `http` | connections, bodies, queries, tokens, problems |
 
@@ -16,12 +19,15 @@ mod call;
 pub mod command;
 pub mod config;
 pub mod doctor;
+mod duty;
+mod fan;
 mod http;
 mod late;
 mod metrics;
 mod page;
 mod probe;
 mod serve;
+mod worker;
 
 pub use call::{Arg, ArgType};
 pub use http::auth::{Role, Token};
@@ -29,6 +35,7 @@ pub use http::problem::reading_advice;
 pub use page::explain::{KeyActual, KeyExplained};
 pub use page::openapi::document as openapi;
 pub use serve::{Listening, Server, open_store};
+pub use worker::{WorkerConfig, Workers};
 
 /// The Rust of the front page compiles.
 #[cfg(doctest)]

@@ -14,11 +14,15 @@ use tokio_util::sync::CancellationToken;
 use crate::app::{App, Bounds};
 use crate::config::{ServerConfig, Thresholds};
 use crate::doctor::{self, Eviction, Level};
+use crate::duty;
+use crate::fan::Fan;
 use crate::http::auth::Guard;
 use crate::http::connection::{self, Limits};
 use crate::late::{Connect, LateStore};
 use crate::metrics::Metrics;
+use crate::page::queues::Depths;
 use crate::probe::Probe;
+use crate::worker::Workers;
 
 /// An address that is ours; whoever connects waits until there is a [`Server`].
 ///
@@ -119,6 +123,7 @@ impl Server {
                 max_json_depth: config.max_json_depth,
                 max_requests: config.max_requests,
                 request_timeout: config.request_timeout,
+                heartbeat: config.heartbeat,
             },
             guard: Guard::new(config.tokens, address.ip()),
             thresholds,
@@ -126,13 +131,25 @@ impl Server {
             probe: Probe::default(),
             in_flight: AtomicUsize::new(0),
             stopping: CancellationToken::new(),
+            fan: Arc::new(Fan::new(config.max_subscribers)),
+            workers: None,
+            depths: Depths::default(),
         };
         let limits = Limits {
             max_connections: config.max_connections,
             idle_timeout: config.idle_timeout,
             shutdown_grace: config.shutdown_grace,
+            patience: config.heartbeat * 2,
         };
         Self { app: Arc::new(app), listener, limits, address }
+    }
+
+    /// The same, working too.
+    pub fn with_workers(self, workers: Workers) -> Self {
+        let app = Arc::try_unwrap(self.app).map(|app| App { workers: Some(workers), ..app });
+        // Nobody else has it before it runs.
+        let app = app.map_or_else(|shared| shared, Arc::new);
+        Self { app, ..self }
     }
 
     /// Where it listens; the real port where 0 was asked for.
@@ -148,8 +165,20 @@ impl Server {
             stop.await;
             stopping.cancel();
         });
-        let finished = connection::serve(self.app.clone(), self.listener, self.limits, token).await;
+        let working = async {
+            if let Some(workers) = &self.app.workers {
+                workers.run(token.clone()).await.map(drop)
+            } else {
+                Ok(())
+            }
+        };
+        let serving = connection::serve(self.app.clone(), self.listener, self.limits, token.clone());
+        let duties = duty::run(&self.app.quaymaster, &token);
+        let (finished, worked, ()) = tokio::join!(serving, working, duties);
         watch.abort();
+        if let Err(error) = worked {
+            tracing::error!(%error, "the workers ended");
+        }
         if !finished {
             let left = self.app.in_flight.load(Relaxed);
             tracing::warn!(left, "the grace is over; connections still open are dropped");

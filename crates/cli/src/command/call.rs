@@ -10,6 +10,7 @@ use crate::answer;
 use crate::calls::{Call, flag};
 use crate::failure::NothingRan;
 use crate::output;
+use crate::progress::Progress;
 use crate::setup::{self, Intent};
 
 pub(crate) async fn run(call: Call, global: &crate::args::Global) -> anyhow::Result<ExitCode> {
@@ -23,7 +24,9 @@ pub(crate) async fn run(call: Call, global: &crate::args::Global) -> anyhow::Res
     let intent = if command.only_reads() { Intent::Look } else { Intent::Change };
     let quaymaster = setup::open(global, place, intent).await?;
     warn_unsealed(&quaymaster, command, &name);
-    let told = command.run(quaymaster.clone(), &name, &key, fields).await;
+    let progress = Progress::new(command.verb());
+    let told = command.run(quaymaster.clone(), &name, &key, fields, &|done| progress.told(done)).await;
+    progress.end();
     let closed = quaymaster.engine().close().await;
     let told = match (told, intent) {
         (Err(error), Intent::Look) => return Err(NothingRan::from(in_flags(error, command)).into()),

@@ -6,3 +6,5 @@ pub(crate) mod docs;
 pub(crate) mod explain;
 pub(crate) mod health;
 pub(crate) mod serve;
+pub(crate) mod stream;
+pub(crate) mod worker;

@@ -6,7 +6,7 @@ use quaymaster::Quaymaster;
 use quaymaster::schema::Severity;
 use quaymaster_server::config::Overrides;
 use quaymaster_server::doctor::Eviction;
-use quaymaster_server::{Listening, Server, open_store};
+use quaymaster_server::{Listening, Server, Workers, open_store};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::args::{Global, Serve};
@@ -18,6 +18,7 @@ pub(crate) async fn run(args: Serve, global: &Global) -> anyhow::Result<ExitCode
         listen: args.listen,
         accept_eviction: args.accept_eviction,
         insecure_listen: args.insecure_listen,
+        workers: args.workers,
         ..setup::overrides(args.place)
     };
     let config = setup::config(global, overrides)?;
@@ -36,6 +37,7 @@ pub(crate) async fn run(args: Serve, global: &Global) -> anyhow::Result<ExitCode
     let store = config.store.to_string();
     let eviction = if config.accept_eviction { Eviction::Accepted } else { Eviction::Refused };
     let settings = config.settings();
+    let works = config.server.workers;
     let listening = Listening::bind(config.server).await?;
     // In a task of its own: opening a large folder may keep its thread busy, and a stop must not wait for it.
     let opening = tokio::spawn(open_store(config.store, schema.clone(), eviction));
@@ -46,7 +48,18 @@ pub(crate) async fn run(args: Serve, global: &Global) -> anyhow::Result<ExitCode
             return Ok(ExitCode::SUCCESS);
         }
     };
-    let server = Server::new(listening, Quaymaster::with(schema, engine, settings), config.thresholds);
+    let quaymaster = Quaymaster::with(schema, engine, settings);
+    let workers = works.then(|| Workers::new(&quaymaster, &[], &config.worker)).transpose()?;
+    let mut server = Server::new(listening, quaymaster, config.thresholds);
+    if let Some(workers) = workers {
+        let queues = workers.names().collect::<Vec<_>>().join(", ");
+        if queues.is_empty() {
+            tracing::warn!("workers are on, and no queue declares `push`");
+        } else {
+            tracing::info!(queues, "working");
+        }
+        server = server.with_workers(workers);
+    }
     let address = server.address();
     output::print(&format!("quaymaster listening on http://{address} (store: {store}, schemas: {names})"))?;
     let stop = async move {
@@ -63,7 +76,7 @@ pub(crate) async fn run(args: Serve, global: &Global) -> anyhow::Result<ExitCode
 }
 
 /// Waits for the next request to stop; its name.
-async fn signalled(terminate: &mut Signal, interrupt: &mut Signal) -> &'static str {
+pub(super) async fn signalled(terminate: &mut Signal, interrupt: &mut Signal) -> &'static str {
     tokio::select! {
         _ = terminate.recv() => "SIGTERM",
         _ = interrupt.recv() => "SIGINT",

@@ -4,6 +4,8 @@
 mod calls;
 mod commands;
 mod documents;
+mod events;
 mod process;
+mod queues;
 mod serving;
 mod settings;

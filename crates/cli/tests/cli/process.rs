@@ -106,6 +106,27 @@ impl Served {
         Self { child, out, line, address }
     }
 
+    /// Starts something that serves nobody, and waits for its line.
+    pub(crate) fn spawn_saying(command: &mut Command, wanted: &str) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        out.read_line(&mut line).unwrap();
+        if !line.starts_with(wanted) {
+            let _ = child.kill();
+            let mut err = String::new();
+            let _ = child.stderr.take().unwrap().read_to_string(&mut err);
+            panic!("it did not start: {line}{err}");
+        }
+        Self { child, out, line, address: String::new() }
+    }
+
+    pub(crate) fn take_get(&self, path: &str) -> Value {
+        let (status, body) = self.ask("GET", path, "");
+        assert_eq!(status, 200, "{body}");
+        serde_json::from_str(&body).unwrap()
+    }
+
     /// One request on a connection of its own: status and body.
     pub(crate) fn ask(&self, method: &str, path: &str, body: &str) -> (u16, String) {
         let mut stream = TcpStream::connect(&self.address).unwrap();

@@ -1,20 +1,29 @@
 //! The calls under `/v1/<kind>/<name>/<verb>`: one table, one function each.
 
+pub(crate) mod batch;
 pub(crate) mod cache;
 pub(crate) mod dedupe;
+pub(crate) mod event;
 pub(crate) mod guard;
 pub(crate) mod idempotency;
 pub(crate) mod limit;
 pub(crate) mod lock;
+pub(crate) mod queue;
 
 use std::borrow::Cow;
 use std::sync::OnceLock;
 
+use axum::body::Body;
+use axum::http::{HeaderMap, Response};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
+use hyper::upgrade::OnUpgrade;
 use quaymaster::schema::{Kind, Outage};
 
 use crate::app::App;
+use crate::command::Progress;
+use crate::http::connection::Activity;
+use crate::http::presence::Presence;
 use crate::http::problem::Problem;
 
 /// Whether a call only looks. Decides its method, where its input is, and the role it needs.
@@ -27,7 +36,7 @@ pub(crate) enum Effect {
 }
 
 /// What a call was given.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub(crate) struct Input<'a> {
     /// The resource's name.
     pub(crate) name: &'a str,
@@ -37,6 +46,10 @@ pub(crate) struct Input<'a> {
     pub(crate) body: &'a [u8],
     /// The policy that answered while the store could not be asked; becomes a header.
     pub(crate) outage: &'a OnceLock<Outage>,
+    /// Whoever waits for the answer.
+    pub(crate) caller: &'a Presence,
+    /// Told how far a long call has come, where somebody watches.
+    pub(crate) progress: Option<Progress<'a>>,
 }
 
 impl Input<'_> {
@@ -44,6 +57,13 @@ impl Input<'_> {
     pub(crate) fn under(&self, policy: Option<Outage>) -> Option<&'static str> {
         let policy = policy?;
         Some(self.outage.get_or_init(|| policy).name())
+    }
+
+    /// Tells whoever watches that so many are done.
+    pub(crate) fn done(&self, count: u64) {
+        if let Some(progress) = self.progress {
+            progress(count);
+        }
     }
 }
 
@@ -63,6 +83,8 @@ pub enum ArgType {
     Positive,
     /// Any JSON; what is not JSON is taken as text.
     Json,
+    /// A list of texts; the flag is repeated.
+    Texts,
     /// `true` when it is there.
     Flag,
 }
@@ -124,7 +146,59 @@ pub(crate) static CALLS: &[Call] = &[
     dedupe::FIRST,
     guard::ENTER,
     guard::LEAVE,
+    batch::ADD,
+    batch::LIST,
+    batch::CLOSE,
+    batch::SWEEP,
+    event::PUBLISH,
+    event::REPORT,
+    queue::PUSH,
+    queue::CLAIM,
+    queue::ACK,
+    queue::NACK,
+    queue::EXTEND,
+    queue::PRESSURE,
+    queue::PAUSE,
+    queue::RESUME,
+    queue::PEEK,
+    queue::DEAD,
+    queue::REDRIVE,
+    queue::PURGE,
 ];
+
+/// A call whose answer has no end: a stream of events, or a connection that becomes something else. `GET`.
+pub(crate) struct Stream {
+    pub(crate) kind: Kind,
+    pub(crate) verb: &'static str,
+    /// The path as OpenAPI and metrics name it.
+    pub(crate) template: &'static str,
+    pub(crate) open: Open,
+}
+
+type Open = for<'a> fn(&'a App, Opening<'a>) -> BoxFuture<'a, Result<Response<Body>, Problem>>;
+
+/// What such a call was given.
+pub(crate) struct Opening<'a> {
+    /// The resource's name.
+    pub(crate) name: &'a str,
+    /// The query, still encoded.
+    pub(crate) query: &'a str,
+    pub(crate) headers: &'a HeaderMap,
+    /// The connection it came on.
+    pub(crate) activity: &'a Activity,
+    /// Whoever listens.
+    pub(crate) presence: &'a Presence,
+    /// The connection itself, once it stops speaking HTTP; only where the request asks for that.
+    pub(crate) upgrade: Option<OnUpgrade>,
+}
+
+/// Every call whose answer has no end.
+pub(crate) static STREAMS: &[Stream] = &[event::STREAM, event::WS];
+
+/// Finds the stream `kind`/`verb` and its place in [`STREAMS`].
+pub(crate) fn find_stream(kind: Kind, verb: &str) -> Option<(usize, &'static Stream)> {
+    STREAMS.iter().enumerate().find(|(_, stream)| stream.kind == kind && stream.verb == verb)
+}
 
 /// Finds the call `kind`/`verb` and its place in [`CALLS`].
 pub(crate) fn find(kind: Kind, verb: &str) -> Option<(usize, &'static Call)> {
@@ -133,7 +207,8 @@ pub(crate) fn find(kind: Kind, verb: &str) -> Option<(usize, &'static Call)> {
 
 /// The verbs of a kind.
 pub(crate) fn verbs(kind: Kind) -> Vec<&'static str> {
-    CALLS.iter().filter(|call| call.kind == kind).map(|call| call.verb).collect()
+    let calls = CALLS.iter().filter(|call| call.kind == kind).map(|call| call.verb);
+    calls.chain(STREAMS.iter().filter(|stream| stream.kind == kind).map(|stream| stream.verb)).collect()
 }
 
 /// Borrows owned pairs the way primitives take them.

@@ -10,6 +10,7 @@ use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use quaymaster::queue::Bounds;
 use quaymaster::schema::{Diagnostic, Schema};
 use quaymaster::store::StoreOptions;
 use quaymaster::store::embedded::Durability;
@@ -21,6 +22,7 @@ pub use walk::Env;
 
 use crate::doctor::{self, Finding, SealKey};
 use crate::http::auth::Token;
+use crate::worker::WorkerConfig;
 
 /// The file that is read when there is one and no other was named.
 pub const FILE: &str = "quaymaster.toml";
@@ -46,6 +48,10 @@ pub struct Config {
     pub accept_eviction: bool,
     /// When to warn.
     pub thresholds: Thresholds,
+    /// How jobs are sent to HTTP services.
+    pub worker: WorkerConfig,
+    /// How large what queues carry may be.
+    pub queues: Bounds,
 }
 
 /// The HTTP side.
@@ -67,8 +73,14 @@ pub struct ServerConfig {
     pub idle_timeout: Duration,
     /// How long requests in flight may take to finish after a stop.
     pub shutdown_grace: Duration,
+    /// Readers of event streams at once; each has a connection too.
+    pub max_subscribers: usize,
+    /// How often a reader of a stream hears something. One that takes nothing for twice as long is cut.
+    pub heartbeat: Duration,
     /// Who may call; nobody else, unless empty.
     pub tokens: Vec<Token>,
+    /// Whether `serve` also sends the jobs of queues with `push`.
+    pub workers: bool,
 }
 
 /// When to warn.
@@ -107,6 +119,8 @@ pub struct Overrides {
     pub accept_eviction: bool,
     /// `--insecure-listen`
     pub insecure_listen: bool,
+    /// `--workers`
+    pub workers: bool,
     /// Keys for values marked `sensitive`; the environment gives them, and no flag: others see a command line.
     pub seal_keys: Option<String>,
 }
@@ -160,14 +174,17 @@ impl Config {
         };
         let server = ServerConfig {
             listen,
-            max_body_bytes: raw.server.max_body_bytes.unwrap_or(1 << 20) as usize,
+            max_body_bytes: raw.server.max_body_bytes.unwrap_or(4 << 20) as usize,
             max_json_depth: raw.server.max_json_depth.unwrap_or(32) as usize,
             max_requests: raw.server.max_requests.unwrap_or(4096) as usize,
             max_connections: raw.server.max_connections.unwrap_or(8192) as usize,
             request_timeout: raw.server.request_timeout.unwrap_or(Duration::from_secs(10)),
             idle_timeout: raw.server.idle_timeout.unwrap_or(Duration::from_secs(75)),
             shutdown_grace: raw.server.shutdown_grace.unwrap_or(Duration::from_secs(10)),
+            max_subscribers: raw.server.max_subscribers.unwrap_or(6144) as usize,
+            heartbeat: raw.server.heartbeat.unwrap_or(Duration::from_secs(15)),
             tokens,
+            workers: overrides.workers || raw.server.workers.unwrap_or(false),
         };
         let schemas =
             if overrides.schemas.is_empty() { raw.schemas.unwrap_or_default() } else { overrides.schemas };
@@ -184,6 +201,8 @@ impl Config {
             seal_key: if required { SealKey::Required } else { SealKey::Optional },
             accept_eviction,
             thresholds: raw.thresholds,
+            worker: raw.worker,
+            queues: raw.queues,
         })
     }
 }
@@ -207,7 +226,12 @@ impl Config {
 
     /// What the primitives need beside schema and store.
     pub fn settings(&self) -> Settings {
-        Settings { nodes: self.nodes, database: self.database.clone(), seal: self.seal.clone() }
+        Settings {
+            nodes: self.nodes,
+            database: self.database.clone(),
+            seal: self.seal.clone(),
+            queues: self.queues,
+        }
     }
 }
 

@@ -4,12 +4,14 @@ use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use quaymaster::queue::Bounds;
 use quaymaster::store::embedded::Durability;
 use quaymaster::store::redis::{PoolOptions, Pools};
 
 use super::walk::{Env, Origin, Scalar, Table, Walk};
 use super::{ConfigError, Thresholds};
 use crate::http::auth::{Role, Token};
+use crate::worker::WorkerConfig;
 
 /// `quaymaster.toml`.
 #[derive(Debug, Clone, Default)]
@@ -18,6 +20,8 @@ pub struct RawConfig {
     pub(super) server: RawServer,
     pub(super) store: RawStore,
     pub(super) thresholds: Thresholds,
+    pub(super) worker: WorkerConfig,
+    pub(super) queues: Bounds,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -30,8 +34,11 @@ pub(super) struct RawServer {
     pub(super) request_timeout: Option<Duration>,
     pub(super) idle_timeout: Option<Duration>,
     pub(super) shutdown_grace: Option<Duration>,
+    pub(super) max_subscribers: Option<u64>,
+    pub(super) heartbeat: Option<Duration>,
     pub(super) insecure_listen: Option<bool>,
     pub(super) tokens: Vec<Token>,
+    pub(super) workers: Option<bool>,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -89,12 +96,14 @@ impl RawConfig {
     pub fn parse(source: &str, text: &str, folder: &Path, env: Env<'_>) -> Result<Self, ConfigError> {
         let walk = Walk::new(source, text, env);
         let parsed = walk.parse();
-        let root = walk.root(parsed.get_ref(), &["schemas", "server", "store", "thresholds"]);
+        let root = walk.root(parsed.get_ref(), &["schemas", "server", "store", "thresholds", "worker", "queues"]);
         let raw = Self {
             schemas: root.texts("schemas").map(|names| names.iter().map(|name| folder.join(name)).collect()),
             server: server(&root),
             store: store(&root, folder),
             thresholds: thresholds(&root),
+            worker: worker(&root, folder),
+            queues: queues(&root),
         };
         match walk.finish() {
             problems if problems.is_empty() => Ok(raw),
@@ -113,8 +122,11 @@ fn server(root: &Table<'_, '_>) -> RawServer {
         "request_timeout",
         "idle_timeout",
         "shutdown_grace",
+        "max_subscribers",
+        "heartbeat",
         "insecure_listen",
         "tokens",
+        "workers",
     ];
     let Some(table) = root.table("server", &known) else { return RawServer::default() };
     RawServer {
@@ -131,8 +143,11 @@ fn server(root: &Table<'_, '_>) -> RawServer {
         request_timeout: table.get("request_timeout", Scalar::duration),
         idle_timeout: table.get("idle_timeout", Scalar::duration),
         shutdown_grace: table.get("shutdown_grace", Scalar::duration),
+        max_subscribers: table.get("max_subscribers", |scalar| scalar.integer(1)),
+        heartbeat: table.get("heartbeat", Scalar::duration),
         insecure_listen: table.get("insecure_listen", Scalar::bool),
         tokens: tokens(&table),
+        workers: table.get("workers", Scalar::bool),
     }
 }
 
@@ -253,5 +268,33 @@ fn thresholds(root: &Table<'_, '_>) -> Thresholds {
         hit_rate: table.get("hit_rate", Scalar::share).unwrap_or(default.hit_rate),
         p95: table.get("p95", Scalar::duration).unwrap_or(default.p95),
         connections: table.get("connections", |scalar| scalar.integer(1)).unwrap_or(default.connections),
+    }
+}
+
+fn worker(root: &Table<'_, '_>, folder: &Path) -> WorkerConfig {
+    let default = WorkerConfig::default();
+    let Some(table) = root.table("worker", &["drain", "max_response_bytes", "ca_file"]) else {
+        return default;
+    };
+    WorkerConfig {
+        drain: table.get("drain", Scalar::duration).unwrap_or(default.drain),
+        max_response_bytes: table
+            .get("max_response_bytes", Scalar::bytes)
+            .map_or(default.max_response_bytes, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX)),
+        ca_file: table.get("ca_file", |scalar| scalar.text().map(|text| folder.join(text))),
+    }
+}
+
+fn queues(root: &Table<'_, '_>) -> Bounds {
+    let default = Bounds::default();
+    let Some(table) = root.table("queues", &["max_payload_bytes", "max_unpacked_bytes"]) else {
+        return default;
+    };
+    let bytes = |field: &str, default: usize| {
+        table.get(field, Scalar::bytes).map_or(default, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX))
+    };
+    Bounds {
+        payload_bytes: bytes("max_payload_bytes", default.payload_bytes),
+        unpacked_bytes: bytes("max_unpacked_bytes", default.unpacked_bytes),
     }
 }

@@ -67,7 +67,8 @@ async fn collect(mut body: Incoming, max: usize) -> Result<Bytes, Problem> {
 }
 
 fn too_large(max: usize) -> Problem {
-    Problem::new(Code::RequestTooLarge, format!("the body is larger than {max} bytes")).field("body")
+    let detail = format!("the body is larger than {max} bytes, the bound that max_body_bytes in [server] sets");
+    Problem::new(Code::RequestTooLarge, detail).field("body")
 }
 
 /// Refuses a body that says it is something else than JSON, or packed. No content type at all is taken as JSON.

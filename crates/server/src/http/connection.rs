@@ -1,19 +1,23 @@
 //! Accepts connections and serves them, until told to stop; then finishes what is in flight.
 
 use std::convert::Infallible;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 
+use futures_util::future::BoxFuture;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
 use quaymaster::Code;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::presence::Stream;
 use super::problem::Problem;
 use crate::app::App;
 
@@ -29,6 +33,8 @@ pub(crate) struct Limits {
     pub(crate) idle_timeout: Duration,
     /// How long requests in flight may take to finish after a stop.
     pub(crate) shutdown_grace: Duration,
+    /// How long the reader of an answer without end may take nothing before it is cut.
+    pub(crate) patience: Duration,
 }
 
 /// Serves `listener` until `stop`; answers whether everything in flight finished within the grace.
@@ -62,7 +68,7 @@ pub(crate) async fn serve(
         app.metrics.connections.fetch_add(1, Relaxed);
         let (app, stop) = (app.clone(), stop.clone());
         open.spawn(async move {
-            converse(app.clone(), stream, limits.idle_timeout, stop).await;
+            converse(app.clone(), stream, limits, stop).await;
             app.metrics.connections.fetch_sub(1, Relaxed);
         });
     }
@@ -72,22 +78,79 @@ pub(crate) async fn serve(
     tokio::time::timeout(limits.shutdown_grace, open.wait()).await.is_ok()
 }
 
-/// Requests begun and ended on one connection.
-#[derive(Debug, Default)]
-struct Activity {
+/// Requests begun and ended on one connection, and what goes on after their answers' heads.
+#[derive(Default)]
+pub(crate) struct Activity {
     begun: AtomicU64,
     ended: AtomicU64,
+    /// The answer without end that is being sent, if one is.
+    endless: Mutex<Weak<Taking>>,
+    endless_begun: Notify,
+    /// What the connection becomes when it stops speaking HTTP.
+    after: Mutex<Option<BoxFuture<'static, ()>>>,
 }
 
-async fn converse(app: Arc<App>, stream: TcpStream, idle_timeout: Duration, stop: CancellationToken) {
+impl Activity {
+    /// An answer without end begins.
+    pub(crate) fn endless(&self) -> Pace {
+        let pace = Pace(Arc::new(Taking { began: Instant::now(), handed_us: AtomicU64::new(0) }));
+        *self.endless.lock() = Arc::downgrade(&pace.0);
+        self.endless_begun.notify_one();
+        pace
+    }
+
+    /// The connection goes on as something else once its answer is sent; it keeps its place among connections.
+    pub(crate) fn becomes(&self, session: BoxFuture<'static, ()>) {
+        *self.after.lock() = Some(session);
+    }
+}
+
+/// How the reader of an answer without end keeps up.
+#[derive(Debug)]
+pub(crate) struct Pace(Arc<Taking>);
+
+#[derive(Debug)]
+struct Taking {
+    began: Instant,
+    /// When the last piece was handed to the connection, in microseconds; 0 once it has asked for the next.
+    handed_us: AtomicU64,
+}
+
+impl Pace {
+    /// The connection has room for more.
+    pub(crate) fn asked(&self) {
+        self.0.handed_us.store(0, Relaxed);
+    }
+
+    /// It was given some.
+    pub(crate) fn handed(&self) {
+        let us = u64::try_from(self.0.began.elapsed().as_micros()).unwrap_or(u64::MAX);
+        self.0.handed_us.store(us.max(1), Relaxed);
+    }
+}
+
+impl Taking {
+    /// How long the reader has taken nothing of what is there for it.
+    fn stalled(&self) -> Duration {
+        match self.handed_us.load(Relaxed) {
+            0 => Duration::ZERO,
+            us => self.began.elapsed().saturating_sub(Duration::from_micros(us)),
+        }
+    }
+}
+
+async fn converse(app: Arc<App>, stream: TcpStream, limits: Limits, stop: CancellationToken) {
+    let Limits { idle_timeout, patience, .. } = limits;
     // Answers are one small packet each; waiting to join them with a next one would only delay them.
     let _ = stream.set_nodelay(true);
     let activity = Arc::new(Activity::default());
+    let stream = Stream::new(stream);
+    let presence = stream.presence();
     let service = service_fn(|request| {
-        let (app, activity) = (app.clone(), activity.clone());
+        let (app, activity, presence) = (app.clone(), activity.clone(), presence.clone());
         async move {
             activity.begun.fetch_add(1, Relaxed);
-            let response = app.answer(request).await;
+            let response = app.answer(request, &presence, &activity).await;
             activity.ended.fetch_add(1, Relaxed);
             Ok::<_, Infallible>(response)
         }
@@ -95,7 +158,8 @@ async fn converse(app: Arc<App>, stream: TcpStream, idle_timeout: Duration, stop
     let connection = http1::Builder::new()
         .half_close(true)
         .max_buf_size(64 * 1024)
-        .serve_connection(TokioIo::new(stream), service);
+        .serve_connection(TokioIo::new(stream), service)
+        .with_upgrades();
     let mut connection = std::pin::pin!(connection);
     let mut seen = 0;
     // One timer per connection that looks at the counts, not one per request: a caller that dribbles its
@@ -108,7 +172,10 @@ async fn converse(app: Arc<App>, stream: TcpStream, idle_timeout: Duration, stop
                 if let Err(error) = ended {
                     tracing::debug!(%error, "connection ended");
                 }
-                return;
+                break;
+            }
+            () = activity.endless_begun.notified(), if !stopping => {
+                look.as_mut().reset(tokio::time::Instant::now() + patience);
             }
             () = stop.cancelled(), if !stopping => {
                 stopping = true;
@@ -116,6 +183,17 @@ async fn converse(app: Arc<App>, stream: TcpStream, idle_timeout: Duration, stop
                 look.as_mut().reset(tokio::time::Instant::now() + LINGER);
             }
             () = look.as_mut() => {
+                let endless = activity.endless.lock().upgrade();
+                if let Some(taking) = endless.filter(|_| !stopping) {
+                    let stalled = taking.stalled();
+                    if stalled >= patience {
+                        tracing::debug!("cutting a reader that takes nothing");
+                        app.fan.counts.cut.fetch_add(1, Relaxed);
+                        return;
+                    }
+                    look.as_mut().reset(tokio::time::Instant::now() + (patience - stalled));
+                    continue;
+                }
                 let (begun, ended) = (activity.begun.load(Relaxed), activity.ended.load(Relaxed));
                 if begun == ended && (stopping || begun == seen) {
                     tracing::debug!("closing an idle connection");
@@ -126,6 +204,10 @@ async fn converse(app: Arc<App>, stream: TcpStream, idle_timeout: Duration, stop
                 look.as_mut().reset(tokio::time::Instant::now() + next);
             }
         }
+    }
+    let session = activity.after.lock().take();
+    if let Some(session) = session {
+        session.await;
     }
 }
 

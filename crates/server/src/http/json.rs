@@ -44,6 +44,29 @@ pub(crate) fn read<'de, T: Fields<'de>>(body: &'de [u8], max_depth: usize) -> Re
         let detail = format!("the body is nested deeper than {max_depth} levels");
         return Err(Problem::new(Code::RequestInvalid, detail).field("body"));
     }
+    object(text)
+}
+
+/// Reads `body` as an object of `T`'s fields, none of which is needed: no body at all is an object without fields.
+pub(crate) fn read_or_empty<'de, T: Fields<'de>>(body: &'de [u8], max_depth: usize) -> Result<T, Problem> {
+    if body.is_empty() { Ok(T::default()) } else { read(body, max_depth) }
+}
+
+/// Reads a value of the body, found before, as an object of `T`'s fields; its place in the body is `path`.
+pub(crate) fn nested<'de, T: Fields<'de>>(value: &'de RawValue, path: &str) -> Result<T, Problem> {
+    object(value.get()).map_err(|mut problem| {
+        let field = problem.field.take().filter(|field| field != "body");
+        problem.detail = match &field {
+            Some(field) if problem.detail.starts_with(field.as_str()) => format!("{path}.{}", problem.detail),
+            Some(_) => format!("{path}: {}", problem.detail),
+            None => problem.detail.replacen("the body", path, 1),
+        }
+        .into();
+        problem.field(field.map_or_else(|| path.to_owned(), |field| format!("{path}.{field}")))
+    })
+}
+
+fn object<'de, T: Fields<'de>>(text: &'de str) -> Result<T, Problem> {
     let faults = Faults::default();
     let mut input = serde_json::Deserializer::from_str(text);
     let seed = Object { faults: &faults, into: T::default() };
@@ -194,6 +217,29 @@ impl<'de, A: MapAccess<'de>> Value<'_, A> {
         self.map.next_value()
     }
 
+    /// A list of any JSON, each as it was written.
+    pub(crate) fn raws(self) -> Result<Vec<&'de RawValue>, A::Error> {
+        let (faults, field) = (self.faults, self.field);
+        self.map.next_value_seed(Typed { faults, field, wanted: "a list", shape: Raws })
+    }
+
+    /// A list of texts.
+    pub(crate) fn texts(self) -> Result<Vec<Cow<'de, str>>, A::Error> {
+        let (faults, field) = (self.faults, self.field);
+        self.map.next_value_seed(Typed {
+            faults,
+            field,
+            wanted: "a list of strings",
+            shape: Texts { faults, field },
+        })
+    }
+
+    /// A number, or nothing for `null`.
+    pub(crate) fn optional_number(self) -> Result<Option<f64>, A::Error> {
+        let (faults, field) = (self.faults, self.field);
+        self.map.next_value_seed(Typed { faults, field, wanted: "a number", shape: OptionalNumber })
+    }
+
     /// An integer from 0, or nothing for `null`.
     pub(crate) fn optional_count(self) -> Result<Option<u64>, A::Error> {
         let (faults, field) = (self.faults, self.field);
@@ -243,11 +289,17 @@ trait Shape<'de>: Sized {
     fn integer(self, _number: i128) -> Option<Self::Out> {
         None
     }
+    fn float(self, _number: f64) -> Option<Self::Out> {
+        None
+    }
     fn truth(self, _truth: bool) -> Option<Self::Out> {
         None
     }
     fn null(self) -> Option<Self::Out> {
         None
+    }
+    fn list<A: SeqAccess<'de>>(self, _list: A) -> Result<Option<Self::Out>, A::Error> {
+        Ok(None)
     }
     fn object<A: MapAccess<'de>>(self, _map: A) -> Result<Option<Self::Out>, A::Error> {
         Ok(None)
@@ -300,6 +352,50 @@ impl Shape<'_> for OptionalInteger {
     }
     fn null(self) -> Option<Self::Out> {
         Some(None)
+    }
+}
+
+struct OptionalNumber;
+impl Shape<'_> for OptionalNumber {
+    type Out = Option<f64>;
+    fn integer(self, number: i128) -> Option<Self::Out> {
+        Some(Some(number as f64))
+    }
+    fn float(self, number: f64) -> Option<Self::Out> {
+        Some(Some(number))
+    }
+    fn null(self) -> Option<Self::Out> {
+        Some(None)
+    }
+}
+
+struct Raws;
+impl<'de> Shape<'de> for Raws {
+    type Out = Vec<&'de RawValue>;
+    fn list<A: SeqAccess<'de>>(self, mut list: A) -> Result<Option<Self::Out>, A::Error> {
+        let mut raws = Vec::new();
+        while let Some(raw) = list.next_element()? {
+            raws.push(raw);
+        }
+        Ok(Some(raws))
+    }
+}
+
+struct Texts<'f> {
+    faults: &'f Faults,
+    field: &'static str,
+}
+
+impl<'de> Shape<'de> for Texts<'_> {
+    type Out = Vec<Cow<'de, str>>;
+    fn list<A: SeqAccess<'de>>(self, mut list: A) -> Result<Option<Self::Out>, A::Error> {
+        let Self { faults, field } = self;
+        let mut texts = Vec::new();
+        let text = || Typed { faults, field, wanted: "a list of strings", shape: Text };
+        while let Some(text) = list.next_element_seed(text())? {
+            texts.push(text);
+        }
+        Ok(Some(texts))
     }
 }
 
@@ -400,9 +496,9 @@ impl<'de, S: Shape<'de>> Visitor<'de> for Typed<'_, S> {
         Self::settle(self.faults, self.field, self.wanted, self.shape.integer(number.into()), "an integer")
     }
 
-    fn visit_f64<E: serde::de::Error>(self, _: f64) -> Result<S::Out, E> {
+    fn visit_f64<E: serde::de::Error>(self, number: f64) -> Result<S::Out, E> {
         let got = "a number that is no 64-bit integer";
-        Self::settle(self.faults, self.field, self.wanted, None, got)
+        Self::settle(self.faults, self.field, self.wanted, self.shape.float(number), got)
     }
 
     fn visit_borrowed_str<E: serde::de::Error>(self, text: &'de str) -> Result<S::Out, E> {
@@ -423,8 +519,10 @@ impl<'de, S: Shape<'de>> Visitor<'de> for Typed<'_, S> {
         Self::settle(self.faults, self.field, self.wanted, self.shape.null(), "null")
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, _: A) -> Result<S::Out, A::Error> {
-        Self::settle(self.faults, self.field, self.wanted, None, "a list")
+    fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<S::Out, A::Error> {
+        let (faults, field, wanted) = (self.faults, self.field, self.wanted);
+        let out = self.shape.list(list)?;
+        Self::settle(faults, field, wanted, out, "a list")
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<S::Out, A::Error> {

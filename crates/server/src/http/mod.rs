@@ -4,5 +4,8 @@ pub(crate) mod auth;
 pub(crate) mod body;
 pub(crate) mod connection;
 pub(crate) mod json;
+pub(crate) mod presence;
 pub(crate) mod problem;
 pub(crate) mod query;
+pub(crate) mod sse;
+pub(crate) mod ws;

@@ -9,7 +9,7 @@ use futures_util::FutureExt as _;
 use quaymaster::store::health::LATENCY_BOUNDS_US;
 use quaymaster::store::{Deployment, Health};
 
-use super::{Access, Page, Place, status, text};
+use super::{Access, Page, Place, queues, status, text};
 use crate::app::App;
 use crate::metrics::{header, histogram};
 
@@ -45,6 +45,8 @@ async fn metrics(app: &App) -> Response<Body> {
     caches(&mut out, app);
     dedupes(&mut out, app);
     guards(&mut out, app);
+    queues::write(&mut out, app).await;
+    super::events::write(&mut out, app);
     outages(&mut out, app).await;
     store(&mut out, &health, told.is_ok() && health.connected);
     if let Ok(facts) = &told {
@@ -310,6 +312,6 @@ fn gauge(out: &mut String, name: &str, help: &str, value: impl std::fmt::Display
 }
 
 /// A label's value, escaped.
-fn label(text: &str) -> String {
+pub(super) fn label(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }

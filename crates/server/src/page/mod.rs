@@ -1,10 +1,12 @@
 //! What is served at fixed paths: probes, metrics, documents, the dashboard.
 
 mod dashboard;
+mod events;
 pub(crate) mod explain;
 pub(crate) mod health;
 mod metrics;
 pub(crate) mod openapi;
+pub(crate) mod queues;
 pub(crate) mod status;
 
 use axum::body::Body;

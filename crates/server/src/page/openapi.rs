@@ -32,6 +32,12 @@ pub(super) const PAGE: Page = Page {
         crate::call::cache::put, crate::call::cache::get, crate::call::cache::exists, crate::call::cache::delete,
         crate::call::dedupe::first,
         crate::call::guard::enter, crate::call::guard::leave,
+        crate::call::batch::add, crate::call::batch::list, crate::call::batch::close, crate::call::batch::sweep,
+        crate::call::event::publish, crate::call::event::report, crate::call::event::stream, crate::call::event::ws,
+        crate::call::queue::push::push, crate::call::queue::claim::claim, crate::call::queue::settle::ack,
+        crate::call::queue::settle::nack, crate::call::queue::settle::extend, crate::call::queue::state::pressure,
+        crate::call::queue::state::pause, crate::call::queue::state::resume, crate::call::queue::state::peek,
+        crate::call::queue::dead::dead, crate::call::queue::dead::redrive, crate::call::queue::dead::purge,
         super::explain::explain, super::status::status, super::health::healthz, super::health::readyz,
         super::metrics::metrics, openapi,
     ),
@@ -99,7 +105,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::call::{CALLS, Effect};
+    use crate::call::{CALLS, Effect, STREAMS};
     use crate::page::PAGES;
 
     #[test]
@@ -117,6 +123,8 @@ mod tests {
             let method = if call.effect == Effect::Reads { "get" } else { "post" };
             (call.template.to_owned(), method.to_owned())
         });
+        let calls =
+            calls.chain(STREAMS.iter().map(|stream| (stream.template.to_owned(), "get".to_owned())));
         // The dashboard's own files are for browsers, not for programs.
         let pages = PAGES.iter().filter(|page| page.path != "/" && !page.path.starts_with("/dashboard."));
         let served: BTreeSet<_> =
@@ -127,10 +135,12 @@ mod tests {
     #[test]
     fn every_call_has_its_operation_id() {
         let document = document();
-        for call in CALLS {
-            let id = format!("\"operationId\": \"{}.{}\"", call.kind, call.verb);
+        let calls = CALLS.iter().map(|call| (call.kind, call.verb, call.template));
+        let streams = STREAMS.iter().map(|stream| (stream.kind, stream.verb, stream.template));
+        for (kind, verb, template) in calls.chain(streams) {
+            let id = format!("\"operationId\": \"{kind}.{verb}\"");
             assert!(document.contains(&id), "{id}");
-            assert_eq!(call.template, format!("/v1/{}/{{name}}/{}", call.kind, call.verb));
+            assert_eq!(template, format!("/v1/{kind}/{{name}}/{verb}"));
         }
     }
 }

@@ -3,8 +3,10 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::panic::AssertUnwindSafe;
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt as _;
 use quaymaster::queue::Pressure;
 use serde::Serialize;
 use tokio::sync::Mutex;
@@ -36,8 +38,10 @@ impl Depths {
         {
             return known.clone();
         }
+        // Whoever watches is answered also where a question panics.
         let asked = app.quaymaster.queues().map(|queue| async {
-            queue.pressure().await.ok().map(|told| (queue.name().to_owned(), told))
+            let told = AssertUnwindSafe(queue.pressure()).catch_unwind().await;
+            told.ok()?.ok().map(|told| (queue.name().to_owned(), told))
         });
         let told = tokio::time::timeout(PATIENCE, futures_util::future::join_all(asked)).await;
         let known: Known = told.unwrap_or_default().into_iter().flatten().collect();

@@ -8,6 +8,7 @@ use quaymaster::store::{Deployment, Health};
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::queues::{self, QueueStatus};
 use super::{Access, Page, Place, json};
 use crate::app::App;
 use crate::config::Thresholds;
@@ -37,6 +38,8 @@ pub(crate) struct Status {
     limits: Vec<LimitStatus>,
     /// Reads and loads of each cache since this process started.
     caches: Vec<CacheStatus>,
+    /// How full each queue is; those that could not be asked are not there.
+    queues: Vec<QueueStatus>,
     /// Everything the schema declares.
     resources: Vec<ResourceStatus>,
 }
@@ -285,6 +288,8 @@ async fn status(app: &App) -> Response<Body> {
                 .map(|finding| format!("{}; {}", finding.message, finding.fix)),
         );
     }
+    let queues = queues::status(app).await;
+    warnings.extend(queues::warnings(&queues));
     let mut limits: Vec<LimitStatus> = app
         .quaymaster
         .limits()
@@ -308,6 +313,7 @@ async fn status(app: &App) -> Response<Body> {
         warnings,
         limits,
         caches: caches(app),
+        queues,
         resources: resources(app),
     })
 }

@@ -72,6 +72,18 @@ ttl = "30s"
 limits = ["psp"]
 idempotency = "pay"
 lock = "door"
+
+[queue.jobs]
+max_size = 1000
+compress_over = "1KiB"
+retry = { max_attempts = 2, base = "1s", max = "1s", jitter = 0 }
+
+[queue.tiny]
+max_size = 2
+
+[queue.ranked]
+order = "priority"
+max_size = 1000
 "#;
 
 pub(crate) fn schema(text: &str) -> Arc<Schema> {
@@ -104,7 +116,11 @@ impl Fixture {
     }
 
     pub(crate) async fn on(config: ServerConfig, engine: Arc<dyn Engine>) -> Self {
-        let quaymaster = Quaymaster::new(schema(SCHEMA), engine.clone());
+        Self::serving(SCHEMA, config, engine).await
+    }
+
+    pub(crate) async fn serving(text: &str, config: ServerConfig, engine: Arc<dyn Engine>) -> Self {
+        let quaymaster = Quaymaster::new(schema(text), engine.clone());
         let server = Server::new(Listening::bind(config).await.unwrap(), quaymaster, Thresholds::default());
         let address = server.address();
         let (stop, stopped) = oneshot::channel();

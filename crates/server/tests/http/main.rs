@@ -2,13 +2,20 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod bad_input;
+mod batches;
 mod caches;
 mod client;
 mod engines;
+mod events;
 mod fixture;
 mod guards;
 mod idempotency;
 mod lifecycle;
+mod listening;
 mod locks;
 mod openapi;
+mod queues;
 mod routes;
+mod service;
+mod waiting;
+mod workers;

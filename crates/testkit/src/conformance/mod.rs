@@ -4,11 +4,15 @@
 //! case of [`all`]; [`run_all`] runs every case on one subject, for stores that are slow to start.
 
 #[expect(clippy::expect_used, reason = "a case that cannot go on has failed")]
+pub mod batch;
+#[expect(clippy::expect_used, reason = "a case that cannot go on has failed")]
 pub mod cache;
 #[expect(clippy::expect_used, reason = "a case that cannot go on has failed")]
 pub mod dedupe;
 #[expect(clippy::expect_used, reason = "a case that cannot go on has failed")]
 pub mod engine;
+#[expect(clippy::expect_used, reason = "a case that cannot go on has failed")]
+pub mod event;
 #[expect(clippy::expect_used, reason = "a case that cannot go on has failed")]
 pub mod guard;
 #[expect(clippy::expect_used, reason = "a case that cannot go on has failed")]
@@ -19,6 +23,10 @@ pub mod idempotency;
 pub mod limit;
 #[expect(clippy::expect_used, reason = "a case that cannot go on has failed")]
 pub mod lock;
+#[expect(clippy::expect_used, reason = "a case that cannot go on has failed")]
+pub mod queue;
+#[expect(clippy::expect_used, reason = "a case that cannot go on has failed")]
+pub mod queue_edges;
 #[expect(clippy::expect_used, reason = "a case that cannot go on has failed")]
 mod subject;
 
@@ -64,7 +72,15 @@ pub fn all() -> impl Iterator<Item = &'static Case> {
         .chain(idempotency::CASES)
         .chain(guard::CASES)
         .chain(guard_steps::CASES);
-    engine::CASES.iter().chain(guards).chain(cache::CASES).chain(dedupe::CASES)
+    engine::CASES
+        .iter()
+        .chain(guards)
+        .chain(cache::CASES)
+        .chain(dedupe::CASES)
+        .chain(batch::CASES)
+        .chain(event::CASES)
+        .chain(queue::CASES)
+        .chain(queue_edges::CASES)
 }
 
 /// Runs every case, one after the other, each under keys of its own.

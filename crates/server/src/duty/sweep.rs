@@ -1,0 +1,34 @@
+//! Queues batches that are due, and brings jobs back whose worker is gone.
+
+use std::time::Duration;
+
+use quaymaster::Result;
+use quaymaster::batch::Batch;
+use quaymaster::queue::Queue;
+
+use super::spread;
+
+/// A new batch may be due sooner than the one that was next when we looked.
+const AT_LEAST_EVERY: Duration = Duration::from_millis(500);
+
+/// One round over a batch; when the next is due.
+pub(super) async fn batch(batch: &Batch) -> Result<Duration> {
+    let swept = batch.sweep().await?;
+    if swept.closed > 0 || swept.waiting > 0 {
+        tracing::debug!(batch = batch.name(), closed = swept.closed, waiting = swept.waiting, "swept");
+    }
+    let rest = spread(AT_LEAST_EVERY);
+    Ok(swept.next.map_or(rest, |next| next.min(rest)))
+}
+
+/// Claims bring expired jobs back by themselves; the sweep is for queues that nobody claims from.
+const QUEUES_EVERY: Duration = Duration::from_secs(2);
+
+/// One round over a queue; when the next is due.
+pub(super) async fn queue(queue: &Queue) -> Result<Duration> {
+    let swept = queue.sweep().await?;
+    if swept.returned > 0 || swept.buried > 0 {
+        tracing::debug!(queue = queue.name(), returned = swept.returned, buried = swept.buried, "swept");
+    }
+    Ok(spread(QUEUES_EVERY))
+}

@@ -1,0 +1,106 @@
+//! A channel as server-sent events.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Response};
+use bytes::Bytes;
+use futures_util::stream;
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
+use tokio_util::sync::CancellationToken;
+
+use super::connection::Pace;
+use super::presence::Presence;
+use crate::fan::{Entry, Reader, missed_text};
+
+/// Proxies that gather answers before they pass them on are asked not to.
+const BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
+
+const LAST_EVENT_ID: &str = "last-event-id";
+
+/// A comment that says that whatever is published from here on will come.
+const LISTENING: Bytes = Bytes::from_static(b": listening\n\n");
+const HEARTBEAT: Bytes = Bytes::from_static(b": heartbeat\n\n");
+
+/// What goes on after the head: until the stop, the store's end, or the client's.
+struct Feed {
+    reader: Reader,
+    waiting: VecDeque<Bytes>,
+    batch: Vec<Arc<Entry>>,
+    beat: Interval,
+    stopping: CancellationToken,
+    presence: Presence,
+    pace: Pace,
+}
+
+/// An answer without an end.
+pub(crate) fn response(
+    reader: Reader,
+    headers: &HeaderMap,
+    heartbeat: Duration,
+    stopping: CancellationToken,
+    presence: Presence,
+    pace: Pace,
+) -> Response<Body> {
+    let mut waiting = VecDeque::from([LISTENING]);
+    if let Some(missed) = missed_since(&reader, headers) {
+        waiting.push_back(Bytes::from(format!("data: {}\n\n", missed_text(missed))));
+    }
+    let mut beat = interval_at(Instant::now() + heartbeat, heartbeat);
+    beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let feed = Feed { reader, waiting, batch: Vec::new(), beat, stopping, presence, pace };
+    let body = stream::unfold(feed, |mut feed| async {
+        feed.pace.asked();
+        let next = feed.next().await?;
+        feed.pace.handed();
+        Some((Ok::<_, std::convert::Infallible>(next), feed))
+    });
+    let mut response = Response::new(Body::from_stream(body));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(BUFFERING, HeaderValue::from_static("no"));
+    response
+}
+
+impl Feed {
+    async fn next(&mut self) -> Option<Bytes> {
+        loop {
+            if let Some(next) = self.waiting.pop_front() {
+                return Some(next);
+            }
+            tokio::select! {
+                biased;
+                () = self.stopping.cancelled() => return None,
+                () = self.presence.gone() => return None,
+                more = self.reader.ready() => {
+                    if !more {
+                        return None;
+                    }
+                    if let Some(missed) = self.reader.take(&mut self.batch) {
+                        self.waiting.push_back(Bytes::from(format!("data: {}\n\n", missed_text(missed))));
+                    }
+                    let origin = &self.reader.channel.origin;
+                    self.waiting.extend(self.batch.drain(..).map(|entry| entry.sse(origin)));
+                    self.beat.reset();
+                }
+                _ = self.beat.tick() => return Some(HEARTBEAT),
+            }
+        }
+    }
+}
+
+/// What a reader that comes again has missed: known while the same subscription goes on, else 0 for "some".
+fn missed_since(reader: &Reader, headers: &HeaderMap) -> Option<u64> {
+    let last = headers.get(LAST_EVENT_ID)?.to_str().ok()?;
+    match last.split_once('.') {
+        Some((origin, number)) if origin == reader.channel.origin => {
+            let missed = reader.channel.since(number.parse().ok()?);
+            (missed > 0).then_some(missed)
+        }
+        _ => Some(0),
+    }
+}
