@@ -33,7 +33,8 @@ struct State {
 
 impl Lost {
     fn new(base: Instant, lease: Duration) -> Self {
-        let state = State { began: base, ends_us: AtomicU64::new(micros(lease)), told: CancellationToken::new() };
+        let state =
+            State { began: base, ends_us: AtomicU64::new(micros(lease)), told: CancellationToken::new() };
         Self(Arc::new(state))
     }
 
@@ -167,7 +168,10 @@ pub(super) async fn renew(pump: Arc<Pump>) {
                 Ok(Ok(told)) => {
                     for ((key, _), told) in batch.iter().zip(&told) {
                         if !pump.held.confirm(*key, told, sent) {
-                            tracing::warn!(queue = pump.queue.name(), "a lease was lost while its job was at work");
+                            tracing::warn!(
+                                queue = pump.queue.name(),
+                                "a lease was lost while its job was at work"
+                            );
                         }
                     }
                 }
