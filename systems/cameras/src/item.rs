@@ -14,6 +14,7 @@ pub(crate) struct Image {
 }
 
 /// A job of `analysis_queue`.
+#[expect(clippy::struct_field_names, reason = "the document's own names")]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Batch {
     pub(crate) batch_id: String,
@@ -31,6 +32,7 @@ pub(crate) struct Announcement {
 }
 
 /// What was seen, and how bad it is.
+#[expect(clippy::struct_field_names, reason = "the document's own names")]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Event {
     pub(crate) id: u64,

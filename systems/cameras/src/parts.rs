@@ -50,9 +50,9 @@ pub(crate) async fn up(args: settings::Up, stop: CancellationToken) -> anyhow::R
     let schema = Arc::new(settings::schema(args.place.schema.as_deref(), &env)?);
     let listening = listen(&args.listen, &args.place).await?;
     let quaymaster = open(&args.place, schema).await?;
-    let online = Online::new(args.folder.online);
+    let online = Online::new(args.watching.online);
     let watcher = Watcher::open(
-        args.folder.options(&args.place),
+        args.watching.options(&args.place),
         quaymaster.queue(DETECTION)?.clone(),
         online.clone(),
     )?;
@@ -60,7 +60,7 @@ pub(crate) async fn up(args: settings::Up, stop: CancellationToken) -> anyhow::R
     let mut parts = JoinSet::new();
     parts.spawn(report::run(quaymaster.clone(), detector, online, stop.clone()));
     parts.spawn(watcher.run(stop.clone()));
-    let folder = args.folder.folder.display().to_string();
+    let folder = args.watching.folder.display().to_string();
     // The server closes the store, so it ends after those that use it.
     let server = CancellationToken::new();
     let workers = Workers::new(&quaymaster, &[], &WorkerConfig::default())?;
@@ -95,9 +95,9 @@ pub(crate) async fn watch(args: settings::Watch, stop: CancellationToken) -> any
     let schema = Arc::new(settings::schema(args.place.schema.as_deref(), &variable)?);
     let detector = url_of(&schema, DETECTION);
     let quaymaster = open(&args.place, schema).await?;
-    let online = Online::new(args.folder.online);
+    let online = Online::new(args.watching.online);
     let watcher = Watcher::open(
-        args.folder.options(&args.place),
+        args.watching.options(&args.place),
         quaymaster.queue(DETECTION)?.clone(),
         online.clone(),
     )?;

@@ -69,7 +69,7 @@ pub(crate) struct Up {
     #[command(flatten)]
     pub(crate) listen: Listen,
     #[command(flatten)]
-    pub(crate) folder: Folder,
+    pub(crate) watching: Watching,
     #[command(flatten)]
     pub(crate) temper: TemperArgs,
 }
@@ -93,7 +93,7 @@ pub(crate) struct Watch {
     #[command(flatten)]
     pub(crate) place: Place,
     #[command(flatten)]
-    pub(crate) folder: Folder,
+    pub(crate) watching: Watching,
 }
 
 #[derive(Debug, clap::Args)]
@@ -115,8 +115,9 @@ pub(crate) struct Listen {
     pub(crate) listen: String,
 }
 
+/// Which folder is watched, and how.
 #[derive(Debug, Clone, clap::Args)]
-pub(crate) struct Folder {
+pub(crate) struct Watching {
     /// The folder of images; each sub-folder is a camera. Made if it is not there.
     #[arg(long, env = "CAMERAS_FOLDER", default_value = "cameras")]
     pub(crate) folder: PathBuf,
@@ -137,7 +138,7 @@ pub(crate) struct Folder {
     pub(crate) online: Duration,
 }
 
-impl Folder {
+impl Watching {
     pub(crate) fn options(&self, place: &Place) -> watch::Options {
         watch::Options {
             root: self.folder.clone(),

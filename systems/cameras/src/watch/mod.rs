@@ -32,8 +32,9 @@ use jiff::Timestamp;
 use quaymaster::Error;
 use quaymaster::queue::Queue;
 use tokio::sync::mpsc::{Receiver, channel};
-use tokio::task::{JoinError, JoinSet};
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
 pub(crate) use online::Online;
 
@@ -170,7 +171,7 @@ impl Watcher {
                     self.begin_walk();
                 }
                 step = next_step(&mut self.walk), if room && self.walk.is_some() => self.walked(step),
-                Some(done) = self.running.join_next() => self.done(done),
+                Some(Ok(done)) = self.running.join_next() => self.done(done),
                 _ = glance.tick() => self.glance(),
             }
             self.begin();
@@ -270,23 +271,19 @@ impl Watcher {
     fn begin(&mut self) {
         while self.running.len() < self.options.readers {
             let Some((path, stamp, camera)) = self.ready.pop_front() else { return };
-            let (root, outlet) = (self.options.root.clone(), self.outlet.clone());
+            let handling =
+                handle(self.options.root.clone(), path.clone(), stamp, camera, self.outlet.clone());
             self.running.spawn(async move {
-                let outcome = handle(&root, &path, stamp, camera, &outlet).await;
+                // In a task of its own, so that whatever becomes of it the file is not forgotten.
+                let outcome = AbortOnDropHandle::new(tokio::spawn(handling)).await;
+                let outcome =
+                    outcome.unwrap_or_else(|error| Outcome::Unreadable(std::io::Error::other(error)));
                 (path, stamp, outcome)
             });
         }
     }
 
-    fn done(&mut self, done: Result<Done, JoinError>) {
-        let (path, stamp, outcome) = match done {
-            Ok(done) => done,
-            Err(error) => {
-                // Its path stays busy; the next watcher takes it up. Nothing here is known to panic.
-                tracing::error!(%error, "reading a file ended without a result");
-                return;
-            }
-        };
+    fn done(&mut self, (path, stamp, outcome): Done) {
         self.busy.remove(&path);
         let mark = Mark::of(&path, stamp);
         match outcome {
@@ -355,8 +352,8 @@ async fn next_step(walk: &mut Option<Walk>) -> Option<Step> {
     }
 }
 
-async fn handle(root: &Path, path: &Path, stamp: Stamp, camera: String, outlet: &Outlet) -> Outcome {
-    let full = root.join(path);
+async fn handle(root: PathBuf, path: PathBuf, stamp: Stamp, camera: String, outlet: Arc<Outlet>) -> Outcome {
+    let full = root.join(&path);
     let reading = tokio::task::spawn_blocking({
         let full = full.clone();
         move || read::read(&full, stamp)
@@ -374,7 +371,7 @@ async fn handle(root: &Path, path: &Path, stamp: Stamp, camera: String, outlet: 
         file_path: full.display().to_string(),
         timestamp: moment(Timestamp::from_nanosecond(stamp.modified_ns).unwrap_or_else(|_| Timestamp::now())),
     };
-    match outlet.hand_over(&image, &sha256, Mark::with_content(path, stamp, &sha256)).await {
+    match outlet.hand_over(&image, &sha256, Mark::with_content(&path, stamp, &sha256)).await {
         Ok(handed) => Outcome::Handed(handed),
         Err(error) => Outcome::Refused(error),
     }

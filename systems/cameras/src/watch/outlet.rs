@@ -60,7 +60,9 @@ impl Outlet {
             }),
             ..Push::one(payload)
         };
-        for attempt in 1.. {
+        let mut attempt = 0_u32;
+        loop {
+            attempt = attempt.saturating_add(1);
             let error = match self.queue.push(push.clone()).await {
                 Ok(pushed) => {
                     if self.held_up.swap(false, Relaxed) {
@@ -78,6 +80,5 @@ impl Outlet {
             }
             tokio::time::sleep(BACKOFF.delay(attempt)).await;
         }
-        unreachable!("it tries on until it is told something final")
     }
 }

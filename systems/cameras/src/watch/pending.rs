@@ -125,8 +125,8 @@ mod tests {
     const SETTLE: Duration = Duration::from_secs(2);
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn stamp(bytes: u64) -> Option<Stamp> {
-        Some(Stamp { bytes, modified_ns: 0 })
+    fn stamp(bytes: u64) -> Stamp {
+        Stamp { bytes, modified_ns: 0 }
     }
 
     fn names(due: Vec<(PathBuf, Stamp)>) -> Vec<String> {
@@ -135,7 +135,7 @@ mod tests {
 
     /// Looks at all files, which have this many bytes.
     fn look(pending: &mut Pending, now: Instant, bytes: u64) -> Vec<String> {
-        names(pending.due(now, usize::MAX, |_| false, |_| stamp(bytes)))
+        names(pending.due(now, usize::MAX, |_| false, |_| Some(stamp(bytes))))
     }
 
     #[test]
@@ -211,7 +211,7 @@ mod tests {
             assert!(pending.note(Path::new(name), Sign::Finished, now));
         }
         let busy = |path: &Path| path == Path::new("a");
-        assert_eq!(names(pending.due(now, 2, busy, |_| stamp(1))), ["c", "d"]);
+        assert_eq!(names(pending.due(now, 2, busy, |_| Some(stamp(1)))), ["c", "d"]);
         assert_eq!(look(&mut pending, now, 1), ["a", "b"]);
     }
 

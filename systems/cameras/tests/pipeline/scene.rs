@@ -57,6 +57,8 @@ pub(crate) struct Scene {
     pub(crate) store: Store,
     schema: PathBuf,
     env: Vec<(String, String)>,
+    /// Root may read everything, so a process that may not must be somebody else.
+    pub(crate) unprivileged: bool,
     started: AtomicUsize,
 }
 
@@ -79,7 +81,7 @@ impl Scene {
         }
         let schema = folder.path().join("schema.toml");
         std::fs::write(&schema, text).unwrap();
-        Self { folder, store, schema, env: Vec::new(), started: AtomicUsize::new(0) }
+        Self { folder, store, schema, env: Vec::new(), unprivileged: false, started: AtomicUsize::new(0) }
     }
 
     /// A variable for every process started from now on.
@@ -120,7 +122,12 @@ impl Scene {
             args.push("--listen=127.0.0.1:0".to_owned());
         }
         args.extend(more.iter().map(|arg| (*arg).to_owned()));
-        let program = Path::new(env!("CARGO_BIN_EXE_camera-pipeline"));
+        let mut program = Path::new(env!("CARGO_BIN_EXE_camera-pipeline"));
+        if self.unprivileged && rustix::process::geteuid().is_root() {
+            args.splice(0..0, ["--reuid=65534", "--clear-groups", "--"].map(str::to_owned));
+            args.insert(3, program.display().to_string());
+            program = Path::new("setpriv");
+        }
         let mut process = Process::spawn(program, &args, &self.env, &log);
         let until = Instant::now() + PATIENCE;
         loop {
@@ -158,6 +165,16 @@ impl Scene {
         for line in self.journal("detections") {
             let path = line["file_path"].as_str().unwrap().to_owned();
             found.entry(path).or_default().push(numbers(&line["detection_ids"]));
+        }
+        found
+    }
+
+    /// The event ids that analyses of a batch came to, as often as it was analysed.
+    pub(crate) fn event_ids(&self) -> BTreeMap<String, Vec<u64>> {
+        let mut found: BTreeMap<String, Vec<u64>> = BTreeMap::new();
+        for line in self.journal("analyses") {
+            let batch = line["batch_id"].as_str().unwrap().to_owned();
+            found.entry(batch).or_default().push(line["event_id"].as_u64().unwrap());
         }
         found
     }

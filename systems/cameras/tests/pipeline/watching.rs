@@ -1,6 +1,7 @@
 //! From files to jobs: every image once, whole, whoever is killed and however full the queue is.
 
 use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -47,7 +48,9 @@ async fn forgotten(server: &Part, content: &[u8]) {
 
 fn sha256(content: &[u8]) -> String {
     let digest = ring::digest::digest(&ring::digest::SHA256, content);
-    digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+    let number = |bytes: &[u8]| bytes.iter().fold(0, |number, byte| number << 8 | u128::from(*byte));
+    let (high, low) = digest.as_ref().split_at(16);
+    format!("{:032x}{:032x}", number(high), number(low))
 }
 
 fn put(folder: &Path, name: &str, bytes: &[u8]) -> std::path::PathBuf {
@@ -239,6 +242,37 @@ async fn what_is_no_image_of_a_camera_is_passed_over_and_said_once() {
     two_walks(&watcher).await;
     assert_eq!(watcher.log().matches("passed over").count(), 3, "{}", watcher.log());
     assert_eq!(waiting(&server).await.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_that_may_not_be_read_is_said_once_and_taken_as_soon_as_it_may() {
+    let allow =
+        |path: &Path, mode| std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    let mut scene = Scene::new(Store::redis());
+    let server = scene.start("serve", &[]).await;
+    let shut = put(&scene.images().join("door"), "shut.png", &image(1));
+    let folder = scene.images().join("dark");
+    put(&folder, "1.png", &image(2));
+    allow(scene.folder.path(), 0o777);
+    allow(&shut, 0);
+    allow(&folder, 0);
+    scene.unprivileged = true;
+    let watcher = scene.start("watch", &[]).await;
+    for file in ["door/shut.png", "images/dark"] {
+        eventually(&format!("{file} is passed over"), async || {
+            watcher
+                .log()
+                .lines()
+                .any(|line| line.contains(file) && line.contains("Permission denied"))
+                .then_some(())
+        })
+        .await;
+    }
+    assert_eq!(waiting(&server).await, [json!(null); 0]);
+    assert_eq!(watcher.log().matches("passed over").count(), 2);
+    allow(&shut, 0o644);
+    allow(&folder, 0o755);
+    wait_for(&server, 2).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
