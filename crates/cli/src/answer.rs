@@ -107,7 +107,12 @@ impl Listed {
             Ok(letters) => {
                 let rows = letters.iter().map(|letter| {
                     let job = printable(letter.original_job.get());
-                    [letter.attempt_count.to_string(), letter.last_failed_at.clone(), printable(&letter.error), job]
+                    [
+                        letter.attempt_count.to_string(),
+                        letter.last_failed_at.clone(),
+                        printable(&letter.error),
+                        job,
+                    ]
                 });
                 text.push_str(&output::columns(["attempts", "last failed", "error", "job"], rows.collect()));
             }

@@ -37,7 +37,9 @@ pub(crate) async fn run(args: Worker, global: &Global) -> anyhow::Result<ExitCod
     let workers = Workers::new(&quaymaster, &args.queue, &config.worker)?;
     let queues = workers.names().collect::<Vec<_>>().join(", ");
     if queues.is_empty() {
-        anyhow::bail!(crate::failure::Unreadable("no queue of the schema declares `push = { url = … }`".into()));
+        anyhow::bail!(crate::failure::Unreadable(
+            "no queue of the schema declares `push = { url = … }`".into()
+        ));
     }
     output::print(&format!("quaymaster working on {queues} (store: {store})"))?;
     let stop = CancellationToken::new();

@@ -42,7 +42,8 @@ fn call(here: &Path, words: &[&str]) -> Said {
 fn jobs_are_pushed_claimed_and_settled() {
     let folder = folder(&[("shop.toml", SCHEMA)]);
     let here = folder.path();
-    let pushed = call(here, &["push", "packed", "--payload", r#"{"z": 1,  "a": 2.50}"#, "--id", "o-1", "--json"]);
+    let pushed =
+        call(here, &["push", "packed", "--payload", r#"{"z": 1,  "a": 2.50}"#, "--id", "o-1", "--json"]);
     assert_eq!((pushed.code, pushed.json()["accepted"].clone()), (0, json!(1)), "{}", pushed.err);
     assert_eq!(call(here, &["push", "packed", "--payload", "1", "--id", "o-1"]).code, 1, "a duplicate");
     let peeked = call(here, &["peek", "packed"]);
@@ -66,7 +67,8 @@ fn jobs_are_pushed_claimed_and_settled() {
 fn dead_letters_are_a_table_and_can_be_redriven_and_purged() {
     let folder = folder(&[("shop.toml", SCHEMA)]);
     let here = folder.path();
-    let served = Served::spawn(shop(here).args(["serve", "--listen", "127.0.0.1:0", "--schema", "shop.toml"]));
+    let served =
+        Served::spawn(shop(here).args(["serve", "--listen", "127.0.0.1:0", "--schema", "shop.toml"]));
     let numbers: Vec<usize> = (0..300).collect();
     served.take("/v1/queue/packed/push", &json!({"payloads": numbers}).to_string());
     let told = served.take("/v1/queue/packed/claim", r#"{"count":300}"#);
@@ -79,7 +81,10 @@ fn dead_letters_are_a_table_and_can_be_redriven_and_purged() {
     assert!(lines[0].starts_with("attempts  last failed"), "{}", dead.out);
     assert!(lines[1].starts_with('1') && lines[1].contains("broken\\u{1b}[2J  0"), "{}", dead.out);
     assert_eq!(lines[3], "298 others: --offset and --count");
-    assert_eq!(call(here, &["dead", "packed", "--json", "--count", "1"]).json()["items"][0]["original_job"], 0);
+    assert_eq!(
+        call(here, &["dead", "packed", "--json", "--count", "1"]).json()["items"][0]["original_job"],
+        0
+    );
     let moved = call(here, &["redrive", "packed", "--count", "100", "--json"]);
     assert_eq!(moved.json(), json!({"moved": 100, "left": 0, "full": false}));
     assert_eq!(call(here, &["purge", "packed"]).out, "removed  200\n");
@@ -119,11 +124,7 @@ impl Desk {
     }
 }
 
-fn serve(
-    mut stream: TcpStream,
-    tell: &Sender<(String, Vec<u8>)>,
-    told: &std::sync::Mutex<Receiver<String>>,
-) {
+fn serve(mut stream: TcpStream, tell: &Sender<(String, Vec<u8>)>, told: &std::sync::Mutex<Receiver<String>>) {
     let mut buffer = Vec::new();
     loop {
         let end = loop {
@@ -137,7 +138,8 @@ fn serve(
             }
         };
         let head = String::from_utf8(buffer.drain(..end).collect()).unwrap();
-        let length: usize = head.split("content-length: ").nth(1).unwrap().split("\r\n").next().unwrap().parse().unwrap();
+        let length: usize =
+            head.split("content-length: ").nth(1).unwrap().split("\r\n").next().unwrap().parse().unwrap();
         while buffer.len() < length {
             let mut piece = [0; 4096];
             let count = stream.read(&mut piece).unwrap();
@@ -194,7 +196,10 @@ fn a_worker_sends_jobs_hands_answers_on_and_drains_on_sigterm() {
     desk.answer("204 No Content", "");
     assert_eq!(worker.stop_code(), 0);
     let left = depths(here, "orders");
-    assert_eq!((&left["leased"], left["current_length"].as_u64().unwrap() + left["delayed"].as_u64().unwrap()), (&json!(0), 2));
+    assert_eq!(
+        (&left["leased"], left["current_length"].as_u64().unwrap() + left["delayed"].as_u64().unwrap()),
+        (&json!(0), 2)
+    );
     assert_eq!(call(here, &["peek", "packed"]).out, "{\"packed\": 1}\n");
     let claimed = call(here, &["claim", "orders", "--count", "9", "--json"]).json();
     assert!(claimed["jobs"].as_array().unwrap().iter().all(|job| job["attempt"] == 1), "{claimed}");
@@ -225,11 +230,22 @@ fn a_worker_that_is_killed_leaves_its_job_to_the_next_one() {
 
 #[test]
 fn a_server_works_too_when_told() {
-    let folder = folder(&[("shop.toml", SCHEMA), ("quaymaster.toml", "[server]\nworkers = true\n[worker]\ndrain = \"5s\"")]);
+    let folder = folder(&[
+        ("shop.toml", SCHEMA),
+        ("quaymaster.toml", "[server]\nworkers = true\n[worker]\ndrain = \"5s\""),
+    ]);
     let here = folder.path();
     let desk = Desk::open();
     let mut serve = shop(here);
-    serve.env_remove("QUAYMASTER_DURABILITY").args(["serve", "--listen", "127.0.0.1:0", "--store", "memory", "--schema", "shop.toml"]);
+    serve.env_remove("QUAYMASTER_DURABILITY").args([
+        "serve",
+        "--listen",
+        "127.0.0.1:0",
+        "--store",
+        "memory",
+        "--schema",
+        "shop.toml",
+    ]);
     let served = Served::spawn(serve.env("SHOP_URL", &desk.url));
     served.take("/v1/queue/orders/push", r#"{"payload": 1}"#);
     let _ = desk.next();
@@ -239,7 +255,10 @@ fn a_server_works_too_when_told() {
     desk.answer("404 Not Found", "no such order");
     until("it is dead", || served.take_get("/v1/queue/orders/pressure")["dead"] == 1);
     let metrics = served.ask("GET", "/metrics", "").1;
-    assert!(metrics.contains("quaymaster_worker_calls_total{queue=\"orders\",outcome=\"refused\"} 1"), "{metrics}");
+    assert!(
+        metrics.contains("quaymaster_worker_calls_total{queue=\"orders\",outcome=\"refused\"} 1"),
+        "{metrics}"
+    );
     assert!(metrics.contains("quaymaster_worker_jobs_total{queue=\"orders\",what=\"dead\"} 1"), "{metrics}");
     assert_eq!(served.stop().code, 0);
 }

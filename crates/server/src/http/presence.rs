@@ -45,7 +45,7 @@ impl Presence {
         {
             return;
         }
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 
     /// Whether it is gone now.
@@ -59,7 +59,11 @@ impl Presence {
 }
 
 impl AsyncRead for Stream {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         let most = buf.remaining().min(if self.filled { MANY } else { FEW });
         loop {
             ready!(self.socket.poll_read_ready(cx))?;
@@ -116,6 +120,10 @@ impl AsyncWrite for Stream {
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         let shut = rustix::net::shutdown(&*self.socket, rustix::net::Shutdown::Write);
         // The other end may have gone first.
-        Poll::Ready(shut.or_else(|error| if error == rustix::io::Errno::NOTCONN { Ok(()) } else { Err(error.into()) }))
+        Poll::Ready(
+            shut.or_else(
+                |error| if error == rustix::io::Errno::NOTCONN { Ok(()) } else { Err(error.into()) },
+            ),
+        )
     }
 }

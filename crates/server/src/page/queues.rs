@@ -89,16 +89,18 @@ pub(crate) async fn status(app: &App) -> Vec<QueueStatus> {
 
 /// A sentence for each queue that somebody should look at.
 pub(crate) fn warnings(queues: &[QueueStatus]) -> impl Iterator<Item = String> {
-    queues.iter().filter(|queue| queue.pressure.is_at_pressure_threshold || queue.pressure.is_full).map(|queue| {
-        let QueuePressure { current_length, max_size, overflow_policy, .. } = &queue.pressure;
-        let of = max_size.map_or_else(String::new, |max| format!(" of {max}"));
-        let what = match *overflow_policy {
-            "reject" => "pushes are refused when it is full",
-            "dlq" => "the oldest are moved to the overflow list when it is full",
-            _ => "the oldest are dropped when it is full",
-        };
-        format!("queue.{}: {current_length}{of} jobs wait; {what}", queue.name)
-    })
+    queues.iter().filter(|queue| queue.pressure.is_at_pressure_threshold || queue.pressure.is_full).map(
+        |queue| {
+            let QueuePressure { current_length, max_size, overflow_policy, .. } = &queue.pressure;
+            let of = max_size.map_or_else(String::new, |max| format!(" of {max}"));
+            let what = match *overflow_policy {
+                "reject" => "pushes are refused when it is full",
+                "dlq" => "the oldest are moved to the overflow list when it is full",
+                _ => "the oldest are dropped when it is full",
+            };
+            format!("queue.{}: {current_length}{of} jobs wait; {what}", queue.name)
+        },
+    )
 }
 
 /// Appends the families of queues and workers.
@@ -113,7 +115,9 @@ fn depths(out: &mut String, known: &Known) {
     let gauges: [(&str, &str, Read); 9] = [
         ("quaymaster_queue_length", "Jobs that wait to be claimed.", |told| told.current_length),
         ("quaymaster_queue_leased", "Jobs claimed and not settled.", |told| told.leased),
-        ("quaymaster_queue_delayed", "Jobs that come later: delayed pushes and retries.", |told| told.delayed),
+        ("quaymaster_queue_delayed", "Jobs that come later: delayed pushes and retries.", |told| {
+            told.delayed
+        }),
         ("quaymaster_queue_dead", "Dead letters.", |told| told.dead),
         ("quaymaster_queue_overflow", "Items in the overflow list.", |told| told.overflowed),
         ("quaymaster_queue_paused", "1 while claims get nothing.", |told| told.paused.into()),
@@ -121,9 +125,11 @@ fn depths(out: &mut String, known: &Known) {
         ("quaymaster_queue_at_pressure", "1 from the declared threshold on.", |told| {
             told.is_at_pressure_threshold.into()
         }),
-        ("quaymaster_queue_unattended", "1 while jobs wait, nobody holds one and it is not paused.", |told| {
-            unattended(told).into()
-        }),
+        (
+            "quaymaster_queue_unattended",
+            "1 while jobs wait, nobody holds one and it is not paused.",
+            |told| unattended(told).into(),
+        ),
     ];
     for (family, help, read) in gauges {
         header(out, family, "gauge", help);
@@ -139,7 +145,12 @@ fn depths(out: &mut String, known: &Known) {
         }
     }
     let family = "quaymaster_queue_oldest_age_seconds";
-    header(out, family, "gauge", "About how long the oldest has waited; 0 when none waits, absent when not known.");
+    header(
+        out,
+        family,
+        "gauge",
+        "About how long the oldest has waited; 0 when none waits, absent when not known.",
+    );
     for (name, told) in known {
         let age = told.oldest_age.or((told.current_length == 0).then_some(Duration::ZERO));
         if let Some(age) = age {
@@ -185,7 +196,8 @@ fn calls(out: &mut String, app: &App) {
             ("any", "lost", counts.lost()),
             ("any", "error", counts.errors()),
         ] {
-            let _ = writeln!(out, "{family}{{queue=\"{name}\",verb=\"{verb}\",outcome=\"{outcome}\"}} {count}");
+            let _ =
+                writeln!(out, "{family}{{queue=\"{name}\",verb=\"{verb}\",outcome=\"{outcome}\"}} {count}");
         }
     }
     let family = "quaymaster_queue_waiting_claims";
@@ -200,14 +212,24 @@ fn workers(out: &mut String, app: &App) {
     if queues.is_empty() {
         return;
     }
-    header(out, "quaymaster_worker_concurrency", "gauge", "Calls this process may make at once; 0 once stopped.");
+    header(
+        out,
+        "quaymaster_worker_concurrency",
+        "gauge",
+        "Calls this process may make at once; 0 once stopped.",
+    );
     for queue in queues {
         let most = u64::from(queue.concurrency) * queue.counts().running();
         let _ = writeln!(out, "quaymaster_worker_concurrency{{queue=\"{}\"}} {most}", label(&queue.name));
     }
     header(out, "quaymaster_worker_busy", "gauge", "Jobs this process has in hand now.");
     for queue in queues {
-        let _ = writeln!(out, "quaymaster_worker_busy{{queue=\"{}\"}} {}", label(&queue.name), queue.counts().busy());
+        let _ = writeln!(
+            out,
+            "quaymaster_worker_busy{{queue=\"{}\"}} {}",
+            label(&queue.name),
+            queue.counts().busy()
+        );
     }
     let family = "quaymaster_worker_jobs_total";
     header(out, family, "counter", "What this process did with jobs.");

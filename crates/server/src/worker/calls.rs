@@ -39,7 +39,8 @@ impl Outcome {
 
 /// Upper bounds of the duration's buckets, in microseconds; the last bucket has none.
 pub(crate) const BOUNDS_US: [u64; 12] = [
-    1_000, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 5_000_000, 10_000_000, 60_000_000,
+    1_000, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 5_000_000, 10_000_000,
+    60_000_000,
 ];
 
 /// Counts of one queue's calls.

@@ -33,7 +33,12 @@ pub(super) type Client = Pool<Connector, Full<Bytes>>;
 pub(super) type Fault = legacy::Error;
 
 /// A pool for at most `concurrency` calls at once.
-pub(super) fn client(uri: &Uri, concurrency: u32, timeout: Duration, ca_file: Option<&Path>) -> Result<Client> {
+pub(super) fn client(
+    uri: &Uri,
+    concurrency: u32,
+    timeout: Duration,
+    ca_file: Option<&Path>,
+) -> Result<Client> {
     let mut http = HttpConnector::new();
     http.enforce_http(false);
     http.set_nodelay(true);
@@ -56,7 +61,8 @@ fn tls(ca_file: Option<&Path>) -> Result<ClientConfig> {
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     if let Some(file) = ca_file {
         let shown = file.display();
-        let read = CertificateDer::pem_file_iter(file).and_then(Iterator::collect::<std::result::Result<Vec<_>, _>>);
+        let read =
+            CertificateDer::pem_file_iter(file).and_then(Iterator::collect::<std::result::Result<Vec<_>, _>>);
         let certificates = read.map_err(|error| wrong(format!("worker.ca_file: {shown}: {error}")))?;
         if roots.add_parsable_certificates(certificates).0 == 0 {
             return Err(wrong(format!("worker.ca_file: {shown} holds no certificate")));

@@ -113,7 +113,8 @@ impl Delivery {
         *request.uri_mut() = self.uri.clone();
         let headers = request.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        headers.insert(USER_AGENT, HeaderValue::from_static(concat!("quaymaster/", env!("CARGO_PKG_VERSION"))));
+        headers
+            .insert(USER_AGENT, HeaderValue::from_static(concat!("quaymaster/", env!("CARGO_PKG_VERSION"))));
         let mut put = |name: HeaderName, text: String| {
             // Names of queues and numbers are visible ASCII.
             if let Ok(value) = HeaderValue::try_from(text) {
@@ -125,7 +126,8 @@ impl Delivery {
         put(JOB_ID, job.id.clone());
         put(ATTEMPT, job.attempt.to_string());
         if let Some(signer) = &self.signer {
-            let seconds = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs().to_string();
+            let seconds =
+                SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs().to_string();
             put(HeaderName::from_static(SIGNATURE), signer.sign(&seconds, &job.payload));
             put(HeaderName::from_static(TIMESTAMP), seconds);
         }
@@ -143,20 +145,30 @@ impl Delivery {
             Ok(Ok(body)) => body,
             Ok(Err(Cut::TooLarge)) => {
                 let max = self.max_response_bytes;
-                let why = format!("the response of {} is larger than {max} bytes, the bound that max_response_bytes in [worker] sets", self.shown);
+                let why = format!(
+                    "the response of {} is larger than {max} bytes, the bound that max_response_bytes in [worker] sets",
+                    self.shown
+                );
                 return Err(Failure::new(why));
             }
             Ok(Err(Cut::Broken(why))) => {
                 return Err(Failure::new(format!("the response of {} broke off: {why}", self.shown)));
             }
             Err(_) => {
-                let why = format!("the response of {} did not end within {} ms", self.shown, self.timeout.as_millis());
+                let why = format!(
+                    "the response of {} did not end within {} ms",
+                    self.shown,
+                    self.timeout.as_millis()
+                );
                 return Err(Failure::new(why));
             }
         };
         match result::read(to, &body) {
             Ok(then) => Ok(Done::then(then)),
-            Err(why) => Err(Failure::new(format!("{} answered what {}.{} cannot take: {why}", self.shown, to.0, to.1))),
+            Err(why) => Err(Failure::new(format!(
+                "{} answered what {}.{} cannot take: {why}",
+                self.shown, to.0, to.1
+            ))),
         }
     }
 
@@ -164,9 +176,14 @@ impl Delivery {
     async fn refused(&self, status: StatusCode, answer: Response<Incoming>, until: Instant) -> Failure {
         let pause = retry_after(answer.headers(), SystemTime::now());
         if status.is_redirection() {
-            let to = answer.headers().get(LOCATION).map(|to| excerpt(&String::from_utf8_lossy(to.as_bytes())));
+            let to =
+                answer.headers().get(LOCATION).map(|to| excerpt(&String::from_utf8_lossy(to.as_bytes())));
             let to = to.map_or_else(String::new, |to| format!(" to {to}"));
-            return Failure::new(format!("{} answered {}: redirects are not followed{to}", self.shown, status.as_u16()));
+            return Failure::new(format!(
+                "{} answered {}: redirects are not followed{to}",
+                self.shown,
+                status.as_u16()
+            ));
         }
         let body = timeout_at(until, read(answer.into_body(), self.max_response_bytes.min(64 * 1024))).await;
         let said = match body {
@@ -179,7 +196,7 @@ impl Delivery {
                 self.gate.close_for(pause);
                 failure.after(pause)
             }
-            (408 | 429, _) | (500.., _) => failure,
+            (408 | 429 | 500.., _) => failure,
             _ => failure.dead(),
         }
     }

@@ -80,7 +80,9 @@ impl Workers {
         for name in names {
             let queue = quaymaster.queue(name)?;
             if queue.spec().push.is_none() {
-                let detail = format!("queue: {name} declares no `push = {{ url = … }}`, so there is nowhere to send its jobs");
+                let detail = format!(
+                    "queue: {name} declares no `push = {{ url = … }}`, so there is nowhere to send its jobs"
+                );
                 return Err(Error::new("worker", Code::ConfigInvalid, detail));
             }
             if !queues.iter().any(|known| known.name() == queue.name()) {
@@ -120,7 +122,11 @@ impl Workers {
             };
             let ended = queue.worker.clone().run(handler, self.stop.clone()).await?;
             if ended.cut > 0 {
-                tracing::warn!(queue = queue.name, cut = ended.cut, "calls did not end in time; their jobs come again");
+                tracing::warn!(
+                    queue = queue.name,
+                    cut = ended.cut,
+                    "calls did not end in time; their jobs come again"
+                );
             }
             Ok((queue.name.clone(), ended))
         });
@@ -139,13 +145,17 @@ impl Workers {
 fn pushing(queue: &Queue, config: &WorkerConfig, stop: &CancellationToken) -> Result<Pushing> {
     let name = queue.name();
     let wrong = |detail: String| Error::new("worker", Code::ConfigInvalid, detail);
-    let Some(spec) = &queue.spec().push else { return Err(wrong(format!("queue: {name} declares no `push`"))) };
+    let Some(spec) = &queue.spec().push else {
+        return Err(wrong(format!("queue: {name} declares no `push`")));
+    };
     let uri: Uri = spec.url.parse().map_err(|error| wrong(format!("queue.{name}.push.url: {error}")))?;
     let Some(authority) = uri.authority() else {
         return Err(wrong(format!("queue.{name}.push.url: it names no host")));
     };
     if authority.as_str().contains('@') {
-        return Err(wrong(format!("queue.{name}.push.url: no user and password in it; sign the calls with `secret`")));
+        return Err(wrong(format!(
+            "queue.{name}.push.url: no user and password in it; sign the calls with `secret`"
+        )));
     }
     let delivery = Delivery {
         queue: name.to_owned(),

@@ -65,7 +65,10 @@ fn items(name: &str, value: &RawValue) -> Result<Vec<Then>, String> {
 fn item(name: &str, value: &RawValue, path: &str) -> Result<Then, String> {
     let read: Result<BatchItem<'_>, _> = json::nested(value, path);
     let read = read.map_err(|problem| {
-        format!("{}; for batch.{name} it must be {{\"key\", \"item\", \"id\"?}} or a list of such", problem.detail)
+        format!(
+            "{}; for batch.{name} it must be {{\"key\", \"item\", \"id\"?}} or a list of such",
+            problem.detail
+        )
     })?;
     let Some(item) = read.item else { return Err(format!("{path} has no \"item\" for batch.{name}")) };
     Ok(Then::BatchAdd {
@@ -104,7 +107,10 @@ mod tests {
             ("7", "the response must be a JSON object, got an integer"),
             (r#"{"key": {}, "items": 1}"#, "\"items\" is unknown"),
             (r#"{"key": {}}"#, "no \"item\""),
-            (r#"[{"key": {}, "item": 1}, {"item": 1, "key": 5}]"#, "the response's [1].key must be an object"),
+            (
+                r#"[{"key": {}, "item": 1}, {"item": 1, "key": 5}]"#,
+                "the response's [1].key must be an object",
+            ),
             (r#"{"key": {"a": [1]}, "item": 1}"#, "key.a must be a string or an integer"),
         ] {
             let told = batch(body).unwrap_err();

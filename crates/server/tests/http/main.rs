@@ -17,5 +17,6 @@ mod openapi;
 mod queues;
 mod routes;
 mod service;
+mod snippets;
 mod waiting;
 mod workers;

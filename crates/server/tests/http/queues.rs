@@ -191,8 +191,18 @@ async fn what_is_wrong_is_named() {
         ("ack", r#"{"leases":["1.1.x"],"then":[{}]}"#, 400, "then[0].call"),
         ("ack", r#"{"leases":["1.1.x"],"then":[{"call":"lock.acquire"}]}"#, 400, "then[0].call"),
         ("ack", r#"{"leases":["1.1.x"],"then":[{"call":"queue.push"}]}"#, 400, "then[0].name"),
-        ("ack", r#"{"leases":["1.1.x"],"then":[{"call":"queue.push","name":"tiny"}]}"#, 400, "then[0].payload"),
-        ("ack", r#"{"leases":["1.1.x"],"then":[{"call":"queue.push","name":"tiny","data":1}]}"#, 400, "then[0].data"),
+        (
+            "ack",
+            r#"{"leases":["1.1.x"],"then":[{"call":"queue.push","name":"tiny"}]}"#,
+            400,
+            "then[0].payload",
+        ),
+        (
+            "ack",
+            r#"{"leases":["1.1.x"],"then":[{"call":"queue.push","name":"tiny","data":1}]}"#,
+            400,
+            "then[0].data",
+        ),
         ("nack", r#"{"error":"e"}"#, 400, "lease"),
         ("nack", r#"{"lease":"1.1.x"}"#, 400, "error"),
         ("nack", r#"{"lease":"zzz","error":"e"}"#, 400, "lease"),
@@ -207,9 +217,13 @@ async fn what_is_wrong_is_named() {
         let told = answer.json();
         assert_eq!((answer.status, &told["field"]), (status, &json!(field)), "{verb} {body}: {told}");
     }
-    for (query, field) in
-        [("peek?count=x", "count"), ("peek?count=0", "count"), ("dead?count=1001", "count"), ("dead?offset=-1", "offset"), ("pressure?x=1", "x")]
-    {
+    for (query, field) in [
+        ("peek?count=x", "count"),
+        ("peek?count=0", "count"),
+        ("dead?count=1001", "count"),
+        ("dead?offset=-1", "offset"),
+        ("pressure?x=1", "x"),
+    ] {
         let answer = server.get(&format!("/v1/queue/jobs/{query}")).await;
         assert_eq!((answer.status, &answer.json()["field"]), (400, &json!(field)), "{query}");
     }

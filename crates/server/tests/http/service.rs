@@ -79,7 +79,10 @@ impl Service {
         Self::on(TcpListener::bind("127.0.0.1:0").await.unwrap(), script)
     }
 
-    pub(crate) fn on(listener: TcpListener, script: impl Fn(&Received) -> Act + Send + Sync + 'static) -> Self {
+    pub(crate) fn on(
+        listener: TcpListener,
+        script: impl Fn(&Received) -> Act + Send + Sync + 'static,
+    ) -> Self {
         let address = listener.local_addr().unwrap();
         let received: Arc<Mutex<Vec<Received>>> = Arc::default();
         let go = Arc::new(Semaphore::new(0));

@@ -257,7 +257,9 @@ async fn a_service_that_is_not_there_costs_few_attempts_and_is_found_when_it_com
 async fn the_answer_goes_into_a_batch_in_the_acks_step() {
     let service = Service::start(|request: &Received| match request.json().as_u64() {
         Some(1) => Act::ok(r#"{"key": {"camera_id": "door"}, "item": {"id": 1}}"#),
-        Some(2) => Act::ok(r#"[{"key": {"camera_id": "door"}, "item": 2}, {"key": {"camera_id": "gate"}, "item": 3}]"#),
+        Some(2) => Act::ok(
+            r#"[{"key": {"camera_id": "door"}, "item": 2}, {"key": {"camera_id": "gate"}, "item": 3}]"#,
+        ),
         Some(3) => Act::ok("[]"),
         _ => Act::Answer(204, "", String::new()),
     })
@@ -358,10 +360,8 @@ async fn a_stop_lets_calls_end_and_gives_back_what_was_not_begun() {
 async fn calls_that_do_not_end_are_cut_off_and_come_again() {
     let service = Service::start(|_| Act::Hang).await;
     let quaymaster = quaymaster(&service.url(), ", timeout = \"20s\"").await;
-    let scene = Scene::with(
-        quaymaster,
-        WorkerConfig { drain: Duration::from_millis(50), ..WorkerConfig::default() },
-    );
+    let scene =
+        Scene::with(quaymaster, WorkerConfig { drain: Duration::from_millis(50), ..WorkerConfig::default() });
     scene.push(&json!(1)).await;
     scene.until("it is held", |told| told.leased == 1).await;
     let queue = scene.queue("jobs").clone();

@@ -22,7 +22,12 @@ pub(in super::super) const CLAIM: Call = Call {
     template: "/v1/queue/{name}/claim",
     about: "Take jobs under a lease",
     args: &[
-        Arg { name: "count", holds: ArgType::Positive, required: false, help: "At most so many; 1 unless given" },
+        Arg {
+            name: "count",
+            holds: ArgType::Positive,
+            required: false,
+            help: "At most so many; 1 unless given",
+        },
         LEASE_MS,
         Arg {
             name: "wait_ms",

@@ -17,8 +17,12 @@ use crate::app::App;
 use crate::http::json::{self, Fields, Value};
 use crate::http::query;
 
-const COUNT: Arg =
-    Arg { name: "count", holds: ArgType::Positive, required: false, help: "At most so many; all unless given" };
+const COUNT: Arg = Arg {
+    name: "count",
+    holds: ArgType::Positive,
+    required: false,
+    help: "At most so many; all unless given",
+};
 
 pub(in super::super) const DEAD: Call = Call {
     kind: Kind::Queue,
@@ -27,8 +31,18 @@ pub(in super::super) const DEAD: Call = Call {
     template: "/v1/queue/{name}/dead",
     about: "List dead letters",
     args: &[
-        Arg { name: "count", holds: ArgType::Positive, required: false, help: "At most so many; 100 unless given" },
-        Arg { name: "offset", holds: ArgType::Integer, required: false, help: "From which on; 0 is the oldest" },
+        Arg {
+            name: "count",
+            holds: ArgType::Positive,
+            required: false,
+            help: "At most so many; 100 unless given",
+        },
+        Arg {
+            name: "offset",
+            holds: ArgType::Integer,
+            required: false,
+            help: "From which on; 0 is the oldest",
+        },
     ],
     said_no: |_| false,
     run: |app, input| dead(app, input).boxed(),

@@ -100,7 +100,8 @@ fn write_items(out: &mut Vec<u8>, items: &[Item]) {
                     Ok(text) => (Some(text), None),
                     Err(packed) => (None, Some(packed)),
                 };
-                let _ = serde_json::to_writer(&mut *out, &QueueRaw { raw, raw_base64, reason: reason.clone() });
+                let _ =
+                    serde_json::to_writer(&mut *out, &QueueRaw { raw, raw_base64, reason: reason.clone() });
             }
         }
     }

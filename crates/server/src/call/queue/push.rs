@@ -198,11 +198,17 @@ pub(crate) async fn push(app: &App, input: Input<'_>) -> Answer {
     push.request_id = owned(body.request_id);
     if let Some(dedupe) = body.dedupe.filter(|dedupe| dedupe.get() != "null") {
         let dedupe: DedupeBody<'_> = json::nested(dedupe, "dedupe")?;
-        let Some(name) = dedupe.name else { return Err(missing("dedupe.name", "it is a dedupe of the schema")) };
+        let Some(name) = dedupe.name else {
+            return Err(missing("dedupe.name", "it is a dedupe of the schema"));
+        };
         let value = dedupe.value.filter(|value| value.get() != "null");
         push.dedupe = Some(PushDedupe {
             name: name.into_owned(),
-            key: dedupe.key.into_iter().map(|(name, value)| (name.into_owned(), value.into_owned())).collect(),
+            key: dedupe
+                .key
+                .into_iter()
+                .map(|(name, value)| (name.into_owned(), value.into_owned()))
+                .collect(),
             value: value.map(stored_text),
         });
     }

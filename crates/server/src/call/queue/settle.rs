@@ -67,7 +67,12 @@ pub(in super::super) const NACK: Call = Call {
             required: false,
             help: "When it comes again; the queue's backoff unless given",
         },
-        Arg { name: "dead", holds: ArgType::Flag, required: false, help: "No other attempt: dead-letter it now" },
+        Arg {
+            name: "dead",
+            holds: ArgType::Flag,
+            required: false,
+            help: "No other attempt: dead-letter it now",
+        },
         REQUEST_ID,
     ],
     said_no: |answer| answer["outcome"] == "lost",
@@ -341,7 +346,9 @@ pub(crate) async fn nack(app: &App, input: Input<'_>) -> Answer {
         Nacked::Retry { attempt, retry_in } => {
             QueueNacked { outcome: "retry", attempt: Some(attempt), retry_in_ms: Some(millis(retry_in)) }
         }
-        Nacked::Dead { attempt } => QueueNacked { outcome: "dead", attempt: Some(attempt), retry_in_ms: None },
+        Nacked::Dead { attempt } => {
+            QueueNacked { outcome: "dead", attempt: Some(attempt), retry_in_ms: None }
+        }
         Nacked::Lost => QueueNacked { outcome: "lost", attempt: None, retry_in_ms: None },
     }))
 }
