@@ -20,8 +20,10 @@ pub(crate) fn event_id(batch_id: &str) -> u64 {
 pub(super) fn analyse(body: &[u8]) -> Result<(String, Value), Refusal> {
     let batch: Batch = serde_json::from_slice(body)
         .map_err(|error| Refusal(StatusCode::UNPROCESSABLE_ENTITY, format!("no batch: {error}")))?;
-    let line = json!({ "batch_id": batch.batch_id, "camera_id": batch.camera_id, "detection_ids": batch.detection_ids });
+    let (batch_id, detection_ids) = (batch.batch_id.clone(), batch.detection_ids.clone());
     let answer = Announcement { r#type: "event".to_owned(), data: event(batch) };
+    let line =
+        json!({ "batch_id": batch_id, "detection_ids": detection_ids, "event_id": answer.data.event_id });
     let answer = serde_json::to_string(&answer)
         .map_err(|error| Refusal(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
     Ok((answer, line))
