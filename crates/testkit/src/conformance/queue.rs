@@ -145,6 +145,22 @@ crate::cases! {
         assert_eq!(pressure(&queue).await.totals.acked, 2);
     }
 
+    async fn nothing_is_left_of_jobs_that_are_done(subject: &Subject) {
+        let (quaymaster, queue) = declare(subject, "retry = { max_attempts = 1 }");
+        push_all(&queue, &["1", "2", "3", "4"]).await;
+        queue.push(Push { delay: Some(Duration::from_millis(1)), ..Push::one("5") }).await.expect("push");
+        subject.pass(2).await;
+        let jobs = claim(&queue, 5).await;
+        assert_eq!(payloads(&jobs), ["5", "1", "2", "3", "4"]);
+        assert_eq!(ack(&queue, &jobs[..3]).await.acked, 3);
+        assert_eq!(failed(&queue, &jobs[3], "no").await, Nacked::Dead { attempt: 1 });
+        assert_eq!(queue.ack(Ack { claim: Some(ClaimNext { count: 1, lease: None, worker: None }), ..Ack::of(leases(&jobs[4..])) }).await.expect("ack").acked, 1);
+        for role in ["items", "jobs", "held", "leases", "delayed"] {
+            let key = spelled(subject, &quaymaster, role, &[]);
+            assert_eq!(command_int(&*subject.engine, &["EXISTS", &key]).await, 0, "{role}");
+        }
+    }
+
     async fn a_job_is_acked_once_and_by_its_holder(subject: &Subject) {
         let (_, queue) = declare(subject, "");
         push(&queue, "1").await;
@@ -169,7 +185,13 @@ crate::cases! {
         let new = claim(&queue, 2).await;
         assert_eq!(payloads(&new), ["1", "2"], "what comes again is first");
         assert_eq!((new[0].attempt, &new[0].id), (2, &old[0].id));
+        // Somebody else has it now, and the old lease does nothing to theirs.
         assert_eq!(ack(&queue, &old).await.lost, 1);
+        assert_eq!(queue.extend(&old[0].lease, None).await.expect("extend"), Extended::Lost);
+        assert_eq!(failed(&queue, &old[0], "late").await, Nacked::Lost);
+        let dead = Nack { dead: true, ..Nack::of(old[0].lease.clone(), "late") };
+        assert_eq!(queue.nack(dead).await.expect("nack"), Nacked::Lost);
+        assert_eq!(queue.release(&leases(&old)).await.expect("release"), 0);
         assert_eq!(ack(&queue, &new).await.acked, 2);
         assert_eq!(pressure(&queue).await.totals.expired, 1);
     }
@@ -517,6 +539,18 @@ crate::cases! {
         assert_eq!(code(queue.claim(conflict).await), Code::RequestInvalid);
     }
 
+    async fn a_repeated_claim_does_not_get_what_somebody_else_holds(subject: &Subject) {
+        let (_, queue) = declare(subject, "");
+        push(&queue, "1").await;
+        let how = Claim { lease: Some(Duration::from_millis(20)), request_id: Some("c".into()), ..Claim::default() };
+        assert_eq!(queue.claim(how.clone()).await.expect("claim").len(), 1);
+        subject.pass(22).await;
+        assert!(queue.claim(how.clone()).await.expect("claim").is_empty(), "its lease has ended");
+        let theirs = one(&queue).await;
+        assert!(queue.claim(how).await.expect("claim").is_empty(), "somebody else has it");
+        assert_eq!(ack(&queue, &[theirs]).await.acked, 1);
+    }
+
     async fn a_claim_that_found_nothing_is_asked_anew(subject: &Subject) {
         let (_, queue) = declare(subject, "");
         let how = Claim { request_id: Some("c".into()), ..Claim::default() };
@@ -652,7 +686,7 @@ crate::cases! {
             let jobs = claim(&queue, 100).await;
             assert!(!jobs.is_empty() && jobs.len() <= 17, "{}", jobs.len());
             for job in &jobs {
-                assert_eq!(job.payload, large(seen));
+                assert!(job.payload == large(seen), "{seen} comes in its turn");
                 seen += 1;
             }
             assert_eq!(ack(&queue, &jobs).await.acked, jobs.len() as u64);

@@ -323,7 +323,7 @@ crate::cases! {
         assert_eq!((again.acked, leases(&again.jobs)), (1, leases(&acked.jobs)), "told once more, and nothing happens twice");
         assert_eq!(payloads(&claim(&next, 5).await), ["{\"of\":1}"]);
         assert_eq!(payloads(&claim(quaymaster.queue("ranked").expect("declared"), 5).await), ["\"r\""]);
-        let heard = tokio::time::timeout(LONG, news.next()).await.expect("it is published");
+        let heard = tokio::time::timeout(Duration::from_secs(10), news.next()).await.expect("it is published");
         assert_eq!(heard, Some(Message::Data("{\"done\":  1}".into())));
         subject.pass(12).await;
         assert_eq!(payloads(&claim(&queue, 5).await), ["\"self\""]);
