@@ -154,11 +154,11 @@ impl Batch {
 
     async fn put(&self, key: Key<'_>, add: Add<'_>) -> Result<Added> {
         const OP: &str = ops::ADD;
-        self.check(OP, &add)?;
+        Self::check(OP, &add)?;
         let by = self.by(OP, key)?;
         for _ in 0..TRIES {
             let guess = self.guess(by);
-            let call = ops::add(self, key, by, &add, &guess)?;
+            let call = ops::add(self, key, &add, &guess)?;
             match answer::added(OP, self.bound.run(OP, call).await?)? {
                 Told::Added { id, size, sealed, duplicate } => {
                     self.remember(by, (!sealed).then_some(&id));
@@ -206,7 +206,7 @@ impl Batch {
     }
 
     /// Refuses what no batch could hold.
-    pub(crate) fn check(&self, op: &'static str, add: &Add<'_>) -> Result<()> {
+    pub(crate) fn check(op: &'static str, add: &Add<'_>) -> Result<()> {
         let item = add.item.trim_ascii();
         if item.len() > MAX_ITEM_BYTES {
             let detail = format!("item has {} bytes; the most is {MAX_ITEM_BYTES}", item.len());

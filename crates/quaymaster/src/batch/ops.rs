@@ -36,7 +36,6 @@ pub(crate) fn bind_add(
     op: &'static str,
     batch: &Batch,
     key: Key<'_>,
-    by: &str,
     add: &Add<'_>,
     guess: &Guess,
     keys: &mut Words,
@@ -49,7 +48,7 @@ pub(crate) fn bind_add(
     keys::bind_own(op, bound, &guess.fresh, keys)?;
     args.push(&guess.guess);
     args.push(&guess.fresh);
-    args.push(by);
+    args.push(batch.by(op, key)?);
     args.push(add.item.trim_ascii());
     args.push(add.id.unwrap_or_default());
     args.push_int(millis(spec.window));
@@ -62,10 +61,10 @@ pub(crate) fn bind_add(
 }
 
 /// Sent again only with a `request_id`: an item's id may find another batch open by then.
-pub(super) fn add(batch: &Batch, key: Key<'_>, by: &str, add: &Add<'_>, guess: &Guess) -> Result<Invocation> {
+pub(super) fn add(batch: &Batch, key: Key<'_>, add: &Add<'_>, guess: &Guess) -> Result<Invocation> {
     let mut call = Invocation::new(&scripts::BATCH_ADD.script, Workload::Queue);
     call.args.push_int(KEEP_MS);
-    bind_add(ADD, batch, key, by, add, guess, &mut call.keys, &mut call.args)?;
+    bind_add(ADD, batch, key, add, guess, &mut call.keys, &mut call.args)?;
     if let Some(id) = add.request_id {
         keys::bind_request(ADD, &batch.bound, id, &mut call.keys)?;
         call = call.repeat_safe();

@@ -178,7 +178,7 @@ fn part(queue: &Queue, then: &Then) -> Result<Part> {
 
 fn bind_batch(batch: &Batch, key: &[(&str, &str)], add: &batch::Add<'_>, part: &mut Part) -> Result<()> {
     const OP: &str = ops::ACK;
-    batch.check(OP, add)?;
-    let by = batch.by(OP, key)?;
-    batch::ops::bind_add(OP, batch, key, by, add, &batch.guess(by), &mut part.keys, &mut part.words)
+    Batch::check(OP, add)?;
+    let guess = batch.guess(batch.by(OP, key)?);
+    batch::ops::bind_add(OP, batch, key, add, &guess, &mut part.keys, &mut part.words)
 }

@@ -156,7 +156,7 @@ pub(crate) struct EventReport {
     request_id: Option<String>,
 }
 
-fn given<'a>(data: Option<&'a RawValue>) -> Result<&'a str, Problem> {
+fn given(data: Option<&RawValue>) -> Result<&str, Problem> {
     data.map(RawValue::get).ok_or_else(|| Problem::new(Code::RequestInvalid, "data is missing").field("data"))
 }
 

@@ -191,7 +191,7 @@ async fn converse(app: Arc<App>, stream: TcpStream, limits: Limits, stop: Cancel
                         app.fan.counts.cut.fetch_add(1, Relaxed);
                         return;
                     }
-                    look.as_mut().reset(tokio::time::Instant::now() + (patience - stalled));
+                    look.as_mut().reset(tokio::time::Instant::now() + patience.saturating_sub(stalled));
                     continue;
                 }
                 let (begun, ended) = (activity.begun.load(Relaxed), activity.ended.load(Relaxed));

@@ -259,7 +259,7 @@ crate::cases! {
             let batch = nodes[0].batch("three").expect("declared");
             let _ = batch.close(&[("camera_id", camera)], None).await.expect("close");
         }
-        let _ = sweep(&nodes[0], "three").await;
+        assert_eq!(sweep(&nodes[0], "three").await.expired, 0, "nothing is left of what was queued");
         assert_eq!(nodes[0].batch("three").expect("declared").list(0, 10).await.expect("list"), []);
         let jobs = queued(&nodes[0], "closed").await;
         let ids: BTreeSet<&str> = jobs.iter().filter_map(|job| job["batch_id"].as_str()).collect();
