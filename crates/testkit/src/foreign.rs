@@ -53,11 +53,10 @@ impl Foreign {
                 program
             }
         };
-        let mut child = program
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap_or_else(|error| panic!("{language:?} cannot be started ({error}): run scripts/test-tools"));
+        let mut child =
+            program.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap_or_else(|error| {
+                panic!("{language:?} cannot be started ({error}): run scripts/test-tools")
+            });
         let stdin = child.stdin.take().expect("piped");
         let stdout = child.stdout.take().expect("piped");
         let (answer, answers) = channel();

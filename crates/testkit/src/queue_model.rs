@@ -138,7 +138,9 @@ impl Model {
         }
         let full = |length: usize| self.rules.max_size > 0 && length + names.len() > self.rules.max_size;
         let delayed = self.known.iter().filter(|job| matches!(job.place, Place::Delayed { .. })).count();
-        if delay_ms > 0 && full(delayed) || delay_ms == 0 && self.rules.overflow == Overflow::Reject && full(self.waiting.len()) {
+        if delay_ms > 0 && full(delayed)
+            || delay_ms == 0 && self.rules.overflow == Overflow::Reject && full(self.waiting.len())
+        {
             return Pushed::Full;
         }
         self.ids.extend(id.map(str::to_owned));
@@ -152,7 +154,11 @@ impl Model {
             }
         }
         self.arrange();
-        let over = if delay_ms > 0 || self.rules.max_size == 0 { 0 } else { self.waiting.len().saturating_sub(self.rules.max_size) };
+        let over = if delay_ms > 0 || self.rules.max_size == 0 {
+            0
+        } else {
+            self.waiting.len().saturating_sub(self.rules.max_size)
+        };
         let mut shed = Vec::new();
         for _ in 0..over {
             // Of a ranked queue what would be claimed last.
@@ -179,7 +185,8 @@ impl Model {
             Place::Delayed { due_ms } if due_ms <= self.now_ms => Some((1, due_ms, job.number)),
             _ => None,
         };
-        let mut due: Vec<_> = self.known.iter().enumerate().filter_map(|(at, job)| Some((since(job)?, at))).collect();
+        let mut due: Vec<_> =
+            self.known.iter().enumerate().filter_map(|(at, job)| Some((since(job)?, at))).collect();
         due.sort_unstable();
         let mut due: Vec<usize> = due.into_iter().map(|(_, at)| at).collect();
         if self.rules.ranked {
@@ -225,7 +232,10 @@ impl Model {
         }
         if self.rules.ranked {
             let score = |lease: usize| {
-                let job = self.known.iter().find(|job| matches!(job.place, Place::Leased { lease: held, .. } if held == lease));
+                let job = self
+                    .known
+                    .iter()
+                    .find(|job| matches!(job.place, Place::Leased { lease: held, .. } if held == lease));
                 job.map_or(0.0, |job| job.score)
             };
             jobs.sort_by(|one, two| score(two.2).total_cmp(&score(one.2)));

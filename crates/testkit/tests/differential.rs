@@ -133,6 +133,51 @@ async fn locks_idempotencies_guards_caches_and_dedupes_answer_alike_on_redis_6_2
     guards_agree(Binary::Redis62, 200, 10_000).await;
 }
 
+async fn queues_agree(binary: Binary, short: u64, soak: u64) {
+    let fixture = Fixture::start(binary).await;
+    let histories = count(short, soak);
+    let tally = match fixture.compare_queues(seed()..seed() + histories).await {
+        Ok(tally) => tally,
+        Err(mismatch) => panic!("{mismatch}"),
+    };
+    println!("{binary:?}: {tally:#?}");
+    assert_eq!(tally.histories, histories);
+    assert!(tally.keys > 0 && tally.jobs > histories, "{tally:?}");
+    // A history in which everything is refused, or nothing is, proves little.
+    for word in [
+        "Push Pushed",
+        "Push queue.full",
+        "Push key.wrong_type",
+        "Claim some",
+        "Claim none",
+        "Claim key.wrong_type",
+        "Ack Acked",
+        "Nack Retry",
+        "Nack Dead",
+        "Nack Lost",
+        "Extend Ours",
+        "Extend Lost",
+        "Pressure Pressure",
+        "Dead DeadPage",
+        "Redrive Redriven",
+        "Sweep Swept",
+    ] {
+        assert!(tally.answered(word) >= histories.min(300) / 100, "{word}: {}", tally.answered(word));
+    }
+    // Few histories may leave out what hardly ever happens.
+    assert!(tally.answered("Ack queue.full") > 0 || histories < 1000, "{tally:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn queues_answer_alike_on_redis_7() {
+    queues_agree(Binary::Redis7, 300, 5_000).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn queues_answer_alike_on_redis_6_2() {
+    queues_agree(Binary::Redis62, 180, 5_000).await;
+}
+
 /// What the journal gives back is what the server still holds, whatever the histories did to it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_read_back_from_disk_is_what_redis_7_holds() {

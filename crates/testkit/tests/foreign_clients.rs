@@ -64,7 +64,10 @@ async fn in_both_directions(binary: Binary) {
         // Theirs to us.
         foreign.push("images", &jobs());
         let items: Vec<String> = server.command(&["LRANGE", "images", "0", "-1"]);
-        assert!(!items[0].starts_with("Z:") && items[1].starts_with("Z:"), "{language:?} compressed the large one");
+        assert!(
+            !items[0].starts_with("Z:") && items[1].starts_with("Z:"),
+            "{language:?} compressed the large one"
+        );
         let claimed = claim(queue, 2).await;
         assert_eq!(claimed.iter().map(value).collect::<Vec<_>>(), jobs(), "{language:?}");
         let leases = claimed.into_iter().map(|job| job.lease).collect();
@@ -148,7 +151,8 @@ async fn consumers_of_both_kinds_share_a_list_and_every_job_goes_to_one_of_them(
                 let leases = claimed.iter().map(|job| job.lease.clone()).collect();
                 let acked = queue.ack(Ack::of(leases)).await.expect("an answer");
                 assert_eq!(acked.lost, 0);
-                let here: Vec<i64> = claimed.iter().map(|job| value(job)["n"].as_i64().expect("a number")).collect();
+                let here: Vec<i64> =
+                    claimed.iter().map(|job| value(job)["n"].as_i64().expect("a number")).collect();
                 let stop = here.contains(&-1);
                 numbers.extend(here);
                 if stop {
@@ -260,7 +264,10 @@ async fn a_foreign_zadd_is_claimed_in_its_turn_and_zpopmax_takes_ours() {
     let queue = quaymaster.queue("ranked").expect("declared");
     for language in Language::ALL {
         let mut foreign = Foreign::start(language, &server.url());
-        assert_eq!(foreign.ask(&json!({ "do": "zpopmax", "queue": "ranked", "count": 1 }))["members"], json!([]));
+        assert_eq!(
+            foreign.ask(&json!({ "do": "zpopmax", "queue": "ranked", "count": 1 }))["members"],
+            json!([])
+        );
         let waiting = tokio::spawn({
             let queue = queue.clone();
             async move { claim(&queue, 1).await }
@@ -270,7 +277,10 @@ async fn a_foreign_zadd_is_claimed_in_its_turn_and_zpopmax_takes_ours() {
         assert_eq!(value(&claimed[0]), json!({ "theirs": 1 }), "{language:?}");
         let _ = queue.ack(Ack::of(vec![claimed[0].lease.clone()])).await.expect("an answer");
         for (n, priority) in [(1, 1.0), (2, 7.0)] {
-            let _ = queue.push(Push { priority: Some(priority), ..Push::one(json!({ "ours": n }).to_string()) }).await.expect("pushed");
+            let _ = queue
+                .push(Push { priority: Some(priority), ..Push::one(json!({ "ours": n }).to_string()) })
+                .await
+                .expect("pushed");
         }
         let told = foreign.ask(&json!({ "do": "zpopmax", "queue": "ranked", "count": 2 }));
         let payloads: Vec<&str> = told["members"]

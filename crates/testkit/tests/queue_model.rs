@@ -11,7 +11,9 @@ use std::sync::atomic::AtomicI64;
 use std::time::Duration;
 
 use fastrand::Rng;
-use quaymaster::queue::{Ack, Claim, ClaimNext, Extended, Job, Lease, Nack, Nacked, Purge, Push, Queue, Redrive, Then};
+use quaymaster::queue::{
+    Ack, Claim, ClaimNext, Extended, Job, Lease, Nack, Nacked, Purge, Push, Queue, Redrive, Then,
+};
 use quaymaster::schema::{Source, load};
 use quaymaster::store::embedded::{Clock, EmbeddedOptions, EmbeddedStore};
 use quaymaster::store::redis::{RedisOptions, RedisStore};
@@ -41,23 +43,24 @@ const fn rules(ranked: bool, max_size: usize, overflow: Overflow) -> Rules {
 }
 
 fn schema(prefix: &str) -> String {
-    let mut text = format!("[schema]\nname = \"model\"\nowner = \"tests\"\nprefix = \"{prefix}\"\n[queue.after]\n");
-    for (name, rules) in MAKES {
+    let make = |(name, rules): (&str, Rules)| {
         let overflow = match rules.overflow {
             Overflow::Reject => "reject",
             Overflow::Move => "dlq",
             Overflow::Drop => "drop_oldest",
         };
-        text += &format!(
-            "[queue.{name}]\nlease = \"2s\"\norder = \"{}\"\n\
-             retry = {{ max_attempts = {ATTEMPTS}, base = \"1s\", max = \"1500ms\", jitter = 0.0 }}\n",
-            if rules.ranked { "priority" } else { "fifo" }
-        );
-        if rules.max_size > 0 {
-            text += &format!("max_size = {}\noverflow = \"{overflow}\"\n", rules.max_size);
-        }
-    }
-    text
+        let bound = match rules.max_size {
+            0 => String::new(),
+            most => format!("max_size = {most}\noverflow = \"{overflow}\"\n"),
+        };
+        let order = if rules.ranked { "priority" } else { "fifo" };
+        format!(
+            "[queue.{name}]\nlease = \"2s\"\norder = \"{order}\"\n{bound}\
+             retry = {{ max_attempts = {ATTEMPTS}, base = \"1s\", max = \"1500ms\", jitter = 0.0 }}\n"
+        )
+    };
+    let makes = MAKES.map(make).concat();
+    format!("[schema]\nname = \"model\"\nowner = \"tests\"\nprefix = \"{prefix}\"\n[queue.after]\n{makes}")
 }
 
 fn bind(engine: &Arc<dyn Engine>, prefix: &str) -> Quaymaster {
@@ -158,7 +161,8 @@ impl Pair<'_> {
 
     fn jobs(&mut self, told: Vec<Job>, wanted: &[(String, u32, usize)]) -> Checked {
         let shown: Vec<(String, u32)> = told.iter().map(|job| (name_of(&job.payload), job.attempt)).collect();
-        let model: Vec<(String, u32)> = wanted.iter().map(|(name, attempt, _)| (name.clone(), *attempt)).collect();
+        let model: Vec<(String, u32)> =
+            wanted.iter().map(|(name, attempt, _)| (name.clone(), *attempt)).collect();
         self.note(if shown.is_empty() { "claim none" } else { "claim some" });
         for (job, (_, attempt, lease)) in told.into_iter().zip(wanted) {
             self.note(if *attempt > 1 { "claim again" } else { "claim fresh" });
@@ -292,7 +296,11 @@ impl Pair<'_> {
             same("attempts", &letter["attempt_count"], &Value::from(*attempts))?;
             match error {
                 Some(error) => same("error", &letter["error"], &Value::from(error.as_str()))?,
-                None => same("error", &letter["error"].as_str().is_some_and(|error| error.contains("lease")), &true)?,
+                None => same(
+                    "error",
+                    &letter["error"].as_str().is_some_and(|error| error.contains("lease")),
+                    &true,
+                )?,
             }
         }
         Ok(())
@@ -309,8 +317,16 @@ async fn compare(side: &Side, histories: u64) -> Result<BTreeMap<String, u64>, S
             let queue = quaymaster.queue(name).expect("declared");
             let rng = Rng::with_seed(seed() * 1_000_003 + number * 10 + make as u64);
             let model = Model::new(rules, now_ms);
-            let mut pair =
-                Pair { side, queue, model, rng, names: 0, followed: 0, leases: Vec::new(), seen: BTreeMap::new() };
+            let mut pair = Pair {
+                side,
+                queue,
+                model,
+                rng,
+                names: 0,
+                followed: 0,
+                leases: Vec::new(),
+                seen: BTreeMap::new(),
+            };
             for step in 0..STEPS {
                 let checked = pair.step().await;
                 checked.map_err(|wrong| format!("{name}, history {number}, step {step}: {wrong}"))?;
@@ -339,9 +355,23 @@ fn agrees(name: &str, histories: u64, told: Result<BTreeMap<String, u64>, String
     println!("{name}: {seen:#?}");
     // A run in which nothing happened proves nothing.
     for what in [
-        "push Accepted", "push Duplicate", "push Full", "claim some", "claim none", "claim again", "claim fresh",
-        "ack acked", "ack lost", "nack Retry", "nack Dead", "nack Lost", "extend ours", "extend lost",
-        "release given back", "sweep returned", "redrive moved",
+        "push Accepted",
+        "push Duplicate",
+        "push Full",
+        "claim some",
+        "claim none",
+        "claim again",
+        "claim fresh",
+        "ack acked",
+        "ack lost",
+        "nack Retry",
+        "nack Dead",
+        "nack Lost",
+        "extend ours",
+        "extend lost",
+        "release given back",
+        "sweep returned",
+        "redrive moved",
     ] {
         let times = seen.get(what).copied().unwrap_or(0);
         assert!(times >= histories / 20, "{name}: {what} only {times} times");
@@ -363,4 +393,34 @@ async fn on_redis_7_every_answer_is_the_models() {
     let engine = Arc::new(RedisStore::connect(options).await.expect("the server is there"));
     let side = Side { name: "redis 7", engine, hand: Hand::Held(held) };
     agrees("redis 7", histories, compare(&side, histories).await);
+}
+
+/// Script, what is replaced, and by what; each is a different answer than the model's.
+const DEFECTS: [(&str, &str, &str); 10] = [
+    ("queue.claim", "redis.call(\"LPOP\", items, wanted)", "redis.call(\"RPOP\", items, wanted)"),
+    ("queue.claim", "if dying == 0 then attempt", "if dying == 0 and not ended then attempt"),
+    ("queue.claim", "if switches[1] == \"1\" then", "if false then"),
+    ("queue.ack", "or \"0\") or 0) > now_ms then", "or \"0\") or 0) >= now_ms then"),
+    (
+        "queue.push",
+        "local due, held = string.format(\"%.0f\", now_ms + words[from + 3])",
+        "local due, held = string.format(\"%.0f\", now_ms)",
+    ),
+    ("queue.push", "redis.call(\"LTRIM\", items, over, -1)", "redis.call(\"LTRIM\", items, 0, -1 - over)"),
+    ("queue.push", "9007199254740991 - (number", "(number"),
+    ("queue.extend", "redis.call(\"ZADD\", leases, ends, id)", ""),
+    ("queue.release", "(attempt - uncount)", "attempt"),
+    ("queue.redrive", "redis.call(\"LSET\", dead, ARGV[at], stone)", ""),
+];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_defect_of_a_script_is_another_answer_than_the_models() {
+    for (script, old, new) in DEFECTS {
+        let mut side = embedded().await;
+        let saboteur = Arc::new(Saboteur::new(side.engine.clone(), script, old, new));
+        side.engine = saboteur.clone();
+        let found = compare(&side, 40).await;
+        assert!(saboteur.changed() > 0, "{script} does not say {old:?} any more");
+        println!("{script} {new:?}: {}", found.expect_err("the defect must be found"));
+    }
 }

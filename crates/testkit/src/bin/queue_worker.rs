@@ -95,7 +95,8 @@ impl Lane {
     }
 
     async fn push(&mut self) -> Result<()> {
-        let name = ["work", "work", "small", "spill", "ranked"][self.rng.usize(..5)];
+        // More than is taken from the small one, so that it is full now and then.
+        let name = ["work", "small", "small", "spill", "ranked"][self.rng.usize(..5)];
         let time = self.now().await?;
         let id = (self.rng.u8(..4) == 0).then(|| format!("{name}-{}", time / EPOCH_US));
         let count = if id.is_some() { 1 } else { [1, 1, 2, 5][self.rng.usize(..4)] };
@@ -127,12 +128,19 @@ impl Lane {
     }
 
     async fn consume(&mut self) -> Result<()> {
-        let name = QUEUES[self.rng.usize(..QUEUES.len())];
+        let other = QUEUES[self.rng.usize(..QUEUES.len())];
+        let name = if other == "small" && self.rng.bool() { "work" } else { other };
         let (queue, ttl) = (self.queue(name), self.lease());
         let wait = Duration::from_millis(if self.rng.bool() { 0 } else { self.rng.u64(1..80) });
         let count = self.rng.usize(1..=4);
         let from = self.now().await?;
-        let claim = Claim { count, lease: Some(ttl), wait, worker: Some(format!("w{}", self.actor.seed)), ..Claim::default() };
+        let claim = Claim {
+            count,
+            lease: Some(ttl),
+            wait,
+            worker: Some(format!("w{}", self.actor.seed)),
+            ..Claim::default()
+        };
         let jobs = queue.claim(claim).await?;
         let mut hands = self.got(name, jobs, from, ttl).await?;
         if hands.is_empty() {
@@ -161,7 +169,13 @@ impl Lane {
         Ok(())
     }
 
-    async fn got(&mut self, queue: &'static str, jobs: Vec<Job>, from: i64, ttl: Duration) -> Result<Vec<Held>> {
+    async fn got(
+        &mut self,
+        queue: &'static str,
+        jobs: Vec<Job>,
+        from: i64,
+        ttl: Duration,
+    ) -> Result<Vec<Held>> {
         let to = self.now().await?;
         let mut hands = Vec::new();
         for job in jobs {

@@ -123,7 +123,10 @@ impl Life<'_> {
         let first = looks.partition_point(|look| look.time <= accepted);
         for look in looks[first..].iter().take_while(|look| look.time < until) {
             if !look.jobs.contains_key(job) {
-                return Err(format!("lost: accepted at {accepted}, not there at {}: {:?}", look.time, self.deliveries));
+                return Err(format!(
+                    "lost: accepted at {accepted}, not there at {}: {:?}",
+                    look.time, self.deliveries
+                ));
             }
         }
         Ok(())
@@ -227,7 +230,8 @@ impl Life<'_> {
         tally.deliveries += self.deliveries.len();
         tally.again += self.deliveries.len().saturating_sub(1);
         tally.delayed += usize::from(push.delay > 0 && accepted);
-        tally.refused += usize::from(push.id.is_none() && push.by.is_none() && matches!(push.told, Told::No(_)));
+        tally.refused +=
+            usize::from(push.id.is_none() && push.by.is_none() && matches!(push.told, Told::No(_)));
         tally.then += usize::from(push.by.is_some() && accepted);
         tally.unknown += usize::from(push.told == Told::Unknown);
         tally.dead += usize::from(matches!(self.at_last, Some(Where::Dead(_))));
@@ -240,7 +244,8 @@ impl Life<'_> {
                 tally.lost += usize::from(matches!(call.told, Told::No(_)));
                 tally.unknown += usize::from(call.told == Told::Unknown);
             }
-            tally.retried += usize::from(matches!(delivery.settled, Some(Settled::Nack { wait: Some(_), .. })));
+            tally.retried +=
+                usize::from(matches!(delivery.settled, Some(Settled::Nack { wait: Some(_), .. })));
         }
     }
 }
@@ -279,7 +284,8 @@ fn ids_are_pushed_once(
 /// All of a bulk or none of it, also when its pusher never heard.
 fn bulks_are_whole(ledger: &Ledger, lives: &HashMap<(&str, &str), Life<'_>>) -> Result<(), String> {
     for push in &ledger.pushes {
-        let seen = |job: &&String| lives.get(&(push.queue.as_str(), job.as_str())).is_some_and(|life| life.seen);
+        let seen =
+            |job: &&String| lives.get(&(push.queue.as_str(), job.as_str())).is_some_and(|life| life.seen);
         let there = push.jobs.iter().filter(seen).count();
         if there != 0 && there != push.jobs.len() {
             return Err(format!("{there} of a bulk are there: {push:?}"));
@@ -289,12 +295,16 @@ fn bulks_are_whole(ledger: &Ledger, lives: &HashMap<(&str, &str), Life<'_>>) -> 
 }
 
 /// What an ack pushes is there exactly when the ack happened.
-fn acks_and_what_follows_are_one(ledger: &Ledger, lives: &HashMap<(&str, &str), Life<'_>>) -> Result<(), String> {
+fn acks_and_what_follows_are_one(
+    ledger: &Ledger,
+    lives: &HashMap<(&str, &str), Life<'_>>,
+) -> Result<(), String> {
     let by_lease: HashMap<&str, &Delivery> =
         ledger.deliveries.iter().map(|delivery| (delivery.lease.as_str(), delivery)).collect();
     let mut done = HashSet::new();
     for push in ledger.pushes.iter().filter(|push| push.by.is_some()) {
-        let followed = push.jobs.iter().any(|job| lives.get(&("after", job.as_str())).is_some_and(|life| life.seen));
+        let followed =
+            push.jobs.iter().any(|job| lives.get(&("after", job.as_str())).is_some_and(|life| life.seen));
         for lease in push.by.iter().flat_map(|leases| leases.split(',')) {
             let delivery = by_lease.get(lease).ok_or_else(|| format!("nobody was given {lease}"))?;
             let cause = (delivery.queue.as_str(), delivery.job.as_str());
@@ -303,7 +313,9 @@ fn acks_and_what_follows_are_one(ledger: &Ledger, lives: &HashMap<(&str, &str), 
                 return Err(format!("{cause:?} was acked twice: two followed from it, {push:?}"));
             }
             if followed && !ended {
-                return Err(format!("{cause:?} is still there, and what follows from its ack is too: {push:?}"));
+                return Err(format!(
+                    "{cause:?} is still there, and what follows from its ack is too: {push:?}"
+                ));
             }
         }
         if !followed && matches!(push.told, Told::Yes(_)) {

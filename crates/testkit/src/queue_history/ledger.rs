@@ -40,7 +40,11 @@ pub(super) struct Call {
 pub(super) enum Settled {
     Ack(Call),
     /// With how long until it comes again, when it was told to; `None` for the last time.
-    Nack { call: Call, wait: Option<i64>, error: String },
+    Nack {
+        call: Call,
+        wait: Option<i64>,
+        error: String,
+    },
 }
 
 /// One delivery of a job.
@@ -204,9 +208,10 @@ impl Ledger {
                     _ => Told::Unknown,
                 };
                 for lease in place.leases.clone() {
-                    match withheld {
-                        true => self.of(&lease)?.settled = None,
-                        false => self.of(&lease)?.settled_call()?.told = told,
+                    if withheld {
+                        self.of(&lease)?.settled = None;
+                    } else {
+                        self.of(&lease)?.settled_call()?.told = told;
                     }
                 }
                 if let Some(push) = place.push.and_then(|at| self.pushes.get_mut(at)) {

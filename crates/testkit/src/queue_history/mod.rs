@@ -36,12 +36,12 @@ retry = { max_attempts = 3, base = "20ms", max = "60ms", jitter = 0.25 }
 colocate = "history"
 [queue.small]
 lease = "100ms"
-max_size = 8
+max_size = 4
 overflow = "reject"
 retry = { max_attempts = 3, base = "20ms", max = "60ms", jitter = 0.25 }
 [queue.spill]
 lease = "100ms"
-max_size = 8
+max_size = 4
 overflow = "dlq"
 retry = { max_attempts = 3, base = "20ms", max = "60ms", jitter = 0.25 }
 [queue.ranked]

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
-use quaymaster::schema::{Kind, Schema, Spec, Spelling};
+use quaymaster::schema::{Kind, Overflow, Schema, Spec, Spelling};
 use quaymaster::store::{Effect, Engine, Invocation, Reply, Script, Topology, Workload};
 use serde_json::Value;
 
@@ -62,6 +62,10 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
+    fn has(&self, place: &Where) -> bool {
+        self.jobs.values().any(|other| other == place)
+    }
+
     fn waiting(&self) -> usize {
         self.jobs.values().filter(|place| **place == Where::Waiting).count()
     }
@@ -106,6 +110,9 @@ impl Observer {
         let bound = spec.max_size.map_or(usize::MAX, |most| most as usize);
         let found = read(queue, reply).and_then(|look| match look.waiting() {
             waiting if waiting > bound => Err(format!("{waiting} wait in a queue of {bound}")),
+            _ if spec.overflow == Overflow::Reject && look.has(&Where::Overflow) => {
+                Err("something was moved out of a queue that rejects".to_owned())
+            }
             _ => Ok(look),
         });
         Ok(found.map_err(|wrong| format!("{queue}: {wrong}")))
@@ -143,12 +150,16 @@ fn read(queue: &str, reply: Reply) -> Result<Snapshot, String> {
     for (name, records) in [("payload", known(&jobs)), ("record", known(&held))] {
         if let Some(id) = all.symmetric_difference(&records).next() {
             let there = records.contains(id);
-            return Err(format!("job {id:?} has {} {name}, {leases:?} {delayed:?}", if there { "only a" } else { "no" }));
+            return Err(format!(
+                "job {id:?} has {} {name}, {leases:?} {delayed:?}",
+                if there { "only a" } else { "no" }
+            ));
         }
     }
     let mut found = HashMap::new();
     let mut place = |payload: &[u8], place: Where| -> Result<(), String> {
-        let job = job_of(payload).ok_or_else(|| format!("nobody pushed {:?}", payload.escape_ascii().to_string()))?;
+        let job = job_of(payload)
+            .ok_or_else(|| format!("nobody pushed {:?}", payload.escape_ascii().to_string()))?;
         match found.insert(job.clone(), place.clone()) {
             None => Ok(()),
             Some(other) => Err(format!("{job} is {place:?} and {other:?} at once")),
@@ -175,9 +186,15 @@ fn read(queue: &str, reply: Reply) -> Result<Snapshot, String> {
 /// The documented item: its job, and what became of it.
 fn letter_of(queue: &str, item: &[u8]) -> Result<(String, Dead), String> {
     let text = String::from_utf8_lossy(item);
-    let value: Value = serde_json::from_slice(item).map_err(|_| format!("a dead letter is no JSON: {text}"))?;
+    let value: Value =
+        serde_json::from_slice(item).map_err(|_| format!("a dead letter is no JSON: {text}"))?;
     let string = |name: &str| value[name].as_str().map(str::to_owned).filter(|text| !text.is_empty());
-    let fields = (string("error"), value["attempt_count"].as_u64(), string("first_failed_at"), string("last_failed_at"));
+    let fields = (
+        string("error"),
+        value["attempt_count"].as_u64(),
+        string("first_failed_at"),
+        string("last_failed_at"),
+    );
     let (Some(error), Some(attempts), Some(first), Some(last)) = fields else {
         return Err(format!("a dead letter lacks a field: {text}"));
     };

@@ -75,7 +75,9 @@ fn a_job_that_is_nowhere_is_found() {
     assert!(found(&PUSHED, &[(150, &[("a", Where::Leased)])]).contains("never came back"));
     // Not told, it may be there or not.
     let silent = ["pushing 0 work a 0 -"];
-    assert!(checked(&silent, &[(150, &[])]).is_ok() && checked(&silent, &[(150, &[("a", dead(3, "x"))])]).is_ok());
+    assert!(
+        checked(&silent, &[(150, &[])]).is_ok() && checked(&silent, &[(150, &[("a", dead(3, "x"))])]).is_ok()
+    );
 }
 
 #[test]

@@ -140,7 +140,11 @@ async fn a_camera_called_like_a_batch_has_its_keys() {
         server.command::<i64>(&["DEL", field]);
     }
     assert!(fields.contains(&"batch:abc123:current".to_owned()), "{fields:?}");
-    assert_eq!(server.command::<Option<String>>(&["GET", "batch:abc123:current"]), None, "the camera's batch is lost");
+    assert_eq!(
+        server.command::<Option<String>>(&["GET", "batch:abc123:current"]),
+        None,
+        "the camera's batch is lost"
+    );
     server.command::<()>(&["FLUSHALL"]);
 
     let quaymaster = ours(&server).await;
@@ -159,7 +163,10 @@ async fn a_camera_called_like_a_batch_has_its_keys() {
     assert_eq!((added.batch_id, added.size), (other.clone(), 2));
     let _ = batches.close(namesake, None).await.expect("an answer");
     assert_eq!(queued(&server)[1]["detection_ids"], json!([2, 3]));
-    assert_eq!((length(&server, "analysis_queue"), queued(&server)[1]["batch_id"].clone()), (2, json!(other)));
+    assert_eq!(
+        (length(&server, "analysis_queue"), queued(&server)[1]["batch_id"].clone()),
+        (2, json!(other))
+    );
     // A schema whose batch would have a field of that name does not load.
     let same = cameras().replace("items = \"detections\"", "items = \"current\"");
     assert_ne!(same, cameras());

@@ -15,7 +15,7 @@ async fn a_consumer_that_dies_after_its_blpop_takes_the_job_with_it() {
     let server = RedisServer::start(RedisConfig::default());
     let job: Value = serde_json::from_str(JOB).expect("JSON");
     let mut consumer = Foreign::start(Language::Python, &server.url());
-    consumer.push("detection_queue", &[job.clone()]);
+    consumer.push("detection_queue", std::slice::from_ref(&job));
     assert_eq!(consumer.pop("detection_queue").0, job);
     // It works on the image, and is killed.
     consumer.kill9();
@@ -41,11 +41,8 @@ async fn a_consumer_that_dies_after_its_blpop_takes_the_job_with_it() {
 
 /// One RESP array of bulk strings.
 fn wire(words: &[&str]) -> Vec<u8> {
-    let mut text = format!("*{}\r\n", words.len());
-    for word in words {
-        text.push_str(&format!("${}\r\n{word}\r\n", word.len()));
-    }
-    text.into_bytes()
+    let parts: Vec<String> = words.iter().map(|word| format!("${}\r\n{word}\r\n", word.len())).collect();
+    format!("*{}\r\n{}", words.len(), parts.concat()).into_bytes()
 }
 
 /// Sends one command on a connection of its own, whose answer never comes; returns when that is known.
@@ -112,7 +109,11 @@ async fn equal_members_of_a_sorted_set_are_one_job_and_ties_are_not_oldest_first
         order.push(String::from_utf8_lossy(&job.payload).into_owned());
         let _ = queue.ack(Ack::of(vec![job.lease])).await.expect("an answer");
     }
-    assert_eq!(order, ["\"urgent\"", "\"foreign\"", "\"b\"", "\"a\"", "\"b\""], "highest first, oldest first");
+    assert_eq!(
+        order,
+        ["\"urgent\"", "\"foreign\"", "\"b\"", "\"a\"", "\"b\""],
+        "highest first, oldest first"
+    );
 }
 
 #[tokio::test]
@@ -121,7 +122,8 @@ async fn an_item_of_a_few_bytes_fills_its_readers_memory() {
     let server = RedisServer::start(RedisConfig::default());
     let mut foreign = Foreign::start(Language::Python, &server.url());
     let told = foreign.ask(&json!({ "do": "bomb", "queue": "detection_queue", "bytes": GROWN }));
-    let (item, grown) = (told["item_bytes"].as_u64().expect("a size"), told["grown"].as_u64().expect("a size"));
+    let (item, grown) =
+        (told["item_bytes"].as_u64().expect("a size"), told["grown"].as_u64().expect("a size"));
     assert_eq!(grown, GROWN, "the documented reader swallows all of it");
     assert!(item * 1000 < grown, "{item} bytes in the queue, {grown} in memory");
 

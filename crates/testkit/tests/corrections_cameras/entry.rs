@@ -35,7 +35,8 @@ async fn two_watchers_that_look_before_they_mark_both_queue_the_image() {
     let queue = quaymaster.queue("detection_queue").expect("declared");
     let answers = join_all((0..50).map(|_| queue.push(deduped()))).await;
     let accepted: u64 = answers.iter().map(|answer| answer.as_ref().expect("an answer").accepted).sum();
-    let duplicates = answers.iter().filter(|answer| answer.as_ref().is_ok_and(|pushed| pushed.duplicate)).count();
+    let duplicates =
+        answers.iter().filter(|answer| answer.as_ref().is_ok_and(|pushed| pushed.duplicate)).count();
     assert_eq!((accepted, duplicates, length(&server, "detection_queue")), (1, 49, 1));
     // What a program of the old scheme sees: the documented key with the first path, for five minutes.
     assert_eq!(server.command::<String>(&["GET", &key]), PATH);
@@ -90,7 +91,9 @@ async fn who_asks_the_length_before_pushing_overruns_the_queue_and_who_moves_the
     let answers = join_all((0..50).map(|_| queue.push(Push::one(JOB)))).await;
     let accepted = answers.iter().filter(|answer| answer.is_ok()).count();
     assert_eq!((accepted, length(&server, "detection_queue")), (10, MAX));
-    assert!(answers.iter().filter_map(|answer| answer.as_ref().err()).all(|error| error.code == Code::QueueFull));
+    assert!(
+        answers.iter().filter_map(|answer| answer.as_ref().err()).all(|error| error.code == Code::QueueFull)
+    );
     server.command::<()>(&["FLUSHALL"]);
 
     let moving = [("QUEUE_MAX_SIZE", "10"), ("QUEUE_OVERFLOW_POLICY", "dlq")];
@@ -98,7 +101,8 @@ async fn who_asks_the_length_before_pushing_overruns_the_queue_and_who_moves_the
     let queue = quaymaster.queue("detection_queue").expect("declared");
     let payloads: Vec<String> = (0..50).map(|n| n.to_string()).collect();
     let pushes = payloads.iter().map(|payload| queue.push(Push::one(payload.clone())));
-    let moved: u64 = join_all(pushes).await.into_iter().map(|answer| answer.expect("an answer").moved_to_dlq).sum();
+    let moved: u64 =
+        join_all(pushes).await.into_iter().map(|answer| answer.expect("an answer").moved_to_dlq).sum();
     assert_eq!((moved, length(&server, "detection_queue")), (40, MAX));
     let mut all: Vec<String> = server.command(&["LRANGE", "dlq:overflow:detection_queue", "0", "-1"]);
     all.extend(server.command::<Vec<String>>(&["LRANGE", "detection_queue", "0", "-1"]));
@@ -131,8 +135,13 @@ async fn a_count_asked_before_it_is_added_to_lets_more_than_the_limit_through() 
     let most = limit.peek(&client).await.expect("an answer").quota().limit;
     let calls = 2 * most + 10;
     let answers = join_all((0..calls).map(|_| limit.take(&client, Charge::one()))).await;
-    let allowed = answers.into_iter().filter(|answer| answer.as_ref().expect("an answer").is_allowed()).count();
+    let allowed =
+        answers.into_iter().filter(|answer| answer.as_ref().expect("an answer").is_allowed()).count();
     assert_eq!(allowed as u64, most, "exactly the limit");
-    assert_eq!(server.command::<u64>(&["ZCARD", key]), most, "members are unique, what was refused is not there");
+    assert_eq!(
+        server.command::<u64>(&["ZCARD", key]),
+        most,
+        "members are unique, what was refused is not there"
+    );
     assert!(server.command::<i64>(&["PTTL", key]) > 0);
 }

@@ -29,7 +29,8 @@ pub(crate) async fn ours(server: &RedisServer) -> Quaymaster {
 
 /// A node on the store at `url`, which may be a proxy's.
 pub(crate) async fn bind(url: &str, text: &str, env: &[(&str, &str)]) -> Quaymaster {
-    let lookup = |name: &str| env.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
+    let lookup =
+        |name: &str| env.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
     let loaded = load(&[Source { name: "cameras.toml", text }], &lookup);
     let schema = loaded.schema.unwrap_or_else(|| panic!("{:#?}", loaded.diagnostics));
     let options = RedisOptions::from_url(url).expect("the fixture's URL");

@@ -126,11 +126,11 @@ impl Fault {
 pub(crate) const BOUND: Duration =
     Duration::from_secs(2 * (DEADLINE.as_secs() + DATABASE_DEADLINE.as_secs()));
 
-async fn in_time<T>(what: &str, call: impl Future<Output = T>) -> T {
+pub(crate) async fn in_time<T>(what: &str, call: impl Future<Output = T>) -> T {
     tokio::time::timeout(BOUND, call).await.unwrap_or_else(|_| panic!("{what} hangs"))
 }
 
-fn is_away<T: std::fmt::Debug>(what: &str, answer: Result<T>) {
+pub(crate) fn is_away<T: std::fmt::Debug>(what: &str, answer: Result<T>) {
     let Err(error) = answer else { panic!("{what}: {answer:?}") };
     assert_eq!(error.code.http_status(), 503, "{what}: {error}");
 }

@@ -6,4 +6,5 @@ mod database;
 mod faults;
 mod http;
 mod local;
+mod queues;
 mod scene;
