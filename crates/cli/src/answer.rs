@@ -1,6 +1,6 @@
 //! A call's JSON as two columns for people. Nothing here knows a call; only how fields are named.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 use serde::Deserialize;
 use serde::de::{MapAccess, Visitor};
@@ -125,7 +125,7 @@ impl Listed {
         }
         let more = self.length.unwrap_or(0).saturating_sub(self.items.len() as u64);
         if more > 0 {
-            text.push_str(&format!("{more} others: --offset and --count\n"));
+            let _ = writeln!(text, "{more} others: --offset and --count");
         }
         text
     }
