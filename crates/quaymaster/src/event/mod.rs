@@ -117,7 +117,7 @@ impl Event {
     }
 
     /// What is published from now on. The stream outlives the store's outages and says [`Message::Missed`] where
-    /// something may be missing: with 0 where nobody knows how much. It ends with the store.
+    /// something may be missing: with 0 where nobody knows how much.
     pub async fn subscribe(&self, key: Key<'_>) -> Result<BoxStream<'static, Message>> {
         let listening = async {
             let channel = keys::channel(ops::SUBSCRIBE, &self.bound, key)?;

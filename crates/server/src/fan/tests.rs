@@ -91,12 +91,3 @@ async fn readers_that_come_and_go_all_at_once_leave_one_subscription_or_none() {
     until_heard_by(news, &[], 0).await;
     assert_eq!(fan.counts.readers.load(Relaxed), 0);
 }
-
-#[tokio::test]
-async fn readers_learn_that_the_store_is_closed() {
-    let quaymaster = events().await;
-    let fan = Arc::new(Fan::new(10));
-    let mut reader = fan.listen(quaymaster.event("news").unwrap(), &[]).await.unwrap();
-    quaymaster.engine().close().await.unwrap();
-    assert!(!tokio::time::timeout(Duration::from_secs(10), reader.ready()).await.unwrap());
-}

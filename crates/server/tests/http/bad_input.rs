@@ -315,8 +315,8 @@ async fn what_is_not_there_is_404_and_kinds_without_calls_say_so() {
         ("/v1/limit/psp/peek/more", "route.unknown"),
         ("/v1/limit/psp/peek/", "route.unknown"),
         ("/v1/nonsense/a/b", "route.unknown"),
-        ("/v1/batch/door/add", "route.unknown"),
-        ("/v1/queue/detection_queue/push", "route.unknown"),
+        ("/v1/run/door/start", "route.unknown"),
+        ("/v1/stats/ha/report", "route.unknown"),
         ("/../etc/passwd", "route.unknown"),
         ("//", "route.unknown"),
         ("/v1/limit/nobody/peek", "resource.unknown"),
@@ -326,8 +326,8 @@ async fn what_is_not_there_is_404_and_kinds_without_calls_say_so() {
         let answer = server.get(path).await;
         assert_eq!((answer.status, answer.json()["code"].clone()), (404, json!(code)), "{path}");
     }
-    let batch = server.post("/v1/batch/door/add", "{}").await.json();
-    assert!(batch["detail"].as_str().unwrap().contains("\"batch\" has no calls"), "{batch}");
+    let run = server.post("/v1/run/door/start", "{}").await.json();
+    assert!(run["detail"].as_str().unwrap().contains("\"run\" has no calls"), "{run}");
     assert_eq!(stage.asked.load(SeqCst), 0);
 }
 

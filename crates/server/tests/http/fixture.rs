@@ -81,6 +81,16 @@ retry = { max_attempts = 2, base = "1s", max = "1s", jitter = 0 }
 [queue.tiny]
 max_size = 2
 
+[batch.camera]
+by = "camera_id"
+window = "90s"
+to = "jobs"
+
+[event.news]
+
+[event.pulse]
+status = { every = "5s", queues = ["jobs"] }
+
 [queue.ranked]
 order = "priority"
 max_size = 1000

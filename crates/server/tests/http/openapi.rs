@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use crate::fixture::Fixture;
+use crate::listening::{Sse, ws};
 
 fn resolve<'a>(document: &'a Value, schema: &'a Value) -> &'a Value {
     match schema["$ref"].as_str() {
@@ -101,6 +102,23 @@ async fn every_answer_is_as_described_and_every_route_is_there() {
             "/v1/guard/pay/leave",
             r#"{"key":{"id":"g","psp_id":"g"},"token":"x"}"#,
         ),
+        (
+            "post",
+            "/v1/batch/{name}/add",
+            "/v1/batch/camera/add",
+            r#"{"key":{"camera_id":"a"},"item":1,"id":"x"}"#,
+        ),
+        (
+            "post",
+            "/v1/batch/{name}/add",
+            "/v1/batch/camera/add",
+            r#"{"key":{"camera_id":"a"},"item":1,"id":"x"}"#,
+        ),
+        ("get", "/v1/batch/{name}/list", "/v1/batch/camera/list", ""),
+        ("post", "/v1/batch/{name}/close", "/v1/batch/camera/close", r#"{"key":{"camera_id":"a"}}"#),
+        ("post", "/v1/batch/{name}/sweep", "/v1/batch/camera/sweep", "{}"),
+        ("post", "/v1/event/{name}/publish", "/v1/event/news/publish", r#"{"data":1}"#),
+        ("post", "/v1/event/{name}/report", "/v1/event/pulse/report", r#"{"data":{"a":1}}"#),
         ("post", "/v1/queue/{name}/push", "/v1/queue/jobs/push", r#"{"payloads":[{"a":1},2]}"#),
         ("post", "/v1/queue/{name}/claim", "/v1/queue/jobs/claim", "{}"),
         ("post", "/v1/queue/{name}/ack", "/v1/queue/jobs/ack", r#"{"leases":["1.1.x"],"claim":{}}"#),
@@ -132,6 +150,14 @@ async fn every_answer_is_as_described_and_every_route_is_there() {
         }
         seen.insert(template);
     }
+    // Answers without end are heard, not read.
+    let streams = [("/v1/event/{name}/stream", "200"), ("/v1/event/{name}/ws", "101")];
+    for (template, status) in streams {
+        assert!(document["paths"][template]["get"]["responses"][status].is_object(), "{template}");
+        seen.insert(template);
+    }
+    drop(Sse::open(server.address, "/v1/event/news/stream", &[]).await);
+    drop(ws(server.address, "/v1/event/news/ws").await);
     let described: BTreeSet<&str> =
         document["paths"].as_object().unwrap().keys().map(String::as_str).collect();
     assert_eq!(described, seen, "described but never served, or the other way round");
