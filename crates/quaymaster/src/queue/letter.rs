@@ -9,6 +9,8 @@ use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use crate::moment::document_text;
+
 /// What became of a job.
 pub(super) struct Death<'a> {
     pub(super) queue: &'a str,
@@ -63,19 +65,13 @@ impl Death<'_> {
             original_job,
             error: self.error,
             attempt_count: self.attempts,
-            first_failed_at: moment(self.first_failed_us),
-            last_failed_at: moment(self.last_failed_us),
+            first_failed_at: document_text(self.first_failed_us),
+            last_failed_at: document_text(self.last_failed_us),
             queue_name: self.queue,
             priority: self.priority,
             original_encoding,
         })
     }
-}
-
-/// `2026-01-24T10:30:05.000000`, UTC, as the documents write it.
-fn moment(us: i64) -> String {
-    let time = Timestamp::from_microsecond(us).unwrap_or_default().to_zoned(TimeZone::UTC);
-    time.strftime("%Y-%m-%dT%H:%M:%S.%6f").to_string()
 }
 
 #[derive(Deserialize)]

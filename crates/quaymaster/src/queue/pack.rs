@@ -5,7 +5,6 @@ use std::io::Read as _;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use serde::de::IgnoredAny;
 
 /// What a compressed item begins with; no JSON does.
 const PREFIX: &[u8] = b"Z:";
@@ -53,6 +52,5 @@ pub(super) fn is_packed(item: &[u8]) -> bool {
 
 /// Refuses what is not one JSON text.
 pub(super) fn check_json(bytes: &[u8]) -> Result<(), String> {
-    let text = std::str::from_utf8(bytes).map_err(|error| format!("not UTF-8: {error}"))?;
-    serde_json::from_str::<IgnoredAny>(text).map(drop).map_err(|error| format!("not JSON: {error}"))
+    crate::json::check(bytes).map_err(|why| format!("not JSON: {why}"))
 }

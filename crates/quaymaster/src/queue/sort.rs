@@ -11,7 +11,7 @@ use super::ask::Nack;
 use super::letter::{Corpse, Death};
 use super::ops::Request;
 use super::tell::Handed;
-use super::{ERROR_MAX, Lease, Queue, ops, pack, tell};
+use super::{CLAIM_BYTES, ERROR_MAX, Lease, Queue, ops, pack, tell};
 use crate::{Code, Error, Result};
 
 /// No more is unfolded for one claim, whatever it hands out.
@@ -39,14 +39,18 @@ pub(super) async fn sort(
     let mut unpacked = 0;
     for handed in handed {
         let lease = Lease::new(handed.id, handed.attempt, token.clone());
-        // One at least is unfolded, so that the queue moves on.
-        if unpacked > UNPACK_BYTES && pack::is_packed(&handed.item) && !handed.dying {
-            back.push(lease);
+        let packed = pack::is_packed(&handed.item);
+        if packed && unpacked >= UNPACK_BYTES {
+            // What is dying comes again as such when this lease has ended; back with an attempt it would be tried.
+            if !handed.dying {
+                back.push(lease);
+            }
             continue;
         }
         let payload = pack::unpack(&handed.item, most);
-        if let (Ok(payload), true) = (&payload, pack::is_packed(&handed.item)) {
-            unpacked += payload.len();
+        if packed {
+            // A bomb costs as much as may be unfolded before it is known for one.
+            unpacked += payload.as_ref().map_or(most, Bytes::len);
         }
         match payload {
             Ok(payload) if !handed.dying => sorted.jobs.push(Job {
@@ -86,10 +90,12 @@ pub(super) async fn sort(
             Some(id) if sorted.jobs.is_empty() => Request::Forget(id),
             _ => Request::Without,
         };
-        match bury(queue, &letters, request).await {
-            Ok(buried) => sorted.buried = buried.len() as u64,
-            Err(error) => {
-                tracing::warn!(queue = queue.name(), %error, "jobs are buried when their lease has ended");
+        for letters in pieces(&letters) {
+            match bury(queue, letters, request).await {
+                Ok(buried) => sorted.buried += buried.len() as u64,
+                Err(error) => {
+                    tracing::warn!(queue = queue.name(), %error, "jobs are buried when their lease has ended");
+                }
             }
         }
         queue.counts.buried(sorted.buried);
@@ -100,6 +106,18 @@ pub(super) async fn sort(
         tracing::warn!(queue = queue.name(), %error, "jobs come again when their lease has ended");
     }
     sorted
+}
+
+/// Letters for one script each.
+fn pieces(letters: &[(Lease, Vec<u8>)]) -> impl Iterator<Item = &[(Lease, Vec<u8>)]> {
+    let mut bytes = 0;
+    letters.chunk_by(move |_, (_, next)| {
+        bytes += next.len();
+        if bytes > CLAIM_BYTES {
+            bytes = 0;
+        }
+        bytes > 0
+    })
 }
 
 fn ended(handed: &Handed) -> String {

@@ -191,6 +191,29 @@ crate::cases! {
         assert_eq!((redriven.moved, redriven.left), (0, garbage.len() as u64), "they would only die again");
     }
 
+    async fn many_bombs_are_defused_a_few_at_a_time(subject: &Subject) {
+        let (quaymaster, queue) = declare(subject, "");
+        let key = spelled(subject, &quaymaster, "items", &[]);
+        let large = fold(format!("\"{}\"", "a".repeat(15 << 20)).as_bytes());
+        let bomb = fold(&vec![b'a'; 17 << 20]);
+        for folded in [&large, &bomb, &bomb, &bomb, &bomb, &large, &bomb, &large] {
+            let item = format!("Z:{}", STANDARD.encode(folded));
+            command_int(&*subject.engine, &["RPUSH", &key, &item]).await;
+        }
+        push(&queue, "\"plain\"").await;
+        let mut seen = Vec::new();
+        while seen.len() < 4 {
+            let jobs = claim(&queue, 100).await;
+            assert!(!jobs.is_empty() && jobs.iter().map(|job| job.payload.len()).sum::<usize>() <= 80 << 20);
+            assert!(jobs.iter().all(|job| job.attempt == 1), "what was given back was not tried");
+            seen.extend(jobs.iter().map(|job| job.payload.len()));
+            assert_eq!(ack(&queue, &jobs).await.acked, jobs.len() as u64);
+        }
+        seen.sort_unstable();
+        assert_eq!(seen, [7, (15 << 20) + 2, (15 << 20) + 2, (15 << 20) + 2]);
+        assert_eq!(places(&queue).await, (0, 0, 0, 5));
+    }
+
     async fn an_item_too_large_to_deliver_goes_to_the_overflow_list(subject: &Subject) {
         let (quaymaster, queue) = declare(subject, "");
         let key = spelled(subject, &quaymaster, "items", &[]);

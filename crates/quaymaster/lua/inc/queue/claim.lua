@@ -186,7 +186,14 @@ local function queue_fresh(keys, at, words, from, now_us, room, bytes, sequence,
     payloads, count, shed = queue_pop_list(keys[at], keys[at + 3], room, bytes, budget, largest)
   end
   if shed > 0 then queue_count(keys[at + 1], "overflowed", shed) end
+  -- Ids count on from the first, and only in their last four digits, which are none with a 0 in front: those are written
+  -- much faster than all sixteen.
   local number = math.max(sequence + 1, now_us)
+  local low = number % 10000
+  if low < 1000 or low + count > 10000 then
+    number = number - low + (low < 1000 and 1000 or 11000)
+    low = 1000
+  end
   local last = #reply
   reply[last + 1], reply[last + 2] = count, string.format("%.0f", number)
   last = last + 2
@@ -194,10 +201,10 @@ local function queue_fresh(keys, at, words, from, now_us, room, bytes, sequence,
   local jobs, held, leases = keys[at + 4], keys[at + 5], keys[at + 7]
   local long = count > 16 and queue_spread(jobs, held, leases)
   local lease_end = string.format("%.0f", math.floor(now_us / 1000) + words[from + 2])
-  local row, format = { lease_end }, string.format
+  local row, high = { lease_end }, string.format("%.0f", (number - low) / 10000)
   for index = 1, count do
     local payload = payloads[index]
-    row[2 * index], row[2 * index + 1] = format("%.0f", number + index - 1), payload
+    row[2 * index], row[2 * index + 1] = high .. (low + index - 1), payload
     reply[last + index] = payload
   end
   redis.call("HSET", jobs, unpack(row, 2, 2 * count + 1))
