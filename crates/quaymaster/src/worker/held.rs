@@ -132,7 +132,8 @@ impl Held {
         due
     }
 
-    fn confirm(&self, key: u64, told: &Extended, sent: Instant) -> bool {
+    /// Takes the store's word for a lease in; whether it is still ours.
+    pub(super) fn confirm(&self, key: u64, told: &Extended, sent: Instant) -> bool {
         let mut entries = self.entries.lock();
         let Some(entry) = entries.get_mut(&key) else { return true };
         match told {

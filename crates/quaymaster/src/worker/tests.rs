@@ -292,7 +292,7 @@ async fn a_store_that_is_away_longer_than_the_lease_loses_it() {
 }
 
 #[tokio::test]
-async fn a_stop_lets_handlers_finish_and_gives_back_what_none_had_begun() {
+async fn a_stop_lets_handlers_finish_and_claims_no_more() {
     let scene = Scene::new().await;
     scene.push(10).await;
     let worker = scene.worker().concurrency(2);
@@ -316,6 +316,55 @@ async fn a_stop_lets_handlers_finish_and_gives_back_what_none_had_begun() {
     assert_eq!((left.current_length + left.delayed, left.leased), (8, 0));
     let jobs = scene.queue().claim(Claim { count: 10, ..Claim::default() }).await.unwrap();
     assert!(jobs.len() == 8 && jobs.iter().all(|job| job.attempt == 1), "{jobs:?}");
+}
+
+/// Quick handlers make it claim ahead; what was claimed ahead and not begun is not lost by a stop.
+#[tokio::test]
+async fn what_was_claimed_ahead_goes_back_when_it_stops() {
+    let scene = Scene::new().await;
+    scene.push(2000).await;
+    let worker = scene.worker().lease(Duration::from_secs(60));
+    let counts = worker.counts().clone();
+    let go = Arc::new(Semaphore::new(0));
+    let gate = go.clone();
+    let running = scene.start(worker, move |job: Job, _| {
+        let quick = String::from_utf8_lossy(&job.payload).parse::<u32>().unwrap() < 1500;
+        let gate = gate.clone();
+        async move {
+            if !quick {
+                gate.acquire().await.unwrap().forget();
+            }
+            Ok::<_, Failure>(())
+        }
+    });
+    until("it has claimed more than it can begin", || {
+        counts.busy() == 4 && counts.claimed() > counts.acked() + counts.given_back() + 4
+    })
+    .await;
+    scene.stop.cancel();
+    go.add_permits(4);
+    let ended = scene.end(running).await;
+    assert!(ended.given_back > 0 && ended.cut == 0, "{ended:?}");
+    let left = scene.pressure().await;
+    assert_eq!((left.leased, left.current_length + left.delayed), (0, 2000 - counts.acked()));
+    let jobs = scene.queue().claim(Claim { count: 1000, ..Claim::default() }).await.unwrap();
+    assert!(jobs.iter().all(|job| job.attempt == 1), "{jobs:?}");
+}
+
+/// The store's word counts at once, whatever our clock says.
+#[test]
+fn a_lease_that_the_store_calls_lost_is_lost_at_once() {
+    let held = held::Held::default();
+    let lease = crate::queue::Lease::parse("test", "7.1.token").unwrap();
+    let day = Duration::from_secs(86_400);
+    let added = held.add(vec![(lease.clone(), day), (lease, day)], std::time::Instant::now());
+    let [(first, lost), (second, kept)] = &added[..] else { panic!("{added:?}") };
+    assert!(!lost.is_lost() && !kept.is_lost());
+    let now = std::time::Instant::now();
+    assert!(!held.confirm(*first, &crate::queue::Extended::Lost, now));
+    assert!(held.confirm(*second, &crate::queue::Extended::Ours { expires_in: day }, now));
+    assert!(lost.is_lost() && lost.lost().now_or_never().is_some());
+    assert!(!kept.is_lost() && kept.lost().now_or_never().is_none());
 }
 
 #[tokio::test]
