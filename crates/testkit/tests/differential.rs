@@ -178,6 +178,23 @@ async fn queues_answer_alike_on_redis_6_2() {
     queues_agree(Binary::Redis62, 180, 5_000).await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn batches_answer_alike_on_redis_7() {
+    let fixture = Fixture::start(Binary::Redis7).await;
+    let histories = count(240, 5_000);
+    let tally = match fixture.compare_batches(seed()..seed() + histories).await {
+        Ok(tally) => tally,
+        Err(mismatch) => panic!("{mismatch}"),
+    };
+    println!("{tally:#?}");
+    assert_eq!(tally.histories, histories);
+    for word in
+        ["Add Added", "Close Closed", "Close None", "List List", "Sweep Swept", "Detect Acked", "Take Took"]
+    {
+        assert!(tally.answered(word) >= histories / 4, "{word}: {}", tally.answered(word));
+    }
+}
+
 /// What the journal gives back is what the server still holds, whatever the histories did to it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_read_back_from_disk_is_what_redis_7_holds() {

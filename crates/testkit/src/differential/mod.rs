@@ -8,6 +8,7 @@
 
 #![expect(clippy::expect_used, reason = "what cannot be set up or told fails the test that asked for it")]
 
+pub mod batches;
 mod compare;
 mod dialect;
 mod fixture;

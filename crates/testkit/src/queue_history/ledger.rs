@@ -104,7 +104,7 @@ impl Delivery {
     pub(super) fn leased_at_most(&self) -> i64 {
         let extended = self.extends.iter().filter_map(|(call, ttl)| match call.told {
             Told::Yes(at) => Some(at + ttl),
-            Told::Unknown => Some(i64::MAX),
+            Told::Unknown => Some(i64::MAX / 2),
             Told::No(_) => None,
         });
         extended.fold(self.to + self.ttl, i64::max)

@@ -77,6 +77,14 @@ on_outage = "error"
 key = "d:{id}"
 ttl = "1h"
 
+[queue.jobs]
+[batch.group]
+key = "batch:{by}:current"
+by = "by"
+window = "10s"
+to = "jobs"
+ttl = "1h"
+
 [guard.open]
 limits = ["open", "local", "shared"]
 idempotency = "open"

@@ -69,7 +69,7 @@ const LOOKED: [(&str, &str); 5] = [
     ("cache/soft/get", "miss"),
     ("cache/soft/exists", "miss"),
 ];
-const REFUSED: [(&str, &str); 9] = [
+const REFUSED: [(&str, &str); 21] = [
     ("limit/strict/take", r#"{"key":{"id":"h"}}"#),
     ("limit/open/reset", r#"{"key":{"id":"h"}}"#),
     ("lock/strict/acquire", r#"{"key":{"id":"h"}}"#),
@@ -79,7 +79,20 @@ const REFUSED: [(&str, &str); 9] = [
     ("cache/soft/delete", r#"{"key":{"id":"h"}}"#),
     ("dedupe/once/first", r#"{"key":{"id":"h"}}"#),
     ("guard/strict/enter", r#"{"key":{"id":"h"}}"#),
+    ("queue/jobs/push", r#"{"payload":1}"#),
+    ("queue/jobs/claim", r"{}"),
+    ("queue/jobs/claim", r#"{"wait_ms":600000}"#),
+    ("queue/jobs/ack", r#"{"leases":["1.1.nobody"]}"#),
+    ("queue/jobs/nack", r#"{"lease":"1.1.nobody","error":"no"}"#),
+    ("queue/jobs/extend", r#"{"lease":"1.1.nobody"}"#),
+    ("queue/jobs/pause", r"{}"),
+    ("queue/jobs/resume", r"{}"),
+    ("queue/jobs/redrive", r"{}"),
+    ("queue/jobs/purge", r"{}"),
+    ("batch/group/add", r#"{"key":{"by":"h"},"item":1}"#),
+    ("batch/group/close", r#"{"key":{"by":"h"}}"#),
 ];
+const UNSEEN: [&str; 4] = ["queue/jobs/pressure", "queue/jobs/peek", "queue/jobs/dead", "batch/group/list"];
 
 async fn metric(address: SocketAddr, wanted: &str) -> u64 {
     let mut stream = TcpStream::connect(address).await.unwrap();
@@ -135,7 +148,12 @@ async fn every_answer_given_by_a_policy_says_so_and_none_is_a_500() {
             assert_eq!((told.status, told.policy), (503, None), "{fault:?} {call}: {}", told.body);
             assert!(told.body["code"].as_str().unwrap().starts_with("store."), "{call}: {}", told.body);
         });
+        let unseen = UNSEEN.map(|call| async move {
+            let told = ask(address, "GET", &format!("/v1/{call}"), "").await;
+            assert_eq!((told.status, told.policy), (503, None), "{fault:?} {call}: {}", told.body);
+        });
         tokio::join!(
+            futures_util::future::join_all(unseen),
             futures_util::future::join_all(answered),
             futures_util::future::join_all(looked),
             futures_util::future::join_all(refused),
