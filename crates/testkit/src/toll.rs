@@ -18,6 +18,7 @@ pub struct Toll {
     runs: AtomicU64,
     words: AtomicU64,
     lose: AtomicBool,
+    lose_in: AtomicU64,
     twice: AtomicBool,
 }
 
@@ -29,6 +30,7 @@ impl Toll {
             runs: AtomicU64::new(0),
             words: AtomicU64::new(0),
             lose: AtomicBool::new(false),
+            lose_in: AtomicU64::new(0),
             twice: AtomicBool::new(false),
         })
     }
@@ -52,12 +54,18 @@ impl Toll {
     pub fn lose_next_reply(&self) {
         self.lose.store(true, SeqCst);
     }
+
+    /// The same for the script after the next `answered` ones.
+    pub fn lose_after(&self, answered: u64) {
+        self.lose_in.store(answered + 1, SeqCst);
+    }
 }
 
 impl Engine for Toll {
     fn run(&self, call: Invocation) -> BoxFuture<'_, Result<Reply>> {
         self.runs.fetch_add(1, SeqCst);
-        let lose = self.lose.swap(false, SeqCst);
+        let now = self.lose_in.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)) == Ok(1);
+        let lose = self.lose.swap(false, SeqCst) || now;
         let id = call.script.id;
         self.words.fetch_max(call.args.len() as u64, SeqCst);
         let again = (self.twice.load(SeqCst) && call.repeat == Repeat::Safe).then(|| call.clone());

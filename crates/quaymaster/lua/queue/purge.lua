@@ -1,10 +1,16 @@
 -- queue.purge: the oldest dead letters are removed.
 --
--- KEYS  1 dead   list   dead letters
--- ARGV  1 count  int>0  at most 10,000
+-- KEYS  1 dead      list   dead letters
+--       2 request?  string how far a repeated request_id has come
+-- ARGV  1 count     int>0  at most 10,000
+--       2 keep_ms   int>0  how long a repeated request_id is recognised
 -- OUT   "removed"  count
 -- COST  O(count)
 
-local length = redis.call("LLEN", KEYS[1])
+--@include replay
+--@include queue/progress
+
+local removed = math.min(redis.call("LLEN", KEYS[1]), ARGV[1] + 0)
 redis.call("LTRIM", KEYS[1], ARGV[1], -1)
-return { "removed", math.min(length, ARGV[1] + 0) }
+if KEYS[2] and removed > 0 then queue_progress(KEYS[2], "purge", ARGV[2], removed) end
+return { "removed", removed }

@@ -2,22 +2,26 @@
 --
 -- KEYS  1.. queue      any    items, meta, stamps, overflow, jobs, held, delayed, as queue.push
 --       2 dead         list   dead letters
+--       3 request?     string how far a repeated request_id has come
 -- ARGV  1 order        text   fifo or priority
 --       2 max_size     int>=0 0 for any number
 --       3 stone        text   what stands in a removed letter's place for the rest of this script
---       4.. letters    bytes  index, letter, score, item; and again; at most 1000
+--       4 keep_ms      int>0  how long a repeated request_id is recognised
+--       5.. letters    bytes  index, letter, score, item; and again; at most 1000
 -- OUT   "moved"  count  full (1 when the queue had no room for the rest)
 -- COST  O(letters), and the way to the last index
 
 --@include clock
+--@include replay
 --@include queue
+--@include queue/progress
 
 local dead, stone = KEYS[8], ARGV[3]
 local now_us = clock_us()
 redis.call("LLEN", dead)
 local moved, full = 0, 0
 local words = { ARGV[1], ARGV[2], "reject", "0", "0", "1", "" }
-for at = 4, #ARGV, 4 do
+for at = 5, #ARGV, 4 do
   if redis.call("LINDEX", dead, ARGV[at]) == ARGV[at + 1] then
     words[5], words[7] = ARGV[at + 2], ARGV[at + 3]
     local word, waiting, pushed, stamped, sequence = queue_fits(KEYS, 1, words, 1, {})
@@ -33,5 +37,6 @@ end
 if moved > 0 then
   redis.call("LREM", dead, moved, stone)
   queue_count(KEYS[2], "redriven", moved)
+  if KEYS[9] then queue_progress(KEYS[9], "redrive", ARGV[4], moved) end
 end
 return { "moved", moved, full }

@@ -1,14 +1,18 @@
 -- queue.redrive.overflow: items that were moved out of a full queue go back, the oldest first, as many as fit.
 --
 -- KEYS  1.. queue    any    items, meta, stamps, overflow, jobs, held, delayed, as queue.push
+--       2 request? string how far a repeated request_id has come
 -- ARGV  1 order      text   fifo or priority; a priority is not kept by the overflow list: it is 0
 --       2 max_size   int>=0 0 for any number
 --       3 count      int>0  at most 1000
+--       4 keep_ms    int>0  how long a repeated request_id is recognised
 -- OUT   "moved"  count  full (1 when the queue had no room for the rest)
 -- COST  O(count)
 
 --@include clock
+--@include replay
 --@include queue
+--@include queue/progress
 
 local now_us = clock_us()
 local overflow = KEYS[4]
@@ -25,5 +29,8 @@ for _ = 1, ARGV[3] do
   moved = moved + 1
 end
 if redis.call("LLEN", overflow) == 0 then full = 0 end
-if moved > 0 then queue_count(KEYS[2], "redriven", moved) end
+if moved > 0 then
+  queue_count(KEYS[2], "redriven", moved)
+  if KEYS[8] then queue_progress(KEYS[8], "redrive", ARGV[4], moved) end
+end
 return { "moved", moved, full }

@@ -162,6 +162,8 @@ pub struct Redrive {
     pub count: Option<u64>,
     /// Items of the overflow list instead of dead letters.
     pub overflow: bool,
+    /// The same id again within ten minutes goes on where it was interrupted, or gets the same answer.
+    pub request_id: Option<String>,
 }
 
 /// Which dead letters are removed.
@@ -171,4 +173,6 @@ pub struct Purge {
     pub count: Option<u64>,
     /// Only those whose last failure is longer ago.
     pub older_than: Option<Duration>,
+    /// The same id again within ten minutes goes on where it was interrupted, or gets the same answer.
+    pub request_id: Option<String>,
 }

@@ -30,16 +30,49 @@ pub(super) async fn page(queue: &Queue, count: usize, offset: u64) -> Result<Dea
     Ok(DeadPage { length, items: letters.into_iter().map(item).collect() })
 }
 
+/// What a request has done so far, and whether it was done; with an answer, that it is.
+async fn progress(
+    queue: &Queue,
+    op: &'static str,
+    request_id: Option<&str>,
+    answer: Option<Redriven>,
+) -> Result<(Redriven, bool)> {
+    let Some(id) = request_id else { return Ok((answer.unwrap_or_default(), false)) };
+    let reply = queue.place.bound.run(op, ops::progress(&queue.place, op, id, answer)?).await?;
+    let mut parts = tell::after(op, b"progress", reply)?;
+    let (moved, left) = (tell::count(&mut parts)?, tell::count(&mut parts)?);
+    Ok((Redriven { moved, left, full: parts.int()? == 1 }, parts.int()? == 1))
+}
+
 pub(super) async fn redrive(
     queue: &Queue,
     which: Redrive,
-    mut progress: impl FnMut(u64) + Send,
+    heard: impl FnMut(u64) + Send,
 ) -> Result<Redriven> {
+    let request_id = which.request_id.as_deref();
+    let (mut answer, done) = progress(queue, ops::REDRIVE, request_id, None).await?;
+    if done {
+        return Ok(answer);
+    }
     let wanted = which.count.unwrap_or(u64::MAX);
     if which.overflow {
-        return redrive_overflow(queue, wanted, progress).await;
+        redrive_overflow(queue, wanted, request_id, &mut answer, heard).await?;
+    } else {
+        redrive_letters(queue, wanted, request_id, &mut answer, heard).await?;
     }
-    let mut answer = Redriven::default();
+    if answer.moved > 0 {
+        queue.place.nudge.notify_waiters();
+    }
+    Ok(progress(queue, ops::REDRIVE, request_id, Some(answer)).await?.0)
+}
+
+async fn redrive_letters(
+    queue: &Queue,
+    wanted: u64,
+    request_id: Option<&str>,
+    answer: &mut Redriven,
+    mut heard: impl FnMut(u64) + Send,
+) -> Result<()> {
     let (mut looked, mut offset, mut length) = (0, 0, None);
     while answer.moved < wanted && length.is_none_or(|length| looked < length) {
         let (now, letters) = read(queue, ops::REDRIVE, STEP, offset).await?;
@@ -68,79 +101,96 @@ pub(super) async fn redrive(
         looked += passed;
         let (mut moved, mut full) = (0, false);
         if !again.is_empty() {
-            let reply = queue.place.bound.run(ops::REDRIVE, ops::redrive(&queue.place, &again)).await?;
+            let call = ops::redrive(&queue.place, &again, request_id)?;
+            let reply = queue.place.bound.run(ops::REDRIVE, call).await?;
             let mut parts = tell::after(ops::REDRIVE, b"moved", reply)?;
             (moved, full) = (tell::count(&mut parts)?, parts.int()? == 1);
         }
         answer.moved += moved;
         offset += passed - moved;
-        progress(answer.moved);
+        heard(answer.moved);
         if full {
             answer.full = true;
             break;
         }
     }
-    if answer.moved > 0 {
-        queue.place.nudge.notify_waiters();
-    }
-    Ok(answer)
+    Ok(())
 }
 
 async fn redrive_overflow(
     queue: &Queue,
     wanted: u64,
-    mut progress: impl FnMut(u64) + Send,
-) -> Result<Redriven> {
-    let mut answer = Redriven::default();
-    let mut left = wanted.min(queue.pressure().await?.overflowed);
+    request_id: Option<&str>,
+    answer: &mut Redriven,
+    mut heard: impl FnMut(u64) + Send,
+) -> Result<()> {
+    let mut left = wanted.saturating_sub(answer.moved).min(queue.pressure().await?.overflowed);
     while left > 0 {
         let step = left.min(MAX_COUNT as u64);
-        let call = ops::redrive_overflow(&queue.place, step as usize);
+        let call = ops::redrive_overflow(&queue.place, step as usize, request_id)?;
         let reply = queue.place.bound.run(ops::REDRIVE, call).await?;
         let mut parts = tell::after(ops::REDRIVE, b"moved", reply)?;
         let moved = tell::count(&mut parts)?;
         answer.full = parts.int()? == 1;
         answer.moved += moved;
         left -= moved.min(left);
-        progress(answer.moved);
+        heard(answer.moved);
         if moved < step {
             break;
         }
     }
-    if answer.moved > 0 {
-        queue.place.nudge.notify_waiters();
-    }
-    Ok(answer)
+    Ok(())
 }
 
-pub(super) async fn purge(queue: &Queue, which: Purge, mut progress: impl FnMut(u64) + Send) -> Result<u64> {
+pub(super) async fn purge(queue: &Queue, which: Purge, mut heard: impl FnMut(u64) + Send) -> Result<u64> {
+    let request_id = which.request_id.as_deref();
+    let (Redriven { moved: mut removed, .. }, done) = progress(queue, ops::PURGE, request_id, None).await?;
+    if done {
+        return Ok(removed);
+    }
     let (length, _) = read(queue, ops::PURGE, 1, 0).await?;
-    let wanted = which.count.unwrap_or(u64::MAX).min(length);
-    let mut removed = 0;
-    let Some(age) = which.older_than else {
-        while removed < wanted {
-            let step = (wanted - removed).min(PURGE_STEP);
-            let reply = queue.place.bound.run(ops::PURGE, ops::purge(&queue.place, step)).await?;
-            let gone = tell::count(&mut tell::after(ops::PURGE, b"removed", reply)?)?;
-            removed += gone;
-            progress(removed);
-            if gone < step {
-                break;
+    let wanted = which.count.unwrap_or(u64::MAX).min(length.saturating_add(removed));
+    match which.older_than {
+        None => {
+            while removed < wanted {
+                let step = (wanted - removed).min(PURGE_STEP);
+                let call = ops::purge(&queue.place, step, request_id)?;
+                let reply = queue.place.bound.run(ops::PURGE, call).await?;
+                let gone = tell::count(&mut tell::after(ops::PURGE, b"removed", reply)?)?;
+                removed += gone;
+                heard(removed);
+                if gone < step {
+                    break;
+                }
             }
         }
-        return Ok(removed);
-    };
-    let age_us = i64::try_from(age.as_micros()).unwrap_or(i64::MAX);
-    let before_us = queue.place.bound.engine.time_us().await?.saturating_sub(age_us);
+        Some(age) => {
+            let age_us = i64::try_from(age.as_micros()).unwrap_or(i64::MAX);
+            let before_us = queue.place.bound.engine.time_us().await?.saturating_sub(age_us);
+            purge_aged(queue, before_us, (wanted, length), request_id, &mut removed, heard).await?;
+        }
+    }
+    let answer = Redriven { moved: removed, ..Redriven::default() };
+    Ok(progress(queue, ops::PURGE, request_id, Some(answer)).await?.0.moved)
+}
+
+async fn purge_aged(
+    queue: &Queue,
+    before_us: i64,
+    (wanted, length): (u64, u64),
+    request_id: Option<&str>,
+    removed: &mut u64,
+    mut heard: impl FnMut(u64) + Send,
+) -> Result<()> {
+    let failed_us = |bytes: &Bytes| letter::read(bytes).and_then(|letter| letter.last_failed_us);
     let (mut looked, mut offset) = (0, 0);
-    while removed < wanted && looked < length {
+    while *removed < wanted && looked < length {
         let (_, letters) = read(queue, ops::PURGE, STEP, offset).await?;
-        let failed_us = |bytes: &Bytes| letter::read(bytes).and_then(|letter| letter.last_failed_us);
         let old: Vec<(u64, Bytes)> = (offset..)
             .zip(&letters)
             .filter(|(_, bytes)| failed_us(bytes).is_some_and(|us| us < before_us))
             .map(|(index, bytes)| (index, bytes.clone()))
-            .take(usize::try_from(wanted - removed).unwrap_or(usize::MAX))
+            .take(usize::try_from(wanted - *removed).unwrap_or(usize::MAX))
             .collect();
         // Letters lie in the order of their burial; a whole page of younger ones is followed by none that is older.
         let dated = letters.iter().any(|bytes| failed_us(bytes).is_some());
@@ -149,13 +199,14 @@ pub(super) async fn purge(queue: &Queue, which: Purge, mut progress: impl FnMut(
         }
         let mut gone = 0;
         if !old.is_empty() {
-            let reply = queue.place.bound.run(ops::PURGE, ops::purge_aged(&queue.place, &old)).await?;
+            let call = ops::purge_aged(&queue.place, &old, request_id)?;
+            let reply = queue.place.bound.run(ops::PURGE, call).await?;
             gone = tell::count(&mut tell::after(ops::PURGE, b"removed", reply)?)?;
         }
         looked += letters.len() as u64;
         offset += letters.len() as u64 - gone;
-        removed += gone;
-        progress(removed);
+        *removed += gone;
+        heard(*removed);
     }
-    Ok(removed)
+    Ok(())
 }

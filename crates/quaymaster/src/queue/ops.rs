@@ -6,6 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use quaymaster_store::{Invocation, Words, Workload};
 
+use super::answer::Redriven;
 use super::keys::{Place, Role};
 use super::{CLAIM_BYTES, Lease};
 use crate::{Operation, Result, scripts};
@@ -332,47 +333,78 @@ pub(super) struct Again {
     pub(super) item: Bytes,
 }
 
-pub(super) fn redrive(place: &Place, letters: &[Again]) -> Invocation {
+/// How far a call of many steps has come; with an answer, that it is done. Sent again it says the same.
+pub(super) fn progress(
+    place: &Place,
+    op: &'static str,
+    request_id: &str,
+    answer: Option<Redriven>,
+) -> Result<Invocation> {
+    let mut call = call(&scripts::QUEUE_PROGRESS).repeat_safe();
+    place.bind_request(op, Some(request_id), &mut call.keys)?;
+    call.args.push(op.strip_prefix("queue.").unwrap_or(op));
+    call.args.push_int(KEEP_MS);
+    call.args.push(if answer.is_some() { "1" } else { "0" });
+    let answer = answer.unwrap_or_default();
+    for number in [answer.moved, answer.left, u64::from(answer.full)] {
+        call.args.push_int(number as i64);
+    }
+    Ok(call)
+}
+
+pub(super) fn redrive(place: &Place, letters: &[Again], request_id: Option<&str>) -> Result<Invocation> {
     let mut call = call(&scripts::QUEUE_REDRIVE);
     place.bind_add(&mut call.keys);
     place.bind(&[Role::Dead], &mut call.keys);
+    place.bind_request(REDRIVE, request_id, &mut call.keys)?;
     call.args.push(place.order());
     call.args.push_int(place.max_size());
     call.args.push(stone());
+    call.args.push_int(KEEP_MS);
     for again in letters {
         call.args.push_int(again.index as i64);
         call.args.push(&again.letter);
         call.args.push(again.priority.to_string());
         call.args.push(&again.item);
     }
-    call
+    Ok(call)
 }
 
-pub(super) fn redrive_overflow(place: &Place, count: usize) -> Invocation {
+pub(super) fn redrive_overflow(place: &Place, count: usize, request_id: Option<&str>) -> Result<Invocation> {
     let mut call = call(&scripts::QUEUE_REDRIVE_OVERFLOW);
     place.bind_add(&mut call.keys);
+    place.bind_request(REDRIVE, request_id, &mut call.keys)?;
     call.args.push(place.order());
     call.args.push_int(place.max_size());
     call.args.push_int(count as i64);
-    call
+    call.args.push_int(KEEP_MS);
+    Ok(call)
 }
 
-pub(super) fn purge(place: &Place, count: u64) -> Invocation {
+pub(super) fn purge(place: &Place, count: u64, request_id: Option<&str>) -> Result<Invocation> {
     let mut call = call(&scripts::QUEUE_PURGE);
     place.bind(&[Role::Dead], &mut call.keys);
+    place.bind_request(PURGE, request_id, &mut call.keys)?;
     call.args.push_int(count as i64);
-    call
+    call.args.push_int(KEEP_MS);
+    Ok(call)
 }
 
-pub(super) fn purge_aged(place: &Place, letters: &[(u64, Bytes)]) -> Invocation {
+pub(super) fn purge_aged(
+    place: &Place,
+    letters: &[(u64, Bytes)],
+    request_id: Option<&str>,
+) -> Result<Invocation> {
     let mut call = call(&scripts::QUEUE_PURGE_AGED);
     place.bind(&[Role::Dead], &mut call.keys);
+    place.bind_request(PURGE, request_id, &mut call.keys)?;
     call.args.push(stone());
+    call.args.push_int(KEEP_MS);
     for (index, letter) in letters {
         call.args.push_int(*index as i64);
         call.args.push(letter);
     }
-    call
+    Ok(call)
 }
 
 /// What no letter is: it stands in a list within one script only.

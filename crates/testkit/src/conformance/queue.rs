@@ -453,7 +453,7 @@ crate::cases! {
         assert_eq!(items(subject, &overflow).await.len(), 6);
         assert_eq!((pressure(&queue).await.overflowed, pressure(&queue).await.totals.overflowed), (6, 6));
         assert_eq!(payloads(&claim(&queue, 9).await), ["7", "8", "9"]);
-        let moved = queue.redrive(quaymaster::queue::Redrive { count: None, overflow: true }, |_| ()).await.expect("redrive");
+        let moved = queue.redrive(quaymaster::queue::Redrive { overflow: true, ..quaymaster::queue::Redrive::default() }, |_| ()).await.expect("redrive");
         assert_eq!(moved, Redriven { moved: 3, left: 0, full: true });
         assert_eq!(payloads(&claim(&queue, 9).await), ["1", "2", "3"]);
         assert_eq!(pressure(&queue).await.overflowed, 3);

@@ -17,6 +17,7 @@ use super::queue::{
     pressure, push, push_all, shorten, spelled,
 };
 use super::{Subject, command, command_int, command_text};
+use crate::toll::Toll;
 
 fn priority(subject: &Subject, more: &str) -> (Quaymaster, Queue) {
     declare(subject, &format!("order = \"priority\"\n{more}"))
@@ -120,7 +121,7 @@ crate::cases! {
         assert_eq!((pushed.moved_to_dlq, pushed.queue_length), (1, 2));
         assert_eq!(items(subject, &spelled(subject, &quaymaster, "overflow", &[])).await, [b"\"low\""]);
         assert_eq!(payloads(&claim(&queue, 5).await), ["\"high\"", "\"middle\""]);
-        let moved = queue.redrive(Redrive { overflow: true, count: None }, |_| ()).await.expect("redrive");
+        let moved = queue.redrive(Redrive { overflow: true, ..Redrive::default() }, |_| ()).await.expect("redrive");
         assert_eq!((moved.moved, payloads(&claim(&queue, 5).await)), (1, vec!["\"low\""]));
         let (_, queue) = priority(&subject.apart("drop"), "max_size = 1\noverflow = \"drop_oldest\"");
         push_at(&queue, 5.0, "\"high\"").await;
@@ -279,18 +280,40 @@ crate::cases! {
         assert_eq!((page.length, page.items.len()), (250, 50));
         assert!(queue.dead(10, 10_000).await.expect("dead").items.is_empty());
         let mut heard = Vec::new();
-        let redriven = queue.redrive(Redrive { count: Some(120), overflow: false }, |moved| heard.push(moved)).await.expect("redrive");
+        let redriven = queue.redrive(Redrive { count: Some(120), ..Redrive::default() }, |moved| heard.push(moved)).await.expect("redrive");
         assert_eq!((redriven.moved, redriven.left, redriven.full), (120, 0, false));
         assert_eq!(heard, [100, 120]);
         let jobs = claim(&queue, 200).await;
         assert_eq!(numbers(&jobs), (0..120).collect::<Vec<u64>>(), "the oldest first");
         assert!(jobs.iter().all(|job| job.attempt == 1), "they begin anew");
-        assert_eq!(queue.purge(Purge { count: Some(30), older_than: None }, |_| ()).await.expect("purge"), 30);
+        assert_eq!(queue.purge(Purge { count: Some(30), ..Purge::default() }, |_| ()).await.expect("purge"), 30);
         assert_eq!(places(&queue).await.3, 100);
         assert_eq!(dead_letters(&queue).await[0]["original_job"], 150);
         assert_eq!(queue.redrive(Redrive::default(), |_| ()).await.expect("redrive").moved, 100);
         assert_eq!((places(&queue).await.3, pressure(&queue).await.totals.redriven), (0, 220));
         assert_eq!(queue.purge(Purge::default(), |_| ()).await.expect("purge"), 0);
+    }
+
+    async fn a_redrive_or_purge_that_was_interrupted_goes_on_where_it_was(subject: &Subject) {
+        let toll = Toll::new(subject.engine.clone());
+        let (_, queue) = declare(&Subject { engine: toll.clone(), ..subject.clone() }, "");
+        bury(&queue, 250).await;
+        let which = Redrive { count: Some(150), request_id: Some("r".into()), ..Redrive::default() };
+        // The reply to the second step is lost; what it did is known.
+        let heard = |moved| if moved == 100 { toll.lose_after(1) };
+        assert_eq!(code(queue.redrive(which.clone(), heard).await), Code::StoreLost);
+        assert_eq!(places(&queue).await.3, 100);
+        assert_eq!(queue.redrive(which.clone(), |_| ()).await.expect("redrive").moved, 150, "no more than asked for");
+        assert_eq!(queue.redrive(which, |_| ()).await.expect("redrive").moved, 150, "told once more");
+        assert_eq!(places(&queue).await, (150, 0, 0, 100));
+        let which = Purge { count: Some(60), request_id: Some("p".into()), ..Purge::default() };
+        toll.lose_after(2);
+        assert_eq!(code(queue.purge(which.clone(), |_| ()).await), Code::StoreLost);
+        assert_eq!(queue.purge(which.clone(), |_| ()).await.expect("purge"), 60);
+        assert_eq!(queue.purge(which, |_| ()).await.expect("purge"), 60);
+        assert_eq!(places(&queue).await.3, 40);
+        let conflict = Purge { request_id: Some("r".into()), ..Purge::default() };
+        assert_eq!(code(queue.purge(conflict, |_| ()).await), Code::RequestInvalid);
     }
 
     async fn letters_that_are_not_ours_are_left_where_they_are(subject: &Subject) {
@@ -319,7 +342,7 @@ crate::cases! {
         command_int(&*subject.engine, &["RPUSH", &key, "foreign"]).await;
         subject.pass(2600).await;
         bury(&queue, 2).await;
-        let older = |ms, count| Purge { count, older_than: Some(Duration::from_millis(ms)) };
+        let older = |ms, count| Purge { count, older_than: Some(Duration::from_millis(ms)), request_id: None };
         assert_eq!(queue.purge(older(3_600_000, None), |_| ()).await.expect("purge"), 0);
         assert_eq!(queue.purge(older(2500, Some(1)), |_| ()).await.expect("purge"), 1);
         assert_eq!(queue.purge(older(2500, None), |_| ()).await.expect("purge"), 2);

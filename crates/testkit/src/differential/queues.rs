@@ -348,11 +348,11 @@ impl World {
             Deed::Peek => format!("{:?}", queue.peek(3).await?),
             Deed::Dead { count, offset } => format!("{:?}", queue.dead(*count, *offset as u64).await?),
             Deed::Redrive { count, overflow } => {
-                let redrive = Redrive { count: *count, overflow: *overflow };
+                let redrive = Redrive { count: *count, overflow: *overflow, request_id: None };
                 format!("{:?}", queue.redrive(redrive, |_| ()).await?)
             }
             Deed::Purge { count, older_ms } => {
-                let purge = Purge { count: *count, older_than: ms(older_ms) };
+                let purge = Purge { count: *count, older_than: ms(older_ms), request_id: None };
                 format!("{:?}", queue.purge(purge, |_| ()).await?)
             }
             Deed::Sweep => format!("{:?}", queue.sweep().await?),

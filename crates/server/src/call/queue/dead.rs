@@ -236,7 +236,8 @@ pub(crate) async fn dead(app: &App, input: Input<'_>) -> Answer {
 pub(crate) async fn redrive(app: &App, input: Input<'_>) -> Answer {
     let queue = app.quaymaster.queue(input.name)?;
     let body: RedriveBody<'_> = json::read_or_empty(input.body, app.bounds.max_json_depth)?;
-    let which = Redrive { count: body.count, overflow: body.overflow.unwrap_or(false) };
+    let overflow = body.overflow.unwrap_or(false);
+    let which = Redrive { count: body.count, overflow, request_id: body.request_id.map(Cow::into_owned) };
     let told = queue.redrive(which, |done| input.done(done)).await?;
     Ok(written(&QueueRedriven { moved: told.moved, left: told.left, full: told.full }))
 }
@@ -251,7 +252,8 @@ pub(crate) async fn redrive(app: &App, input: Input<'_>) -> Answer {
 pub(crate) async fn purge(app: &App, input: Input<'_>) -> Answer {
     let queue = app.quaymaster.queue(input.name)?;
     let body: PurgeBody<'_> = json::read_or_empty(input.body, app.bounds.max_json_depth)?;
-    let which = Purge { count: body.count, older_than: body.older_than_ms.map(Duration::from_millis) };
+    let older_than = body.older_than_ms.map(Duration::from_millis);
+    let which = Purge { count: body.count, older_than, request_id: body.request_id.map(Cow::into_owned) };
     let removed = queue.purge(which, |done| input.done(done)).await?;
     Ok(written(&QueuePurged { removed }))
 }
