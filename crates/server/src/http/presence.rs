@@ -6,6 +6,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, Shutdown};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
@@ -48,12 +50,13 @@ impl Presence {
         std::future::pending::<()>().await;
     }
 
-    /// Whether it is gone now.
-    pub(crate) async fn is_gone(&self) -> bool {
-        tokio::select! {
-            biased;
-            () = self.gone() => true,
-            () = std::future::ready(()) => false,
+    /// Whether it is gone now: asked of the system itself, which may know before we are told.
+    pub(crate) fn is_gone(&self) -> bool {
+        let Some(socket) = &self.0 else { return false };
+        let look = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        match rustix::net::recv(&**socket, &mut [0; 1], look) {
+            Ok((_, count)) => count == 0,
+            Err(error) => error != Errno::AGAIN && error != Errno::INTR,
         }
     }
 }
@@ -118,12 +121,8 @@ impl AsyncWrite for Stream {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let shut = rustix::net::shutdown(&*self.socket, rustix::net::Shutdown::Write);
+        let shut = rustix::net::shutdown(&*self.socket, Shutdown::Write);
         // The other end may have gone first.
-        Poll::Ready(
-            shut.or_else(
-                |error| if error == rustix::io::Errno::NOTCONN { Ok(()) } else { Err(error.into()) },
-            ),
-        )
+        Poll::Ready(shut.or_else(|error| if error == Errno::NOTCONN { Ok(()) } else { Err(error.into()) }))
     }
 }

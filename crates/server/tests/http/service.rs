@@ -21,6 +21,8 @@ pub(crate) struct Received {
     pub(crate) body: Vec<u8>,
     /// Which connection it came on.
     pub(crate) connection: usize,
+    /// When.
+    pub(crate) at: std::time::Instant,
 }
 
 impl Received {
@@ -167,7 +169,7 @@ async fn receive(stream: &mut TcpStream, buffer: &mut Vec<u8>, connection: usize
         more(stream, buffer).await?;
     }
     let body = buffer.drain(..length).collect();
-    Some(Received { line, headers, body, connection })
+    Some(Received { line, headers, body, connection, at: std::time::Instant::now() })
 }
 
 async fn more(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<()> {

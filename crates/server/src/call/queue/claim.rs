@@ -145,7 +145,7 @@ async fn waiting(app: &App, input: Input<'_>, queue: &Queue, claim: Claim) -> qu
         }
     };
     // Whoever named the call may come again for its answer.
-    if !jobs.is_empty() && !repeatable && input.caller.is_gone().await {
+    if !jobs.is_empty() && !repeatable && input.caller.is_gone() {
         let leases: Vec<_> = jobs.iter().map(|job| job.lease.clone()).collect();
         let _ = queue.release(&leases).await;
         return Ok(Vec::new());
