@@ -95,3 +95,62 @@ fn hear(event: notify::Result<Event>, out: &Sender<(PathBuf, Sign)>, missed: &No
         missed.notify_one();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use notify::event::{DataChange, Flag};
+
+    /// What is heard of these events, by ears with room for `room` of them.
+    async fn heard(room: usize, events: Vec<notify::Result<Event>>) -> (Vec<(PathBuf, Sign)>, bool) {
+        let ((out, mut inbox), missed) = (channel(room), Notify::new());
+        for event in events {
+            hear(event, &out, &missed);
+        }
+        drop(out);
+        let mut files = Vec::new();
+        while let Some(file) = inbox.recv().await {
+            files.push(file);
+        }
+        let told = futures_util::FutureExt::now_or_never(missed.notified()).is_some();
+        (files, told)
+    }
+
+    fn event(kind: EventKind, path: &str) -> notify::Result<Event> {
+        Ok(Event::new(kind).add_path(path.into()))
+    }
+
+    #[tokio::test]
+    async fn writing_closing_and_renaming_are_told_apart() {
+        let close = EventKind::Access(AccessKind::Close(AccessMode::Write));
+        let write = EventKind::Modify(ModifyKind::Data(DataChange::Any));
+        let moved = EventKind::Modify(ModifyKind::Name(RenameMode::Both));
+        let both = Event::new(moved).add_path("/old.jpg".into()).add_path("/new.jpg".into());
+        let read = EventKind::Access(AccessKind::Close(AccessMode::Read));
+        let events = vec![event(write, "/a.jpg"), event(close, "/a.jpg"), event(read, "/b.jpg"), Ok(both)];
+        let (files, missed) = heard(9, events).await;
+        let told: Vec<(&str, Sign)> =
+            files.iter().map(|(path, sign)| (path.to_str().unwrap(), *sign)).collect();
+        let expected = [("/a.jpg", Sign::Touched), ("/a.jpg", Sign::Finished), ("/new.jpg", Sign::Finished)];
+        assert_eq!((told.as_slice(), missed), (expected.as_slice(), false));
+    }
+
+    #[tokio::test]
+    async fn whatever_may_have_been_missed_asks_for_a_walk() {
+        let create = EventKind::Create(CreateKind::File);
+        let overflow = Event::new(EventKind::Other).set_flag(Flag::Rescan);
+        assert_eq!(heard(9, vec![Ok(overflow)]).await, (vec![], true), "the kernel's queue overflowed");
+        let (files, missed) = heard(1, vec![event(create, "/a.jpg"), event(create, "/b.jpg")]).await;
+        assert_eq!((files.len(), missed), (1, true), "ours did");
+        let folder = event(EventKind::Create(CreateKind::Folder), "/new");
+        assert_eq!(
+            heard(9, vec![folder]).await,
+            (vec![], true),
+            "a folder may be filled before it is watched"
+        );
+        assert_eq!(heard(9, vec![Err(notify::Error::generic("broken"))]).await, (vec![], true));
+        let renamed = event(EventKind::Modify(ModifyKind::Name(RenameMode::To)), env!("CARGO_MANIFEST_DIR"));
+        assert_eq!(heard(9, vec![renamed]).await, (vec![], true), "a folder came with all that is in it");
+    }
+}
