@@ -7,10 +7,11 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use parking_lot::Mutex;
 use serde_json::Value;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
+use tokio_rustls::TlsAcceptor;
 
 /// A request as it came.
 #[derive(Debug, Clone)]
@@ -102,6 +103,33 @@ impl Service {
         Self { address, received, go, accepting }
     }
 
+    /// The same behind TLS, under a certificate for 127.0.0.1.
+    pub(crate) async fn over_tls(
+        acceptor: TlsAcceptor,
+        script: impl Fn(&Received) -> Act + Send + Sync + 'static,
+    ) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let received: Arc<Mutex<Vec<Received>>> = Arc::default();
+        let go = Arc::new(Semaphore::new(0));
+        let script: Arc<Script> = Arc::new(script);
+        let (seen, permits) = (received.clone(), go.clone());
+        let accepting = tokio::spawn(async move {
+            let mut open = tokio::task::JoinSet::new();
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                let (acceptor, script) = (acceptor.clone(), script.clone());
+                let (seen, permits) = (seen.clone(), permits.clone());
+                open.spawn(async move {
+                    if let Ok(stream) = acceptor.accept(stream).await {
+                        converse(stream, 0, script, seen, permits).await;
+                    }
+                });
+            }
+        });
+        Self { address, received, go, accepting }
+    }
+
     pub(crate) fn url(&self) -> String {
         format!("http://{}/work?token=hidden", self.address)
     }
@@ -118,7 +146,7 @@ impl Drop for Service {
 }
 
 async fn converse(
-    mut stream: TcpStream,
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
     connection: usize,
     script: Arc<Script>,
     seen: Arc<Mutex<Vec<Received>>>,
@@ -150,7 +178,11 @@ async fn converse(
     }
 }
 
-async fn receive(stream: &mut TcpStream, buffer: &mut Vec<u8>, connection: usize) -> Option<Received> {
+async fn receive(
+    stream: &mut (impl AsyncRead + Unpin),
+    buffer: &mut Vec<u8>,
+    connection: usize,
+) -> Option<Received> {
     let end = loop {
         if let Some(at) = buffer.windows(4).position(|four| four == b"\r\n\r\n") {
             break at + 4;
@@ -172,7 +204,7 @@ async fn receive(stream: &mut TcpStream, buffer: &mut Vec<u8>, connection: usize
     Some(Received { line, headers, body, connection, at: std::time::Instant::now() })
 }
 
-async fn more(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<()> {
+async fn more(stream: &mut (impl AsyncRead + Unpin), buffer: &mut Vec<u8>) -> Option<()> {
     match stream.read_buf(buffer).await {
         Ok(0) | Err(_) => None,
         Ok(_) => Some(()),

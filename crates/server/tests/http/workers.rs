@@ -8,9 +8,13 @@ use quaymaster::queue::{Claim, Pressure, Push, Queue};
 use quaymaster::schema::{Source, load};
 use quaymaster::store::embedded::{EmbeddedOptions, EmbeddedStore};
 use quaymaster_server::{WorkerConfig, Workers};
+use quaymaster_testkit::servers::Certificates;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
+use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use crate::service::{Act, Received, Service};
@@ -373,6 +377,38 @@ async fn calls_that_do_not_end_are_cut_off_and_come_again() {
     scene.end().await;
     let how = Claim { wait: Duration::from_secs(5), ..Claim::default() };
     assert_eq!(queue.claim(how).await.unwrap()[0].attempt, 2);
+}
+
+#[tokio::test]
+async fn a_service_behind_tls_is_trusted_by_its_authority_and_by_no_other() {
+    let certificates = Certificates::new();
+    let chain = CertificateDer::pem_file_iter(&certificates.server.cert).unwrap().collect::<Result<_, _>>();
+    let key = PrivateKeyDer::from_pem_file(&certificates.server.key).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let tls = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(chain.unwrap(), key)
+        .unwrap();
+    let service = Service::over_tls(TlsAcceptor::from(Arc::new(tls)), |_| Act::ok("")).await;
+    let url = service.url().replace("http://", "https://");
+    let trusting = WorkerConfig { ca_file: Some(certificates.ca.clone()), ..WorkerConfig::default() };
+    let scene = Scene::with(quaymaster(&url, "").await, trusting);
+    scene.push(&json!(1)).await;
+    scene.acked(1).await;
+    scene.end().await;
+    let stranger = WorkerConfig { ca_file: Some(Certificates::new().ca.clone()), ..WorkerConfig::default() };
+    let refused = Workers::new(&quaymaster(&url, "").await, &[], &stranger).map(drop);
+    assert!(refused.is_err(), "its folder is gone, and that is said at the start: {refused:?}");
+    let others = Certificates::new();
+    let stranger = WorkerConfig { ca_file: Some(others.ca.clone()), ..WorkerConfig::default() };
+    let scene = Scene::with(quaymaster(&url, "").await, stranger);
+    scene.push(&json!(1)).await;
+    let (error, _) = scene.dead().await;
+    assert!(error.contains("certificate"), "{error}");
+    assert_eq!(service.requests().len(), 1, "nothing was sent to somebody unknown");
+    scene.end().await;
 }
 
 #[tokio::test]
