@@ -167,7 +167,7 @@ crate::cases! {
         let job = one(&queue).await;
         let twice = Ack::of(vec![job.lease.clone(), job.lease.clone()]);
         assert_eq!(queue.ack(twice).await.expect("ack"), Acked { acked: 1, lost: 1, jobs: Vec::new() });
-        assert_eq!(ack(&queue, &[job.clone()]).await.lost, 1);
+        assert_eq!(ack(&queue, std::slice::from_ref(&job)).await.lost, 1);
         assert_eq!(queue.extend(&job.lease, None).await.expect("extend"), Extended::Lost);
         assert_eq!(failed(&queue, &job, "late").await, Nacked::Lost);
         assert_eq!((places(&queue).await, pressure(&queue).await.totals.acked), ((0, 0, 0, 0), 1));
@@ -654,7 +654,7 @@ crate::cases! {
         push(queue, "1").await;
         push(other, "2").await;
         let (ours, theirs) = (one(queue).await, one(other).await);
-        assert_eq!(ack(queue, &[theirs.clone()]).await.lost, 1);
+        assert_eq!(ack(queue, std::slice::from_ref(&theirs)).await.lost, 1);
         assert_eq!(queue.extend(&theirs.lease, None).await.expect("extend"), Extended::Lost);
         assert_eq!((ack(queue, &[ours]).await.acked, ack(other, &[theirs]).await.acked), (1, 1));
     }

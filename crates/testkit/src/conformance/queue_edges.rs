@@ -432,7 +432,7 @@ crate::cases! {
         assert_eq!(code(queue.ack(unknown).await), Code::ResourceUnknown);
         let broken = Ack { then: vec![add("a", "{", None)], ..Ack::of(vec![job.lease.clone()]) };
         assert_eq!(code(queue.ack(broken).await), Code::RequestInvalid);
-        ack(&queue, &[job.clone()]).await.acked.checked_sub(1).expect("acked");
+        ack(&queue, std::slice::from_ref(&job)).await.acked.checked_sub(1).expect("acked");
         let late = Ack { then: vec![add("a", "6", None)], ..Ack::of(vec![job.lease]) };
         assert_eq!(queue.ack(late).await.expect("ack").lost, 1);
         assert_eq!(batch.list(0, 10).await.expect("list").iter().map(|open| open.size).sum::<u64>(), 3);
