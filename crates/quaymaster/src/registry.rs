@@ -73,7 +73,8 @@ impl Registry {
         // A queue's step may be joined with a dedupe, a batch, an event and other queues.
         let around = Arc::new(Around::of(schema, &all.batches, &bind));
         for resource in schema.resources().filter(|resource| resource.kind == Kind::Queue) {
-            all.queues.extend(Queue::new(&resource.name, &around).map(|queue| (resource.name.clone(), queue)));
+            all.queues
+                .extend(Queue::new(&resource.name, &around).map(|queue| (resource.name.clone(), queue)));
         }
         all
     }
