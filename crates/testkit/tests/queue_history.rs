@@ -170,8 +170,16 @@ fn holds(store: &str, url: &str) {
     // A run in which nothing happened proves nothing.
     assert!(tally.jobs as u64 >= jobs && killed > 0, "{tally:?}");
     let often = [tally.deliveries, tally.acked, tally.again, tally.retried, tally.snapshots];
-    let rarely =
-        [tally.lost, tally.extended, tally.dead, tally.delayed, tally.then, tally.shared_ids, tally.refused];
+    let rarely = [
+        tally.lost,
+        tally.extended,
+        tally.dead,
+        tally.delayed,
+        tally.then,
+        tally.shared_ids,
+        tally.refused,
+        tally.given_back,
+    ];
     for seen in often {
         assert!(seen as u64 >= jobs / 10, "{tally:?}");
     }
@@ -220,7 +228,16 @@ fn found(operation: &str, old: &str, new: &str) -> String {
 #[test]
 fn leases_whose_token_is_not_compared_are_found() {
     let wrong = found("queue.", "string.sub(record, 1, #prefix) == prefix", "true");
-    let ways = ["stale lease", "acked twice", "lives", "no payload", "had ended", "only a record"];
+    let ways = [
+        "stale lease",
+        "acked twice",
+        "lives",
+        "no payload",
+        "had ended",
+        "only a record",
+        "at once",
+        "lost",
+    ];
     assert!(ways.iter().any(|way| wrong.contains(way)), "{wrong}");
 }
 

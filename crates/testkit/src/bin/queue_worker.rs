@@ -13,8 +13,9 @@
 //! | `extending time lease ttl_us` · `extended time lease` | before and after |
 //! | `acking time leases then` · `acked time acked lost` | before and after; `then` is a job pushed with it, or `-` |
 //! | `nacking time lease error` | before; after it one of the next three |
+//! | `releasing time lease` · `released time lease` | before and after giving it back untried |
 //! | `retry time lease wait_us` · `dead time lease` | it comes again, or never |
-//! | `lost time lease` | a nack or extension was told "lost" |
+//! | `lost time lease` | a nack, release or extension was told "lost" |
 //! | `error code` | the call may have run |
 
 #![expect(clippy::expect_used, reason = "a worker that cannot do its work ends, and the test with it")]
@@ -65,7 +66,11 @@ struct Held {
 impl Lane {
     async fn run(mut self) {
         while !self.actor.stopped() {
-            let done = if self.rng.u8(0..10) < 3 { self.push().await } else { self.consume().await };
+            let done = match self.rng.u8(0..20) {
+                0..6 => self.push().await,
+                6 => self.sweep().await,
+                _ => self.consume().await,
+            };
             if let Err(error) = done {
                 assert!(error.code.retry() != Retry::Useless, "{error}");
                 self.tell(&Event::Error { code: error.code.name().to_owned() });
@@ -123,6 +128,13 @@ impl Lane {
         Ok(())
     }
 
+    /// Brings back what others left, and buries what is used up.
+    async fn sweep(&mut self) -> Result<()> {
+        let name = QUEUES[self.rng.usize(..QUEUES.len())];
+        let _ = self.queue(name).sweep().await?;
+        Ok(())
+    }
+
     fn lease(&mut self) -> Duration {
         Duration::from_millis(self.rng.u64(20..=150))
     }
@@ -160,7 +172,8 @@ impl Lane {
                     }
                     hands.extend(self.ack(&queue, together).await?);
                 }
-                4..7 => self.nack(&queue, held).await?,
+                4..6 => self.nack(&queue, held).await?,
+                6 => self.release(&queue, held).await?,
                 7..9 => hands.extend(self.extend(&queue, held).await?),
                 // Forgotten: it ends by itself, and comes again.
                 _ => {}
@@ -230,6 +243,15 @@ impl Lane {
             Nacked::Dead { .. } => self.tell(&Event::Dead { time, lease }),
             Nacked::Lost => self.tell(&Event::Lost { time, lease }),
         }
+        Ok(())
+    }
+
+    async fn release(&mut self, queue: &Queue, held: Held) -> Result<()> {
+        let time = self.now().await?;
+        self.tell(&Event::Releasing { time, lease: held.name.clone() });
+        let released = queue.release(&[held.lease]).await?;
+        let (time, lease) = (self.now().await?, held.name);
+        self.tell(&if released == 1 { Event::Released { time, lease } } else { Event::Lost { time, lease } });
         Ok(())
     }
 

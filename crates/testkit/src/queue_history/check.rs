@@ -24,6 +24,8 @@ pub struct Tally {
     pub lost: usize,
     /// Leases made longer.
     pub extended: usize,
+    /// Jobs given back as if they had not been claimed.
+    pub given_back: usize,
     /// Nacks that were told to come again.
     pub retried: usize,
     /// Jobs in the dead-letter lists.
@@ -88,7 +90,7 @@ pub fn check(logs: &[Log], snapshots: &[Snapshot]) -> Result<Tally, String> {
     }
     let mut tally = Tally { snapshots: snapshots.len(), errors: ledger.errors.clone(), ..Tally::default() };
     for ((queue, job), life) in &mut lives {
-        life.deliveries.sort_by_key(|delivery| (delivery.attempt, delivery.from));
+        life.deliveries.sort_by_key(|delivery| (delivery.attempt, delivery.to));
         let looks = by_queue.get(queue).map(Vec::as_slice).unwrap_or_default();
         life.check(job, looks).map_err(|wrong| format!("{queue} {job}: {wrong}"))?;
         life.count(&mut tally);
@@ -141,7 +143,7 @@ impl Life<'_> {
                 return Err(format!("delivered before it was due: {push:?} {one:?}"));
             }
             for two in &self.deliveries[at + 1..] {
-                if one.attempt == two.attempt {
+                if one.attempt == two.attempt && !one.given_back() {
                     return Err(format!("two deliveries count as one attempt: {one:?} and {two:?}"));
                 }
                 if two.to < one.from {
@@ -164,11 +166,12 @@ impl Life<'_> {
     fn leases_are_told_the_truth(&self) -> Result<(), String> {
         for one in &self.deliveries {
             let extends = one.extends.iter().map(|(call, _)| call);
-            let next = self.deliveries.iter().find(|two| two.attempt > one.attempt);
+            let later = |two: &&&Delivery| (two.attempt, two.to) > (one.attempt, one.to);
+            let next = self.deliveries.iter().find(later);
             let alive = one.leased_until();
             for call in one.call().into_iter().chain(extends) {
                 match call {
-                    Call { told: Told::No(at), .. } if at + TOLERANCE_US < alive => {
+                    Call { told: Told::No(at), .. } if at + TOLERANCE_US < alive && !one.given_back() => {
                         return Err(format!("told that it is lost while it lives: {one:?}"));
                     }
                     Call { told: Told::Yes(_), sent } => {
@@ -244,6 +247,10 @@ impl Life<'_> {
                 tally.lost += usize::from(matches!(call.told, Told::No(_)));
                 tally.unknown += usize::from(call.told == Told::Unknown);
             }
+            tally.given_back += usize::from(
+                delivery.given_back()
+                    && delivery.call().is_some_and(|call| matches!(call.told, Told::Yes(_))),
+            );
             tally.retried +=
                 usize::from(matches!(delivery.settled, Some(Settled::Nack { wait: Some(_), .. })));
         }

@@ -45,6 +45,8 @@ pub(super) enum Settled {
         wait: Option<i64>,
         error: String,
     },
+    /// As if it had not been claimed: the attempt does not count.
+    Release(Call),
 }
 
 /// One delivery of a job.
@@ -66,8 +68,14 @@ impl Delivery {
     /// The call that settled it.
     pub(super) fn call(&self) -> Option<&Call> {
         match self.settled.as_ref()? {
-            Settled::Ack(call) | Settled::Nack { call, .. } => Some(call),
+            Settled::Ack(call) | Settled::Nack { call, .. } | Settled::Release(call) => Some(call),
         }
+    }
+
+    /// Whether it may have been given back: then the same attempt may come again. A release is sent again by itself
+    /// when its reply is lost, and then told "lost" although it was the one that gave the job back.
+    pub(super) fn given_back(&self) -> bool {
+        matches!(self.settled, Some(Settled::Release(_)))
     }
 
     /// When it was acked, if it was told so.
@@ -92,9 +100,9 @@ impl Delivery {
         for (call, ttl) in &self.extends {
             match call.told {
                 Told::Yes(_) => until = call.sent + ttl,
-                // It may have been set to anything within.
-                Told::Unknown => until = until.min(call.sent + ttl),
-                Told::No(_) => {}
+                // It may have run, and made the lease shorter: also when it was told "lost", since an extension is sent
+                // again by itself when its owner dies, and the second time may be too late.
+                Told::Unknown | Told::No(_) => until = until.min(call.sent + ttl),
             }
         }
         until
@@ -222,18 +230,25 @@ impl Ledger {
                 let call = Call { sent: time, told: Told::Unknown };
                 self.of(&lease)?.settled = Some(Settled::Nack { call, wait: None, error });
             }
+            Event::Releasing { time, lease } => {
+                self.of(&lease)?.settled = Some(Settled::Release(Call { sent: time, told: Told::Unknown }));
+            }
             Event::Retry { time, lease, wait: told_wait } => {
                 if let Some(Settled::Nack { call, wait, .. }) = &mut self.of(&lease)?.settled {
                     (call.told, *wait) = (Told::Yes(time), Some(told_wait));
                 }
             }
-            Event::Dead { time, lease } => self.of(&lease)?.settled_call()?.told = Told::Yes(time),
+            Event::Dead { time, lease } | Event::Released { time, lease } => {
+                self.of(&lease)?.settled_call()?.told = Told::Yes(time);
+            }
             Event::Lost { time, lease } => {
                 let delivery = self.of(&lease)?;
-                match (&mut delivery.settled, delivery.extends.last_mut()) {
-                    (Some(Settled::Ack(call) | Settled::Nack { call, .. }), _) => call.told = Told::No(time),
-                    (None, Some((call, _))) => call.told = Told::No(time),
-                    (None, None) => return Err(format!("nothing was asked about {lease}")),
+                if delivery.settled.is_some() {
+                    delivery.settled_call()?.told = Told::No(time);
+                } else if let Some((call, _)) = delivery.extends.last_mut() {
+                    call.told = Told::No(time);
+                } else {
+                    return Err(format!("nothing was asked about {lease}"));
                 }
             }
             Event::Error { code } => *self.errors.entry(code).or_default() += 1,
@@ -250,7 +265,7 @@ impl Ledger {
 impl Delivery {
     fn settled_call(&mut self) -> Result<&mut Call, String> {
         match &mut self.settled {
-            Some(Settled::Ack(call) | Settled::Nack { call, .. }) => Ok(call),
+            Some(Settled::Ack(call) | Settled::Nack { call, .. } | Settled::Release(call)) => Ok(call),
             None => Err(format!("{} was not settled", self.lease)),
         }
     }

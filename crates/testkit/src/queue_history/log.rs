@@ -13,6 +13,8 @@ crate::events! {
     Acking "acking" { time: i64, leases: String, then: String }
     Acked "acked" { time: i64, acked: usize, lost: usize }
     Nacking "nacking" { time: i64, lease: String, error: String }
+    Releasing "releasing" { time: i64, lease: String }
+    Released "released" { time: i64, lease: String }
     Retry "retry" { time: i64, lease: String, wait: i64 }
     Dead "dead" { time: i64, lease: String }
     Lost "lost" { time: i64, lease: String }

@@ -132,6 +132,13 @@ fn what_must_not_be_is_found() {
         let wrong = found(&after(lines), &[]);
         assert!(wrong.contains(what), "{what}: {wrong}");
     }
+    let released = after(&[
+        "got work a 1 l1 200 300 50000",
+        "releasing 400 l1",
+        "released 500 l1",
+        "got work a 1 l2 600 700 50000",
+    ]);
+    assert!(checked(&released, &[]).is_ok_and(|tally| tally.given_back == 1));
     let early = ["pushing 0 work a 90000 -", "pushed 100 1", "got work a 1 l1 200 300 50000"];
     assert!(found(&early, &[]).contains("before it was due"));
 }
