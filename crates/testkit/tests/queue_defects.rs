@@ -7,7 +7,7 @@ use std::sync::Arc;
 use quaymaster::Engine;
 use quaymaster_store::embedded::{EmbeddedOptions, EmbeddedStore};
 use quaymaster_store::redis::{RedisOptions, RedisStore};
-use quaymaster_testkit::conformance::{Case, Subject, queue, queue_edges};
+use quaymaster_testkit::conformance::{Case, Subject, queue, queue_edges, queue_lease, queue_request};
 use quaymaster_testkit::saboteur::Saboteur;
 use quaymaster_testkit::servers::{Binary, RedisConfig, RedisServer};
 
@@ -196,7 +196,8 @@ const TYPED: &[Defect] = &[
 ];
 
 fn case(name: &str) -> &'static Case {
-    let mut all = queue::CASES.iter().chain(queue_edges::CASES);
+    let more = queue_lease::CASES.iter().chain(queue_request::CASES);
+    let mut all = queue::CASES.iter().chain(queue_edges::CASES).chain(more);
     all.find(|case| case.name == name).unwrap_or_else(|| panic!("no case {name}"))
 }
 

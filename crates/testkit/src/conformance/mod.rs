@@ -28,6 +28,10 @@ pub mod queue;
 #[expect(clippy::expect_used, reason = "a case that cannot go on has failed")]
 pub mod queue_edges;
 #[expect(clippy::expect_used, reason = "a case that cannot go on has failed")]
+pub mod queue_request;
+#[expect(clippy::expect_used, reason = "a case that cannot go on has failed")]
+pub mod queue_lease;
+#[expect(clippy::expect_used, reason = "a case that cannot go on has failed")]
 mod subject;
 
 pub use subject::{Subject, command, command_int, command_text};
@@ -80,6 +84,8 @@ pub fn all() -> impl Iterator<Item = &'static Case> {
         .chain(batch::CASES)
         .chain(event::CASES)
         .chain(queue::CASES)
+        .chain(queue_lease::CASES)
+        .chain(queue_request::CASES)
         .chain(queue_edges::CASES)
 }
 
