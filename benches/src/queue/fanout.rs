@@ -77,7 +77,7 @@ async fn listen(port: u16, got: &Arc<Got>) -> Result<()> {
 
 async fn open(port: u16) -> Result<TcpStream> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;
-    let ask = "GET /v1/event/feed/ws HTTP/1.1\r\nHost: bench\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+    let ask = "GET /v1/event/feed/ws HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
                Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: YmVuY2htYXJrLXJlYWRlcg==\r\n\r\n";
     stream.write_all(ask.as_bytes()).await?;
     let mut head = Vec::new();
@@ -136,7 +136,7 @@ async fn probe(port: u16, got: &Got, rate: f64, lasting: Duration) -> Result<boo
     stream.set_nodelay(true)?;
     let body = format!(r#"{{"data":{}}}"#, super::PAYLOAD);
     let ask = format!(
-        "POST /v1/event/feed/publish HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\n\
+        "POST /v1/event/feed/publish HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
          Content-Length: {}\r\n\r\n{body}",
         body.len()
     );
