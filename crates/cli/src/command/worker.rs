@@ -46,8 +46,8 @@ pub(crate) async fn run(args: Worker, global: &Global) -> anyhow::Result<ExitCod
     let stopped = stop.clone();
     tokio::spawn(async move {
         let name = signalled(&mut terminate, &mut interrupt).await;
-        tracing::info!(signal = name, "stopping: calls under way end; a second signal ends at once");
         stopped.cancel();
+        tracing::info!(signal = name, "stopping: calls under way end; a second signal ends at once");
         signalled(&mut terminate, &mut interrupt).await;
         std::process::exit(130);
     });

@@ -115,7 +115,7 @@ impl Desk {
     }
 
     fn next(&self) -> (String, Vec<u8>) {
-        self.came.recv_timeout(Duration::from_secs(20)).expect("a call")
+        self.came.recv_timeout(Duration::from_secs(20)).unwrap()
     }
 
     fn answer(&self, status: &str, body: &str) {
@@ -183,7 +183,7 @@ fn a_worker_sends_jobs_hands_answers_on_and_drains_on_sigterm() {
     let desk = Desk::open();
     let pushed = call(here, &["push", "orders", "--payloads", r#"[{"n":1},{"n":2},{"n":3},{"n":4}]"#]);
     assert_eq!(pushed.code, 0, "{}", pushed.err);
-    let worker = worker(here, &desk.url);
+    let mut worker = worker(here, &desk.url);
     let (head, body) = desk.next();
     assert!(head.starts_with("POST /pack HTTP/1.1"), "{head}");
     assert_eq!(header(&head, "quaymaster-queue"), "orders");
@@ -192,6 +192,7 @@ fn a_worker_sends_jobs_hands_answers_on_and_drains_on_sigterm() {
     let _ = desk.next();
     // Two calls are under way. A stop lets them end and gives the rest back.
     worker.signal(Signal::TERM);
+    worker.wait_for_log("stopping");
     desk.answer("200 OK", r#"{"packed": 1}"#);
     desk.answer("204 No Content", "");
     assert_eq!(worker.stop_code(), 0);
