@@ -70,14 +70,22 @@ pub(crate) async fn up(args: settings::Up, stop: CancellationToken) -> anyhow::R
         serving.address(),
         StoreOptions::from_url(&args.place.store, &args.place.data_dir)?
     ))?;
-    let serving = tokio::spawn(serving.run(server.clone().cancelled_owned()));
-    stop.cancelled().await;
+    let mut serving = tokio::spawn(serving.run(server.clone().cancelled_owned()));
+    let served = tokio::select! {
+        () = stop.cancelled() => None,
+        // A pipeline without its server is none: whoever started us is to know.
+        served = &mut serving => Some(served),
+    };
+    stop.cancel();
     while parts.join_next().await.is_some() {}
     server.cancel();
-    serving.await??;
+    let served = match served {
+        Some(served) => served,
+        None => serving.await,
+    };
     services.cancel();
     while running.join_next().await.is_some() {}
-    Ok(())
+    Ok(served??)
 }
 
 /// The server alone.
