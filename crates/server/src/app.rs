@@ -98,7 +98,7 @@ impl App {
         activity: &Activity,
     ) -> Response<Body> {
         let started = Instant::now();
-        let (mut parts, incoming) = request.into_parts();
+        let (mut parts, mut incoming) = request.into_parts();
         let upgrade = parts.extensions.remove::<OnUpgrade>();
         let target = target(&parts.method, parts.uri.path());
         let exempt = matches!(&target, Ok(Target::Page(page)) if page.place == page::Place::Exempt);
@@ -115,7 +115,7 @@ impl App {
             _ if busy => Err(Problem::new(Code::ServerBusy, "every place for a request is taken")),
             Err(problem) => Err(problem),
             Ok(target) => {
-                match AssertUnwindSafe(self.run(target, &parts, incoming, line)).catch_unwind().await {
+                match AssertUnwindSafe(self.run(target, &parts, &mut incoming, line)).catch_unwind().await {
                     Ok(answered) => answered,
                     Err(panic) => {
                         self.metrics.panicked();
@@ -130,6 +130,7 @@ impl App {
             }
         };
         drop(place);
+        body::discard(incoming, &parts.headers);
         let response = answered.unwrap_or_else(|problem| {
             // A store that is away is told once by the probe, not once per request.
             if problem.code.http_status() == 500 {
@@ -154,7 +155,7 @@ impl App {
         &self,
         target: Target<'_>,
         parts: &Parts,
-        incoming: Incoming,
+        incoming: &mut Incoming,
         line: Line<'_>,
     ) -> Result<Response<Body>, Problem> {
         let host = auth::host(parts)?;

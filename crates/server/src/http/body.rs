@@ -1,9 +1,9 @@
-//! Reads a request's body: bounded in bytes and in time.
+//! Reads a request's body: bounded in bytes and in time; and what of it nobody wants.
 
 use std::time::Duration;
 
 use axum::http::HeaderMap;
-use axum::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
+use axum::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT};
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt as _;
 use hyper::body::{Body as _, Incoming};
@@ -11,9 +11,14 @@ use quaymaster::Code;
 
 use super::problem::{Problem, excerpt};
 
-/// The whole body, at most `max` bytes and within `patience`.
+/// What is read, and thrown away, of a body that was refused …
+const REFUSED_BYTES: u64 = 64 << 20;
+/// … and for how long.
+const REFUSED_FOR: Duration = Duration::from_secs(10);
+
+/// The whole body, at most `max` bytes and within `patience`. What is refused is not read to its end.
 pub(crate) async fn read(
-    body: Incoming,
+    body: &mut Incoming,
     headers: &HeaderMap,
     max: usize,
     patience: Duration,
@@ -37,7 +42,7 @@ pub(crate) async fn read(
     })
 }
 
-async fn collect(mut body: Incoming, max: usize) -> Result<Bytes, Problem> {
+async fn collect(body: &mut Incoming, max: usize) -> Result<Bytes, Problem> {
     let mut first = Bytes::new();
     let mut rest: Option<BytesMut> = None;
     while let Some(frame) = body.frame().await {
@@ -66,8 +71,27 @@ async fn collect(mut body: Incoming, max: usize) -> Result<Bytes, Problem> {
     Ok(rest.map_or(first, BytesMut::freeze))
 }
 
+/// Takes the rest of a body that was refused, beside its answer. Most clients read an answer only when they have sent
+/// everything: a connection closed under them would be all they see. One that waits for our word before it sends gets
+/// none, and one that announces or sends more than is taken finds the connection closed.
+pub(crate) fn discard(mut body: Incoming, headers: &HeaderMap) {
+    if body.is_end_stream() || body.size_hint().lower() > REFUSED_BYTES || headers.contains_key(EXPECT) {
+        return;
+    }
+    tokio::spawn(tokio::time::timeout(REFUSED_FOR, async move {
+        let mut taken = 0;
+        while let Some(Ok(frame)) = body.frame().await {
+            taken += frame.data_ref().map_or(0, |data| data.len() as u64);
+            if taken > REFUSED_BYTES {
+                return;
+            }
+        }
+    }));
+}
+
 fn too_large(max: usize) -> Problem {
-    let detail = format!("the body is larger than {max} bytes, the bound that max_body_bytes in [server] sets");
+    let detail =
+        format!("the body is larger than {max} bytes, the bound that max_body_bytes in [server] sets");
     Problem::new(Code::RequestTooLarge, detail).field("body")
 }
 

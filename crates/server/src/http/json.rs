@@ -217,10 +217,10 @@ impl<'de, A: MapAccess<'de>> Value<'_, A> {
         self.map.next_value()
     }
 
-    /// A list of any JSON, each as it was written.
-    pub(crate) fn raws(self) -> Result<Vec<&'de RawValue>, A::Error> {
+    /// A list of any JSON, each as it was written, or nothing for `null`.
+    pub(crate) fn optional_raws(self) -> Result<Option<Vec<&'de RawValue>>, A::Error> {
         let (faults, field) = (self.faults, self.field);
-        self.map.next_value_seed(Typed { faults, field, wanted: "a list", shape: Raws })
+        self.map.next_value_seed(Typed { faults, field, wanted: "a list", shape: OptionalRaws })
     }
 
     /// A list of texts.
@@ -369,15 +369,18 @@ impl Shape<'_> for OptionalNumber {
     }
 }
 
-struct Raws;
-impl<'de> Shape<'de> for Raws {
-    type Out = Vec<&'de RawValue>;
+struct OptionalRaws;
+impl<'de> Shape<'de> for OptionalRaws {
+    type Out = Option<Vec<&'de RawValue>>;
+    fn null(self) -> Option<Self::Out> {
+        Some(None)
+    }
     fn list<A: SeqAccess<'de>>(self, mut list: A) -> Result<Option<Self::Out>, A::Error> {
         let mut raws = Vec::new();
         while let Some(raw) = list.next_element()? {
             raws.push(raw);
         }
-        Ok(Some(raws))
+        Ok(Some(Some(raws)))
     }
 }
 

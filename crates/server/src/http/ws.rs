@@ -13,6 +13,7 @@ use futures_util::{SinkExt as _, StreamExt as _};
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
 use quaymaster::Code;
+use tokio::io::AsyncWriteExt as _;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
@@ -80,6 +81,8 @@ pub(crate) fn accept(headers: &HeaderMap) -> Result<Response<Body>, Problem> {
 enum End {
     /// With a goodbye of ours.
     Close(CloseCode, &'static str),
+    /// With an answer to the client's.
+    Answer,
     /// The client has gone, or takes nothing any more.
     Gone,
 }
@@ -98,13 +101,22 @@ impl Session {
             .max_frame_size(Some(MAX_INBOUND));
         let mut socket =
             WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Server, Some(config)).await;
-        if let End::Close(code, reason) = self.talk(&mut socket).await {
-            let goodbye = async {
-                let _ = socket.close(Some(CloseFrame { code, reason: reason.into() })).await;
-                while let Some(Ok(_)) = socket.next().await {}
-            };
-            let _ = timeout(GOODBYE, goodbye).await;
-        }
+        let frame = match self.talk(&mut socket).await {
+            End::Close(code, reason) => Some(CloseFrame { code, reason: reason.into() }),
+            End::Answer => None,
+            End::Gone => return,
+        };
+        let goodbye = async {
+            // After the client's goodbye this sends the answer to it, which is waiting already.
+            let _ = socket.close(frame).await;
+            while let Some(Ok(_)) = socket.next().await {}
+            // What comes after something wrong is not understood, but it is taken: a connection closed over bytes that
+            // nobody read takes the goodbye back.
+            let connection = socket.get_mut();
+            let _ = connection.shutdown().await;
+            let _ = tokio::io::copy(connection, &mut tokio::io::sink()).await;
+        };
+        let _ = timeout(GOODBYE, goodbye).await;
     }
 
     async fn talk(&mut self, socket: &mut Socket) -> End {
@@ -118,7 +130,8 @@ impl Session {
             let sent = tokio::select! {
                 () = stopping.cancelled() => return End::Close(CloseCode::Away, "the server stops"),
                 inbound = socket.next() => match inbound {
-                    Some(Ok(Message::Close(_))) | None => return End::Gone,
+                    Some(Ok(Message::Close(_))) => return End::Answer,
+                    None => return End::Gone,
                     Some(Ok(_)) => {
                         heard = Instant::now();
                         continue;

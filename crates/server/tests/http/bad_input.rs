@@ -219,6 +219,36 @@ async fn a_body_over_its_bound_is_refused_whether_it_says_so_or_not() {
     assert_eq!(stage.asked.load(SeqCst), 0);
 }
 
+/// Most clients are like this; who closes the connection under them is all they see.
+#[tokio::test]
+async fn a_client_that_listens_only_when_all_is_sent_hears_why_it_was_refused() {
+    let (server, stage) = watched().await;
+    let megabyte = " ".repeat(1 << 20);
+    let head = |path: &str, length: &str| {
+        format!(
+            "POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n{length}\r\n\r\n"
+        )
+    };
+    for (path, status) in [(TAKE, 413), ("/v1/limit/psp/nothing", 404)] {
+        let mut announced = Connection::open(server.address).await;
+        announced.send(head(path, "content-length: 52428800").as_bytes()).await;
+        let mut chunked = Connection::open(server.address).await;
+        chunked.send(head(path, "transfer-encoding: chunked").as_bytes()).await;
+        for _ in 0..50 {
+            announced.send(megabyte.as_bytes()).await;
+            chunked.send(format!("100000\r\n{megabyte}\r\n").as_bytes()).await;
+        }
+        chunked.send(b"0\r\n\r\n").await;
+        assert_eq!(announced.receive().await.unwrap().status, status);
+        assert_eq!(chunked.receive().await.unwrap().status, status);
+    }
+    // Whoever asks first is told before it sends anything.
+    let mut asking = Connection::open(server.address).await;
+    asking.send(head(TAKE, "expect: 100-continue\r\ncontent-length: 52428800").as_bytes()).await;
+    assert_eq!(asking.receive().await.unwrap().status, 413);
+    assert_eq!(stage.asked.load(SeqCst), 0);
+}
+
 #[tokio::test]
 async fn content_types_other_than_json_are_415_and_none_is_taken_as_json() {
     let server = Fixture::start().await;

@@ -364,8 +364,18 @@ async fn what_clients_say_on_a_socket_is_bounded_and_ignored() {
     let mut told = Vec::new();
     tokio::time::timeout(PATIENCE, stray.read_to_end(&mut told)).await.unwrap().unwrap();
     assert_eq!(&told[..4], [0x88, told.len() as u8 - 2, 0x03, 0xea], "1002: {told:?}");
+    // A goodbye over bytes that were never read must not be taken back by a reset.
+    let mut flood = ws(server.address, "/v1/event/news/ws").await.into_inner();
+    let large = [&[0x82, 0xff, 0, 0, 0, 0, 0, 2, 0, 0][..], &[0; (128 << 10) + 4]].concat();
+    flood.write_all(&large).await.unwrap();
+    let mut told = Vec::new();
+    tokio::time::timeout(PATIENCE, flood.read_to_end(&mut told)).await.unwrap().unwrap();
+    assert_eq!(told[2..4], 1009_u16.to_be_bytes(), "{told:?}");
+    drop(flood);
     let mut polite = ws(server.address, "/v1/event/news/ws").await;
     polite.close(None).await.unwrap();
+    // Without it a browser calls the end unclean, and its code 1006.
+    assert!(matches!(next(&mut polite).await, Message::Close(None)), "a goodbye is answered");
     until("all have gone", async || metric(&server, "quaymaster_event_readers").await == 0).await;
 }
 

@@ -47,6 +47,23 @@ async fn jobs_are_pushed_claimed_extended_and_acked() {
     assert_eq!(post(&server, "jobs", "extend", &extend).await, json!({"outcome": "lost"}));
 }
 
+/// Typed clients send every field they know of.
+#[tokio::test]
+async fn a_field_that_is_null_is_one_that_is_not_there() {
+    let server = Fixture::start().await;
+    let rest = r#""priority":null,"delay_ms":null,"id":null,"dedupe":null,"request_id":null"#;
+    let length = async |payload: &str| post(&server, "jobs", "push", &format!("{{{payload},{rest}}}")).await;
+    assert_eq!(length(r#""payload":1,"payloads":null"#).await["queue_length"], 1);
+    assert_eq!(length(r#""payload":null,"payloads":[2,3]"#).await["queue_length"], 3);
+    assert_eq!(length(r#""payload":null,"payloads":null"#).await["queue_length"], 4, "null is a job");
+    let none = r#"{"count":null,"lease_ms":null,"wait_ms":null,"worker":null,"request_id":null}"#;
+    let jobs = claim(&server, none).await;
+    let ack = format!(r#"{{"leases":[{}],"then":null,"claim":null,"request_id":null}}"#, jobs[0]["lease"]);
+    assert_eq!(post(&server, "jobs", "ack", &ack).await, json!({"acked": 1, "lost": 0}));
+    let both = server.post("/v1/queue/jobs/push", r#"{"payload":1,"payloads":[2]}"#).await;
+    assert_eq!((both.status, &both.json()["field"]), (400, &json!("payloads")));
+}
+
 /// What is stored is what was written: order of fields, white space inside, numbers no float can hold.
 #[tokio::test]
 async fn a_payload_is_kept_as_it_was_written() {

@@ -100,7 +100,7 @@ impl<'de> Fields<'de> for PushBody<'de> {
     fn read<A: MapAccess<'de>>(&mut self, name: &'static str, value: Value<'_, A>) -> Result<(), A::Error> {
         match name {
             "payload" => self.payload = Some(value.raw()?),
-            "payloads" => self.payloads = Some(value.raws()?),
+            "payloads" => self.payloads = value.optional_raws()?,
             "priority" => self.priority = value.optional_number()?,
             "delay_ms" => self.delay_ms = value.optional_count()?,
             "id" => self.id = value.optional_text()?,
@@ -146,7 +146,7 @@ pub(crate) struct QueuePush {
     #[schema(minimum = 0, default = 0)]
     delay_ms: Option<u64>,
     /// The same id again within a day is a duplicate and adds nothing.
-    #[schema(min_length = 1, max_length = 128)]
+    #[schema(min_length = 1, max_length = 512)]
     id: Option<String>,
     /// Pushed only if this dedupe has not seen it; both in one step.
     dedupe: Option<QueuePushDedupe>,
@@ -183,7 +183,9 @@ pub(crate) struct QueuePushDedupe {
 pub(crate) async fn push(app: &App, input: Input<'_>) -> Answer {
     let queue = app.quaymaster.queue(input.name)?;
     let body: PushBody<'_> = json::read(input.body, app.bounds.max_json_depth)?;
-    let mut push = match (body.payload, body.payloads) {
+    // `null` is a job like any other; beside a list it is what typed clients send for a field they do not use.
+    let payload = body.payload.filter(|one| body.payloads.is_none() || one.get() != "null");
+    let mut push = match (payload, body.payloads) {
         (Some(one), None) => Push::one(verbatim(one)),
         (None, Some(many)) => Push::many(many.into_iter().map(verbatim).collect()),
         (None, None) => return Err(missing("payload", "give one, or a list as payloads")),

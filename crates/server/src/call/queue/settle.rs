@@ -103,7 +103,7 @@ impl<'de> Fields<'de> for AckBody<'de> {
     fn read<A: MapAccess<'de>>(&mut self, name: &'static str, value: Value<'_, A>) -> Result<(), A::Error> {
         match name {
             "leases" => self.leases = Some(value.texts()?),
-            "then" => self.then = Some(value.raws()?),
+            "then" => self.then = value.optional_raws()?,
             "claim" => self.claim = Some(value.raw()?),
             _ => self.request_id = value.optional_text()?,
         }
