@@ -53,11 +53,13 @@ struct Life<'a> {
     deliveries: Vec<&'a Delivery>,
     /// Where it was seen last.
     at_last: Option<&'a Where>,
+    /// When it was first seen dead or moved out; later looks may leave it out.
+    settled: Option<i64>,
     seen: bool,
 }
 
 /// Checks every job's life; the first thing that must not be, or what was seen. The last snapshot of each queue was
-/// taken when everything had been drained.
+/// taken when everything had been drained, and leaves nothing out.
 pub fn check(logs: &[Log], snapshots: &[Snapshot]) -> Result<Tally, String> {
     let ledger = Ledger::read(logs)?;
     let mut lives: HashMap<(&str, &str), Life<'_>> = HashMap::new();
@@ -74,8 +76,12 @@ pub fn check(logs: &[Log], snapshots: &[Snapshot]) -> Result<Tally, String> {
     let mut by_queue: BTreeMap<&str, Vec<&Snapshot>> = BTreeMap::new();
     for snapshot in snapshots {
         by_queue.entry(&snapshot.queue).or_default().push(snapshot);
-        for job in snapshot.jobs.keys() {
-            lives.entry((&snapshot.queue, job)).or_default().seen = true;
+        for (job, place) in &snapshot.jobs {
+            let life = lives.entry((&snapshot.queue, job)).or_default();
+            life.seen = true;
+            if matches!(place, Where::Dead(_) | Where::Overflow) {
+                life.settled = Some(life.settled.map_or(snapshot.time, |first| first.min(snapshot.time)));
+            }
         }
     }
     for (queue, looks) in &mut by_queue {
@@ -124,7 +130,7 @@ impl Life<'_> {
         let until = acks.min().unwrap_or(i64::MAX);
         let first = looks.partition_point(|look| look.time <= accepted);
         for look in looks[first..].iter().take_while(|look| look.time < until) {
-            if !look.jobs.contains_key(job) {
+            if !look.jobs.contains_key(job) && self.settled.is_none_or(|settled| settled > look.time) {
                 return Err(format!(
                     "lost: accepted at {accepted}, not there at {}: {:?}",
                     look.time, self.deliveries

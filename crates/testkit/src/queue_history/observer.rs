@@ -1,6 +1,6 @@
 //! What the store holds of a queue at one moment, read by one script: every job in exactly one place.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
@@ -68,6 +68,22 @@ impl Snapshot {
 
     fn waiting(&self) -> usize {
         self.jobs.values().filter(|place| **place == Where::Waiting).count()
+    }
+
+    /// Leaves out what was dead or moved out already when `known` was last told, so that thousands of looks fit into
+    /// memory. Here nothing brings such a job back: one that is not there any more is told.
+    pub fn leave_out(&mut self, known: &mut HashSet<String>) -> Result<(), String> {
+        for job in known.iter() {
+            match self.jobs.remove(job) {
+                Some(Where::Dead(_) | Where::Overflow) => {}
+                other => {
+                    return Err(format!("{}: {job} was dead or moved out, and is {other:?}", self.queue));
+                }
+            }
+        }
+        let ended = self.jobs.iter().filter(|(_, place)| matches!(place, Where::Dead(_) | Where::Overflow));
+        known.extend(ended.map(|(job, _)| job.clone()));
+        Ok(())
     }
 
     /// How many jobs are waiting, delayed or leased: what a drain has still to do.
