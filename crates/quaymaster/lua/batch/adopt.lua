@@ -4,6 +4,7 @@
 --       2 items          string  a JSON list
 --       3 started_at     string  seconds
 --       4 size           string
+--       5 by             string  what it is grouped by
 -- ARGV  1 id         text
 --       2 length     int>0   of the list as it was read
 --       3 list       json    the same list without spaces around it
@@ -11,13 +12,14 @@
 --       5 window_ms  int>0
 --       6 idle_ms    int>0
 --       7 ttl_ms     int>0
+--       8 by         text    whose it is, if it does not say
 -- OUT   "adopted"
 --       "changed"
 -- COST  O(n) of the list
 
 --@include clock
 
-local open, items, started_at, size = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local open, items, started_at, size, by = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local id, length, list, count = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
 local window_ms, idle_ms, ttl_ms = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7]
 
@@ -26,6 +28,9 @@ local now_us = clock_us()
 local now_ms = math.floor(now_us / 1000)
 redis.call("SET", items, list, "PX", ttl_ms)
 redis.call("SET", size, count, "PX", ttl_ms)
+redis.call("SET", by, ARGV[8], "NX", "PX", ttl_ms)
+redis.call("PEXPIRE", by, ttl_ms)
+redis.call("PEXPIRE", started_at, ttl_ms)
 local started_s = tonumber(redis.call("GET", started_at) or "")
 if not started_s then
   started_s = now_us / 1000000

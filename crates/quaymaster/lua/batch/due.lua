@@ -2,17 +2,18 @@
 --
 -- KEYS  1 open   zset   batch ids by the millisecond they close
 -- ARGV  1 count  int>0
+--       2 skip   int>=0 of those that are due, the first so many
 -- OUT   "due"  next_ms  id …   next_ms: until the next one is due, -1 when none is open
--- COST  O(log n + count)
+-- COST  O(log n + skip + count)
 
 --@include clock
 
 local open = KEYS[1]
-local count = ARGV[1]
+local count, skip = ARGV[1], ARGV[2]
 
 local now_ms = math.floor(clock_us() / 1000)
 local answer = { "due", -1 }
-for _, id in ipairs(redis.call("ZRANGEBYSCORE", open, "-inf", string.format("%.0f", now_ms), "LIMIT", 0, count)) do
+for _, id in ipairs(redis.call("ZRANGEBYSCORE", open, "-inf", string.format("%.0f", now_ms), "LIMIT", skip, count)) do
   answer[#answer + 1] = id
 end
 local first = redis.call("ZRANGEBYSCORE", open, string.format("(%.0f", now_ms), "+inf", "WITHSCORES", "LIMIT", 0, 1)

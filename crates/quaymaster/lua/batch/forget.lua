@@ -11,5 +11,6 @@ local open, items = KEYS[1], KEYS[2]
 local id = ARGV[1]
 
 if redis.call("EXISTS", items) == 1 then return { "kept" } end
-redis.call("ZREM", open, id)
+-- Whoever queued it has taken it out already.
+if redis.call("ZREM", open, id) == 0 then return { "kept" } end
 return { "forgotten" }

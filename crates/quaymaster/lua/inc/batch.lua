@@ -21,7 +21,9 @@ local function batch_check(keys, at, args, from, now_us)
   local length = id and redis.call("STRLEN", keys[at + 3]) or 0
   if length > 0 then
     local closes_ms = tonumber(redis.call("ZSCORE", keys[at + 1], guess) or "")
-    local size = tonumber(redis.call("GET", keys[at + 6]) or "")
+    -- What `batch_commit` reads and counts on, so that nothing stops it half-way.
+    redis.call("GET", keys[at + 4])
+    local size = tonumber(string.match(redis.call("GET", keys[at + 6]) or "", "^%d+$") or "")
     if not closes_ms or not size then return "foreign", id end
     if closes_ms > math.floor(now_us / 1000) then
       local item_id = args[from + 4]

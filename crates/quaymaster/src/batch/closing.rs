@@ -12,7 +12,7 @@ use super::answer::{self, Closed, Held, Swept};
 use super::{AT_ONCE, Batch, ops};
 use crate::bound::Key;
 use crate::queue::pack::pack;
-use crate::{Code, Error, Result, json};
+use crate::{Code, Error, Result, Retry, json};
 
 /// Batches looked at in one page of a sweep, and pages in one sweep.
 const PAGE: usize = 100;
@@ -78,8 +78,9 @@ impl Batch {
     async fn sweep_pages(&self) -> Result<Swept> {
         const OP: &str = ops::SWEEP;
         let mut swept = Swept::default();
+        let mut spoiled = 0;
         for _ in 0..PAGES {
-            let (due, next) = self.due().await?;
+            let (due, next) = self.due(spoiled).await?;
             swept.next = next;
             if due.is_empty() {
                 return Ok(swept);
@@ -87,11 +88,20 @@ impl Batch {
             let finish = |id: String| async move { self.finish(OP, &id).await };
             let mut ends = stream::iter(due).map(finish).buffer_unordered(AT_ONCE);
             while let Some(end) = ends.next().await {
-                match end? {
-                    End::Closed => swept.closed += 1,
-                    End::Full => swept.waiting += 1,
-                    End::Expired => swept.expired += 1,
-                    End::Settled => {}
+                match end {
+                    Ok(End::Closed) => swept.closed += 1,
+                    Ok(End::Full) => swept.waiting += 1,
+                    Ok(End::Expired) => swept.expired += 1,
+                    Ok(End::Settled) => {}
+                    // One that another program has spoiled must not keep the others; the next sweep tries it again.
+                    Err(error) if error.code.retry() == Retry::Useless => {
+                        if spoiled == 0 {
+                            tracing::warn!(batch = self.name(), %error, "a batch that is due cannot be queued");
+                        }
+                        self.counts.errors.fetch_add(1, Relaxed);
+                        spoiled += 1;
+                    }
+                    Err(error) => return Err(error),
                 }
             }
         }
@@ -99,9 +109,10 @@ impl Batch {
         Ok(swept)
     }
 
-    async fn due(&self) -> Result<(Vec<String>, Option<Duration>)> {
+    /// Those that are due, but for the first `skip`; and when the next one is.
+    async fn due(&self, skip: usize) -> Result<(Vec<String>, Option<Duration>)> {
         const OP: &str = ops::SWEEP;
-        let mut told = self.bound.run(OP, ops::due(&self.bound, PAGE)?).await?.parts(OP)?;
+        let mut told = self.bound.run(OP, ops::due(&self.bound, PAGE, skip)?).await?.parts(OP)?;
         told.bytes()?;
         let next = u64::try_from(told.int()?).ok().map(Duration::from_millis);
         let mut due = Vec::new();
@@ -169,7 +180,7 @@ impl Batch {
     }
 
     /// Takes over an open batch that another program began, as it does where Quaymaster comes in its place.
-    pub(crate) async fn adopt(&self, id: &str) -> Result<()> {
+    pub(crate) async fn adopt(&self, by: &str, id: &str) -> Result<()> {
         const OP: &str = ops::ADD;
         // Ids of ours have none of these, and a record of one with spaces could not be read back.
         if id.is_empty() || id.contains(char::is_whitespace) {
@@ -182,7 +193,7 @@ impl Batch {
         let items: Vec<serde::de::IgnoredAny> =
             serde_json::from_str(list).map_err(|_| answer::malformed(OP, id))?;
         let list = if items.is_empty() { "[]" } else { list };
-        let call = ops::adopt(&self.bound, &self.spec, id, held.items.len(), list, items.len())?;
+        let call = ops::adopt(self, by, id, held.items.len(), list, items.len())?;
         self.bound.run(OP, call).await.map(drop)
     }
 }

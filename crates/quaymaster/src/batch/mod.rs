@@ -166,7 +166,7 @@ impl Batch {
                     return Ok(Added { batch_id: id, size, duplicate, closed });
                 }
                 Told::Elsewhere(id) => self.remember(by, Some(&id)),
-                Told::Foreign(id) => self.adopt(&id).await?,
+                Told::Foreign(id) => self.adopt(by, &id).await?,
             }
         }
         let detail = format!("another batch was open {TRIES} times in a row");

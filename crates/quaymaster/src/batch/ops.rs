@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quaymaster_schema::{BatchSpec, Order};
+use quaymaster_schema::Order;
 use quaymaster_store::{Invocation, Words, Workload};
 
 use super::{Add, Batch, Target, keys};
@@ -73,16 +73,17 @@ pub(super) fn add(batch: &Batch, key: Key<'_>, add: &Add<'_>, guess: &Guess) -> 
 }
 
 pub(super) fn adopt(
-    bound: &Bound,
-    spec: &BatchSpec,
+    batch: &Batch,
+    by: &str,
     id: &str,
     read: usize,
     list: &str,
     count: usize,
 ) -> Result<Invocation> {
+    let Batch { bound, spec, .. } = batch;
     let mut call = Invocation::new(&scripts::BATCH_ADOPT.script, Workload::Queue).repeat_safe();
     keys::bind_open(ADD, bound, &mut call.keys)?;
-    for role in ["items", "started_at", "size"] {
+    for role in ["items", "started_at", "size", "by"] {
         keys::bind_of(ADD, bound, role, id, &mut call.keys)?;
     }
     call.args.push(id);
@@ -92,6 +93,7 @@ pub(super) fn adopt(
     call.args.push_int(millis(spec.window));
     call.args.push_int(millis(spec.idle));
     call.args.push_int(millis(spec.ttl));
+    call.args.push(by);
     Ok(call)
 }
 
@@ -128,7 +130,10 @@ pub(super) fn close(
     let Batch { bound, spec, to: Target { resource, spec: queue }, .. } = batch;
     let mut call = Invocation::new(&scripts::BATCH_CLOSE.script, Workload::Queue).repeat_safe();
     keys::bind_open(op, bound, &mut call.keys)?;
-    bound.bind(op, &[(&spec.by, by)], 0, &mut call.keys)?;
+    if bound.bind(op, &[(&spec.by, by)], 0, &mut call.keys).is_err() {
+        // Nobody knows whose it is, so it is nobody's current one; a key of its own stands in that place.
+        keys::bind_of(op, bound, "by", id, &mut call.keys)?;
+    }
     keys::bind_own(op, bound, id, &mut call.keys)?;
     keys::bind_queue(op, bound, resource, &mut call.keys)?;
     call.args.push(id);
@@ -156,10 +161,11 @@ pub(super) fn forget(op: &'static str, bound: &Bound, id: &str) -> Result<Invoca
     Ok(call)
 }
 
-pub(super) fn due(bound: &Bound, count: usize) -> Result<Invocation> {
+pub(super) fn due(bound: &Bound, count: usize, skip: usize) -> Result<Invocation> {
     let mut call = Invocation::new(&scripts::BATCH_DUE.script, Workload::Queue);
     keys::bind_open(SWEEP, bound, &mut call.keys)?;
     call.args.push_int(count as i64);
+    call.args.push_int(skip as i64);
     Ok(call)
 }
 

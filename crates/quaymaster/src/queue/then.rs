@@ -102,7 +102,10 @@ async fn refused(queue: &Queue, ack: &Ack, reply: &mut Parts) -> Result<()> {
                     batch.remember(batch.by(OP, &pairs(key))?, Some(&id));
                     Ok(())
                 }
-                b"foreign" => batch.adopt(&id).await.map_err(|error| error.during(OP)),
+                b"foreign" => {
+                    let by = pairs(key);
+                    batch.adopt(batch.by(OP, &by)?, &id).await.map_err(|error| error.during(OP))
+                }
                 b"malformed" => {
                     let detail = format!("then: the list of batch {id:?} is not a JSON list");
                     Err(Error::new(OP, Code::KeyMalformed, detail))
