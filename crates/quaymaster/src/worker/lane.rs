@@ -65,12 +65,19 @@ impl Lanes {
 
     /// Waits until every handler has ended, at most `bound`; then cuts them off.
     pub(super) async fn drain(&self, bound: Duration) {
-        let mut tasks = std::mem::take(&mut *self.tasks.lock());
-        let all = futures_util::future::join_all(&mut tasks);
-        if tokio::time::timeout(bound, all).await.is_err() {
-            for task in &tasks {
-                task.abort();
-            }
+        let mut tasks = Cut(std::mem::take(&mut *self.tasks.lock()));
+        let all = futures_util::future::join_all(&mut tasks.0);
+        let _ = tokio::time::timeout(bound, all).await;
+    }
+}
+
+/// Lanes that are cut off when nobody waits for them any more: in time, too late, or because the worker was dropped.
+struct Cut(Vec<JoinHandle<()>>);
+
+impl Drop for Cut {
+    fn drop(&mut self) {
+        for task in &self.0 {
+            task.abort();
         }
     }
 }
