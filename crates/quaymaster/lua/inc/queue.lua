@@ -24,6 +24,12 @@ local function queue_count(meta, name, more)
   redis.call("HSET", meta, name, string.format("%.0f", count + more))
 end
 
+-- A store that is out of memory refuses what could grow, unless the script has written something before that cannot.
+-- What keeps a lease or settles a job must not be refused: a queue that cannot be acked never drains.
+local function queue_insist(hash)
+  redis.call("HDEL", hash, "")
+end
+
 -- "fits" | "full", then what `queue_add` wants to know: how many wait, the counter of pushes, when it was stamped, the
 -- last number given to a job. Reads every key that will be written, so that one of another type stops the script before
 -- its first write. `adding` counts by queue what this step adds: an empty table at first.

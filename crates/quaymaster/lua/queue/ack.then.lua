@@ -59,5 +59,8 @@ local ids, head = {}, #reply + 1
 if ARGV[2] ~= "0" and queue_claim(KEYS, 1, ARGV, 1, now_us, reply) > 0 then ids = queue_claimed(reply, head) end
 if request and reply[1] == "acked" then
   replay_keep_all(request, "ack", ARGV[9], { "acked", reply[2], reply[3], unpack(ids) })
+elseif request and #ids > 0 then
+  -- Nothing was acked, and the next jobs were handed out: once, however often it is asked.
+  replay_keep_all(request, "ack", ARGV[9], { "acked", 0, reply[3], unpack(ids) })
 end
 return reply

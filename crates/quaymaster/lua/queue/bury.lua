@@ -25,10 +25,11 @@ local reply = { "buried" }
 for at = 2, #ARGV, 3 do
   local id = ARGV[at + 1]
   if queue_ours(held, leases, ARGV[at], ARGV, at + 1, at + 1, now_ms)[1] then
-    redis.call("RPUSH", dead, ARGV[at + 2])
+    -- What frees memory comes first: a store that has none left lets the letter be written then.
     redis.call("HDEL", held, id)
     redis.call("HDEL", jobs, id)
     redis.call("ZREM", leases, id)
+    redis.call("RPUSH", dead, ARGV[at + 2])
     reply[#reply + 1] = id
   end
 end

@@ -18,7 +18,7 @@
 --       7 budget       int>0  bytes of payloads after which no more are handed out
 --       8 largest      int>0  bytes of an item that can be delivered
 --       9 keep_ms      int>0  how long a repeated request_id is recognised
--- OUT   "jobs"    next_ms  again, nine each: id attempt dying first_failed_ms ended_ms worker left_ms score payload;
+-- OUT   "jobs"    next_ms (-1: nothing comes by itself, -2: a request that comes again)  again, nine each: id attempt dying first_failed_ms ended_ms worker left_ms score payload;
 --                 fresh  first_id, each: score (priority only) payload
 --       "paused"  -1  0  0  0
 --       "conflict"

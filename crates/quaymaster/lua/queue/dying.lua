@@ -16,6 +16,7 @@
 
 --@include clock
 --@include replay
+--@include queue
 --@include queue/lease
 
 local jobs, held, leases, request = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
@@ -32,5 +33,6 @@ local ours = queue_ours(held, leases, ARGV[2], ARGV, 1, 1, now_ms)
 local payload = ours[1] and redis.call("HGET", jobs, id)
 if not payload then return { "lost" } end
 local failed_ms, score = string.match(redis.call("HGET", held, id), "^%S+ %d+ (%d+) %S+ (%S+)$")
+queue_insist(held)
 redis.call("ZADD", leases, "GT", string.format("%.0f", now_ms + ARGV[3]), id)
 return { "dying", string.format("%.0f", now_us), failed_ms or "0", score or "0", payload }

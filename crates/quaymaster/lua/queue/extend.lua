@@ -8,12 +8,14 @@
 -- COST  O(ids log n)
 
 --@include clock
+--@include queue
 --@include queue/lease
 
 local held, leases = KEYS[1], KEYS[2]
 local now_ms = math.floor(clock_us() / 1000)
 local ends = string.format("%.0f", now_ms + ARGV[1])
 local at, reply = 2, { "extended" }
+queue_insist(held)
 while at <= #ARGV do
   local count = ARGV[at + 1] + 0
   local ours = queue_ours(held, leases, ARGV[at], ARGV, at + 2, at + 1 + count, now_ms)

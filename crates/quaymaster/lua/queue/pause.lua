@@ -5,5 +5,8 @@
 -- OUT   "paused"  paused
 -- COST  O(1)
 
+--@include queue
+
+queue_insist(KEYS[1])
 redis.call("HSET", KEYS[1], "paused", ARGV[1])
 return { "paused", ARGV[1] + 0 }

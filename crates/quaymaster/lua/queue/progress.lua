@@ -18,6 +18,8 @@ local kept = replay_read(request, op)
 if kept and kept[1] == "conflict" then return { "conflict" } end
 if ARGV[3] == "1" then
   kept = { "moved", ARGV[4] + 0, ARGV[5] + 0, ARGV[6] + 0, 1 }
+  -- First what frees memory: a store that has none left keeps the answer then.
+  redis.call("DEL", request)
   replay_keep_all(request, op, ARGV[2], kept)
 end
 if not kept then return { "progress", 0, 0, 0, 0 } end

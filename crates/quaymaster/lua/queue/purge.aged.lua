@@ -12,6 +12,8 @@
 --@include queue/progress
 
 local dead, stone, removed = KEYS[1], ARGV[1], 0
+-- A store without memory refuses LSET, unless something was written before that cannot grow.
+redis.call("LTRIM", dead, 0, -1)
 for at = 3, #ARGV, 2 do
   if redis.call("LINDEX", dead, ARGV[at]) == ARGV[at + 1] then
     redis.call("LSET", dead, ARGV[at], stone)

@@ -26,6 +26,7 @@ redis.call("ZCARD", delayed)
 local now = string.format("%.0f", now_ms)
 local found = redis.call("ZRANGEBYSCORE", leases, "-inf", now, "LIMIT", 0, ARGV[1] + 0, "WITHSCORES")
 local reply, returned, bytes = { "swept", 0 }, 0, 0
+if #found > 0 then queue_insist(held) end
 for index = 1, #found, 2 do
   local id, ended = found[index], string.format("%.0f", found[index + 1])
   local _, attempt, failed_ms, worker, score = queue_record(redis.call("HGET", held, id))

@@ -28,9 +28,19 @@ const ITEMS: usize = 1000;
 const BYTES: usize = 1 << 20;
 
 /// What is under way of one queue.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Join {
     state: Mutex<State>,
+    /// Where the queue was made, and joined pushes are sent from. Whoever gives up its turn may be about to block its
+    /// thread, as handlers of workers do, and must not take what others push along.
+    home: Option<Handle>,
+}
+
+impl Join {
+    /// At home where it is made.
+    pub(super) fn here() -> Self {
+        Self { state: Mutex::default(), home: Handle::try_current().ok() }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -108,15 +118,15 @@ struct Turn {
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        let runtime = Handle::try_current();
+        let runtime = self.join.home.clone().or_else(|| Handle::try_current().ok());
         let mut state = self.join.state.lock();
         let (items, callers) = take(&mut state.waiting);
         match runtime {
             // Taken before it is spawned: a runtime that ends drops the task, and with it the turn, once for each.
-            Ok(runtime) if !items.is_empty() => {
+            Some(runtime) if !items.is_empty() => {
                 drop(state);
                 let turn = Turn { join: self.join.clone(), place: self.place.clone() };
-                runtime.spawn(fly(turn, items, callers));
+                runtime.spawn(fly(turn, Load { items, callers, sent: false }));
             }
             _ => {
                 state.under_way -= 1;
@@ -130,9 +140,29 @@ impl Drop for Turn {
     }
 }
 
+/// What goes together.
+struct Load {
+    items: Vec<Bytes>,
+    callers: Vec<oneshot::Sender<Told>>,
+    sent: bool,
+}
+
+impl Drop for Load {
+    /// Where a runtime has ended before anything was sent, each sends its own.
+    fn drop(&mut self) {
+        if !self.sent {
+            for told in self.callers.drain(..) {
+                let _ = told.send(Told::Alone);
+            }
+        }
+    }
+}
+
 /// Sends these together; what came meanwhile goes with the turn.
-async fn fly(turn: Turn, items: Vec<Bytes>, callers: Vec<oneshot::Sender<Told>>) {
-    let sent = send(&turn.place, &items).await;
+async fn fly(turn: Turn, mut load: Load) {
+    load.sent = true;
+    let sent = send(&turn.place, &load.items).await;
+    let callers = std::mem::take(&mut load.callers);
     let count = callers.len() as u64;
     match sent {
         Ok(pushed) => {

@@ -22,6 +22,7 @@ mod tests;
 mod then;
 mod wait;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -108,7 +109,12 @@ pub struct Queue {
 impl Queue {
     pub(crate) fn new(name: &str, around: &Arc<Around>) -> Option<Self> {
         let place = around.queues.get(name)?.clone();
-        Some(Self { place, around: around.clone(), counts: Arc::default(), join: Arc::default() })
+        Some(Self {
+            place,
+            around: around.clone(),
+            counts: Arc::default(),
+            join: Arc::new(join::Join::here()),
+        })
     }
 
     /// Its name in the schema.
@@ -293,15 +299,21 @@ impl Queue {
     pub async fn extend_all(&self, leases: &[Lease], by: Option<Duration>) -> Result<Vec<Extended>> {
         const OP: &str = ops::EXTEND;
         let expires_in = self.lease(OP, by)?;
-        let mut all = Vec::with_capacity(leases.len());
-        for leases in leases.chunks(MAX_COUNT) {
-            let reply = self.place.bound.run(OP, ops::extend(&self.place, leases, expires_in)).await?;
-            let mut held = tell::ids(OP, b"extended", reply)?;
-            held.sort_unstable();
-            all.extend(leases.iter().map(|lease| match held.binary_search(&lease.id()) {
-                Ok(_) => Extended::Ours { expires_in },
-                Err(_) => Extended::Lost,
-            }));
+        let mut all = vec![Extended::Lost; leases.len()];
+        let mut left: Vec<usize> = (0..leases.len()).collect();
+        while !left.is_empty() {
+            // The store answers by jobs: of two leases of one job each is asked for by itself.
+            let mut jobs = HashSet::new();
+            let (now, later) = left
+                .into_iter()
+                .partition::<Vec<_>, _>(|at| jobs.len() < MAX_COUNT && jobs.insert(leases[*at].id()));
+            let asked: Vec<Lease> = now.iter().map(|at| leases[*at].clone()).collect();
+            let reply = self.place.bound.run(OP, ops::extend(&self.place, &asked, expires_in)).await?;
+            let held: HashSet<u64> = tell::ids(OP, b"extended", reply)?.into_iter().collect();
+            for at in now.into_iter().filter(|at| held.contains(&leases[*at].id())) {
+                all[at] = Extended::Ours { expires_in };
+            }
+            left = later;
         }
         Ok(all)
     }

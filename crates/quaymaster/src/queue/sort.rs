@@ -40,7 +40,8 @@ pub(super) async fn sort(
     for handed in handed {
         let lease = Lease::new(handed.id, handed.attempt, token.clone());
         let packed = pack::is_packed(&handed.item);
-        if packed && unpacked >= UNPACK_BYTES {
+        // What comes behind one that goes back goes back as well: in the next claim they keep their order.
+        if (packed && unpacked >= UNPACK_BYTES) || (!back.is_empty() && !handed.dying) {
             // What is dying comes again as such when this lease has ended; back with an attempt it would be tried.
             if !handed.dying {
                 back.push(lease);

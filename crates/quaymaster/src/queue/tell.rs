@@ -29,6 +29,8 @@ pub(super) struct Handed {
 #[derive(Debug, Default)]
 pub(super) struct Told {
     pub(super) paused: bool,
+    /// A request that came before was told again: under it there is nothing to wait for.
+    pub(super) again: bool,
     /// Until something is due or a lease ends; `None` when nothing will by itself.
     pub(super) next: Option<Duration>,
     pub(super) handed: Vec<Handed>,
@@ -87,6 +89,7 @@ pub(super) fn handed(op: &'static str, parts: &mut Parts, lease: Duration, order
     let again = parts.int()?;
     let mut told = Told {
         paused: &word[..] == b"paused",
+        again: next == -2,
         next: u64::try_from(next).ok().map(Duration::from_millis),
         handed: Vec::new(),
     };

@@ -44,7 +44,8 @@ pub(super) async fn claim(queue: &Queue, how: Claim, over: &CancellationToken) -
             Some(_) => take_or_give_back(queue, &terms, request_id).await?,
         };
         let now = Instant::now();
-        if !took.jobs.is_empty() || (now >= until && !took.others) || now >= patience {
+        let enough = now >= until || took.again;
+        if !took.jobs.is_empty() || (enough && !took.others) || now >= patience {
             return Ok(took.jobs);
         }
         if took.others {
@@ -77,6 +78,7 @@ struct Took {
     jobs: Vec<Job>,
     others: bool,
     paused: bool,
+    again: bool,
     next: Option<Duration>,
 }
 
@@ -84,12 +86,13 @@ async fn take(queue: &Queue, terms: &Terms, request_id: Option<&str>) -> Result<
     const OP: &str = ops::CLAIM;
     let call = ops::claim(&queue.place, terms, request_id)?;
     let mut parts = queue.place.bound.run(OP, call).await?.parts(OP)?;
-    let Told { paused, next, handed } = tell::handed(OP, &mut parts, terms.lease, !queue.place.is_fifo())?;
+    let Told { paused, again, next, handed } =
+        tell::handed(OP, &mut parts, terms.lease, !queue.place.is_fifo())?;
     if handed.is_empty() {
-        return Ok(Took { jobs: Vec::new(), others: false, paused, next });
+        return Ok(Took { jobs: Vec::new(), others: false, paused, again, next });
     }
     let sorted = sort::sort(queue, handed, &terms.token, request_id).await;
-    Ok(Took { jobs: sorted.jobs, others: sorted.others, paused, next })
+    Ok(Took { jobs: sorted.jobs, others: sorted.others, paused, again, next })
 }
 
 /// The same in a task of its own: whoever stopped waiting meanwhile must not keep jobs from others until their leases

@@ -68,13 +68,15 @@ local function queue_again(keys, at, words, from, now_ms, reply)
   local count, lease_ms, max_attempts = words[from + 1] + 0, words[from + 2] + 0, words[from + 5] + 0
   local jobs, held, delayed, leases = keys[at + 4], keys[at + 5], keys[at + 6], keys[at + 7]
   local most = count
-  if words[from] ~= "fifo" and most < 100 then most = 100 end
+  -- By priority a few would not do: the highest may have come last.
+  if words[from] ~= "fifo" then most = 1000 end
   local ids, ends = queue_due(leases, delayed, now_ms, most)
   if #ids == 0 then return 0, 0 end
   local records = redis.call("HMGET", held, unpack(ids))
   if words[from] ~= "fifo" then ids, ends, records = queue_weigh(keys[at], ids, ends, records, count) end
   local taken, bytes, expired, budget = 0, 0, 0, words[from + 6] + 0
   local lease_end = string.format("%.0f", now_ms + lease_ms)
+  queue_insist(held)
   for index, id in ipairs(ids) do
     if bytes >= budget then break end
     local payload = redis.call("HGET", jobs, id)
@@ -265,10 +267,13 @@ local function queue_claim(keys, at, words, from, now_us, reply)
   return taken + count
 end
 
--- The ids that a claim has put into `reply`, whose word is reply[head].
+-- The ids that a claim has put into `reply`, whose word is reply[head]; with a minus those of the dying.
 local function queue_claimed(reply, head)
   local ids, taken = {}, reply[head + 2]
-  for index = 1, taken do ids[index] = reply[head + 3 + 9 * (index - 1)] end
+  for index = 1, taken do
+    local at = head + 3 + 9 * (index - 1)
+    ids[index] = reply[at + 2] == 1 and "-" .. reply[at] or reply[at]
+  end
   local fresh = head + 3 + 9 * taken
   for index = 1, reply[fresh] do
     ids[taken + index] = string.format("%.0f", reply[fresh + 1] + index - 1)
@@ -283,18 +288,20 @@ local function queue_ids(kept, from)
   return ids
 end
 
--- What a claim that comes again may still have of the ids it got: into `reply`, as `queue_claim` does.
+-- What a claim that comes again may still have of the ids it got: into `reply`, as `queue_claim` does, with -2 for
+-- next_ms: whoever waits gets nothing else under this request.
 local function queue_still(keys, at, token, ids, now_ms, reply)
   local head = #reply
-  reply[head + 1], reply[head + 2], reply[head + 3] = "jobs", 0, 0
+  reply[head + 1], reply[head + 2], reply[head + 3] = "jobs", -2, 0
   local taken = 0
-  for _, id in ipairs(ids) do
+  for _, given in ipairs(ids) do
+    local id = string.match(given, "%d+")
     local holder, attempt, failed_ms, worker, score = queue_record(redis.call("HGET", keys[at + 5], id))
     local ends = tonumber(redis.call("ZSCORE", keys[at + 7], id) or "0") or 0
     local payload = redis.call("HGET", keys[at + 4], id)
     if holder == token and ends > now_ms and payload then
       local last = #reply
-      reply[last + 1], reply[last + 2], reply[last + 3], reply[last + 4] = id, attempt, 0, failed_ms
+      reply[last + 1], reply[last + 2], reply[last + 3], reply[last + 4] = id, attempt, id == given and 0 or 1, failed_ms
       reply[last + 5], reply[last + 6], reply[last + 7], reply[last + 8] = "0", worker, ends - now_ms, score
       reply[last + 9] = payload
       taken = taken + 1

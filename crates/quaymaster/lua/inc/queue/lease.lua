@@ -27,6 +27,7 @@ local function queue_done(jobs, held, leases, meta, words, from, last, now_ms)
   local given, found = 0, 0
   local at, all = from, {}
   redis.call("HLEN", jobs)
+  local before = tonumber(redis.call("HGET", meta, "acked")) or 0
   while at <= last do
     local count = words[at + 1] + 0
     local ours, number = queue_ours(held, leases, words[at], words, at + 2, at + 1 + count, now_ms)
@@ -34,13 +35,12 @@ local function queue_done(jobs, held, leases, meta, words, from, last, now_ms)
     given, found, at = given + count, found + number, at + 2 + count
   end
   local acked = 0
-  if found > 0 then redis.call("HINCRBY", meta, "acked", found) end
   for _, ours in ipairs(all) do
     acked = acked + redis.call("HDEL", held, unpack(ours))
     redis.call("HDEL", jobs, unpack(ours))
     redis.call("ZREM", leases, unpack(ours))
   end
-  -- A lease that was given twice is held once.
-  if acked < found then redis.call("HINCRBY", meta, "acked", acked - found) end
+  -- A lease that was given twice is held once. Counted last: a store without memory takes what frees some first.
+  if acked > 0 then redis.call("HSET", meta, "acked", string.format("%.0f", before + acked)) end
   return acked, given
 end
