@@ -33,9 +33,19 @@ pub(crate) async fn run(call: Call, global: &crate::args::Global) -> anyhow::Res
         (told, _) => told.map_err(|error| in_flags(error, command))?,
     };
     closed?;
-    let no = command.said_no(&serde_json::from_str(&told)?);
-    output::print(&if json { told } else { answer::table(&told)? })?;
+    let (no, table) = read(command, &told);
+    output::print(&table.filter(|_| !json).unwrap_or(told))?;
     Ok(if no { ExitCode::from(1) } else { ExitCode::SUCCESS })
+}
+
+/// Whether an answer is a "no", and its table.
+///
+/// What other programs stored may be JSON that cannot be read here: half of a surrogate pair, as Python writes for a
+/// file name that is no UTF-8, a number that no float holds, lists in lists in lists. Whoever claimed such a job needs
+/// its lease all the same, so it is printed as it came. There is no "no" with something in it.
+fn read(command: Command, told: &str) -> (bool, Option<String>) {
+    let no = serde_json::from_str(told).is_ok_and(|answer| command.said_no(&answer));
+    (no, answer::table(told).ok())
 }
 
 /// A command that stores a secret readable says so; one that only looks stores nothing.

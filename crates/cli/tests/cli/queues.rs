@@ -63,6 +63,30 @@ fn jobs_are_pushed_claimed_and_settled() {
     assert_eq!(call(here, &["resume", "packed"]).out, "paused  no\n");
 }
 
+/// Python writes the name of a file that is no UTF-8 like this.
+#[test]
+fn a_job_that_cannot_be_read_here_is_still_claimed_with_its_lease() {
+    let folder = folder(&[("shop.toml", SCHEMA)]);
+    let here = folder.path();
+    for odd in [r#"{"file": "\udcff.jpg"}"#, "1e999"] {
+        for json in [&["--json"][..], &[]] {
+            let pushed = call(here, &["push", "packed", "--payload", odd]);
+            assert_eq!(pushed.code, 0, "{pushed:?}");
+            let peeked = call(here, &["peek", "packed"]);
+            assert_eq!((peeked.code, peeked.out.trim_end()), (0, odd), "{peeked:?}");
+            let claimed = call(here, &[&["claim", "packed"], json].concat());
+            assert!(claimed.code == 0 && claimed.out.contains(odd), "{claimed:?}");
+            let (_, lease) = claimed.out.split_once("\"lease\":\"").unwrap();
+            let (lease, _) = lease.split_once('"').unwrap();
+            let nacked = call(here, &["nack", "packed", "--lease", lease, "--error", "odd", "--dead"]);
+            assert_eq!(nacked.code, 0, "{nacked:?}");
+            let dead = call(here, &[&["dead", "packed"], json].concat());
+            assert!(dead.code == 0 && dead.out.contains(odd), "{dead:?}");
+            assert_eq!(call(here, &["purge", "packed"]).code, 0);
+        }
+    }
+}
+
 #[test]
 fn dead_letters_are_a_table_and_can_be_redriven_and_purged() {
     let folder = folder(&[("shop.toml", SCHEMA)]);
