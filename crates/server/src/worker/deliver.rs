@@ -196,8 +196,8 @@ impl Delivery {
                 self.gate.close_for(pause);
                 failure.after(pause)
             }
-            (408 | 429 | 500.., _) => failure,
-            _ => failure.dead(),
+            (400..500, _) if !matches!(status.as_u16(), 408 | 429) => failure.dead(),
+            _ => failure,
         }
     }
 
@@ -248,6 +248,8 @@ fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
     let pause = match text.parse::<u64>() {
         Ok(seconds) => Duration::from_secs(seconds),
+        // More seconds than can be counted are many seconds.
+        Err(_) if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) => PAUSE_MAX,
         Err(_) => httpdate::parse_http_date(text).ok()?.duration_since(now).unwrap_or_default(),
     };
     Some(pause.min(PAUSE_MAX))
@@ -270,6 +272,8 @@ mod tests {
         assert_eq!(asked("Mon, 16 Nov 2026 12:00:30 GMT"), Some(Duration::from_secs(30)));
         assert_eq!(asked("Mon, 16 Nov 2026 11:00:00 GMT"), Some(Duration::ZERO));
         assert_eq!(asked("99999999"), Some(PAUSE_MAX));
+        assert_eq!(asked("99999999999999999999999"), Some(PAUSE_MAX));
+        assert_eq!(asked("-1"), None);
         assert_eq!(asked("soon"), None);
         assert_eq!(retry_after(&HeaderMap::new(), now), None);
     }

@@ -205,6 +205,7 @@ async fn what_goes_wrong_is_tried_again_or_not_and_told_in_the_dead_letter() {
         (Act::status(429), 2, "answered 429"),
         (Act::status(404), 1, "answered 404: said the service"),
         (Act::status(422), 1, "answered 422"),
+        (Act::status(101), 2, "answered 101"),
         (Act::Answer(302, "location: http://elsewhere/\r\n", String::new()), 2, "redirects are not followed"),
         (Act::Cut, 2, "gave no answer"),
         (Act::Hang, 2, "did not answer within 50 ms"),
