@@ -191,7 +191,10 @@ async fn carry(inner: Weak<Inner>, hub: Arc<Hub>) {
         };
         attempt += 1;
         let Some(store) = inner.upgrade() else { return };
-        let pause = store.shared.options.backoff.delay(attempt);
+        // No longer than the commands' connections wait: what is published while they are back and this one is not
+        // passes unheard.
+        let options = &store.shared.options;
+        let pause = options.backoff.delay(attempt).min(options.breaker.cool_down);
         drop(store);
         tracing::debug!(code = %fault.code, detail = %fault.detail, "subscriptions lost their connection");
         hub.round(Some(fault));

@@ -51,6 +51,20 @@ async fn readers_are_told_when_the_connection_was_lost_and_go_on_by_themselves()
     assert_eq!(heard(&mut reader).await, Message::Missed(0));
 }
 
+/// A long outage must not leave subscriptions deaf after everything else is back.
+#[tokio::test]
+async fn subscriptions_come_back_as_soon_as_commands_may() {
+    let mut server = RedisServer::start(RedisConfig::default());
+    let mut patient = options(&server.url());
+    patient.backoff.base = Duration::from_secs(3600);
+    patient.backoff.max = Duration::from_secs(3600);
+    patient.breaker.cool_down = Duration::from_millis(50);
+    let store = RedisStore::connect(patient).await.unwrap();
+    let mut reader = store.subscribe(b"a").await.unwrap();
+    server.restart();
+    assert_eq!(heard(&mut reader).await, Message::Missed(0));
+}
+
 #[tokio::test]
 async fn a_slow_reader_learns_how_much_it_missed_and_holds_up_nobody() {
     let server = RedisServer::start(RedisConfig::default());
