@@ -13,11 +13,12 @@ use futures_util::future::join_all;
 use parking_lot::Mutex;
 use quaymaster::batch::Add;
 use quaymaster::queue::{Ack, Claim, Then};
+use quaymaster::store::Reply;
 use quaymaster::{Engine, Quaymaster, Result as Answer};
 
 use super::Pair;
 use super::limits::bind;
-use super::side::{Held, Side};
+use super::side::Side;
 use crate::conformance::command;
 
 const STEPS: usize = 40;
@@ -218,17 +219,19 @@ impl World {
                 let (name, item, id) = ("camera".to_owned(), (*item).into(), None);
                 let mut ack = Ack::of(jobs.into_iter().map(|job| job.lease).collect());
                 ack.then.push(Then::BatchAdd { name, key, item, id });
-                format!("{:?}", queue.ack(ack).await?)
+                // Its batch is named here, if it is a new one.
+                format!("{:?} {:?}", queue.ack(ack).await?, batch.list(0, 10).await?)
             }
             Deed::Take => {
-                let request_id = Some(format!("take{round}"));
-                let jobs =
-                    self.quaymaster.queue("done")?.claim(Claim { count: 3, request_id, ..Claim::default() });
-                let texts: Vec<String> = jobs
-                    .await?
-                    .iter()
-                    .map(|job| String::from_utf8_lossy(&job.payload).into_owned())
-                    .collect();
+                let (queue, request_id) = (self.quaymaster.queue("done")?, Some(format!("take{round}")));
+                let jobs = queue.claim(Claim { count: 100, request_id, ..Claim::default() }).await?;
+                let text = |job: &quaymaster::queue::Job| {
+                    self.names.lock().mask(&String::from_utf8_lossy(&job.payload))
+                };
+                let mut texts: Vec<String> = jobs.iter().map(text).collect();
+                let _ = queue.ack(Ack::of(jobs.into_iter().map(|job| job.lease).collect())).await?;
+                // One sweep closes several at once, in any order.
+                texts.sort_unstable();
                 format!("Took {texts:?}")
             }
             Deed::Foreign { key, words } => {
@@ -245,8 +248,18 @@ impl World {
         let mut held = side.keyspace(&self.prefix).await;
         held.extend(side.keyspace(&format!("{{{}", self.prefix)).await);
         let mut names = self.names.lock();
-        let spell = |(key, held): (&bytes::Bytes, &Held)| format!("{} {held:?}", key.escape_ascii());
-        let mut all: Vec<String> = held.iter().map(spell).map(|text| names.mask(&text)).collect();
+        // What one sweep closes is queued in any order.
+        let mut all = Vec::new();
+        for (key, held) in &held {
+            match &held.content {
+                Reply::Array(parts) if held.kind == "list" => {
+                    all.extend(
+                        parts.iter().map(|part| names.mask(&format!("{} {part:?}", key.escape_ascii()))),
+                    );
+                }
+                _ => all.push(names.mask(&format!("{} {held:?}", key.escape_ascii()))),
+            }
+        }
         all.sort_unstable();
         all
     }
