@@ -57,7 +57,12 @@ const DEFECTS: &[(&str, &str, &str, &str)] = &[
         "",
         "a_batch_that_another_program_began_is_taken_over",
     ),
-    ("batch.seal", "redis.call(\"DEL\", current)", "", "a_full_queue_keeps_its_batches_until_there_is_room"),
+    (
+        "batch.close",
+        "if redis.call(\"GET\", current) == id then redis.call(\"DEL\", current) end",
+        "",
+        "a_batch_past_its_window_takes_no_more_though_its_queue_is_full",
+    ),
     ("batch.seal", "redis.call(\"GET\", request)", "false", "a_repeated_request_adds_and_closes_once"),
     (
         "batch.close",

@@ -29,16 +29,14 @@ if closes_ms > now_ms then return { "early", math.ceil(closes_ms - now_ms) } end
 -- A list that grew or shrank since it was read is not what was rendered.
 if redis.call("STRLEN", KEYS[4]) ~= length then return { "changed" } end
 local word, waiting, pushed, stamped, sequence = queue_fits(KEYS, 9, ARGV, 5, {})
+-- Queued or not, it takes no more; of a store without memory, what frees some is taken first.
+if redis.call("GET", current) == id then redis.call("DEL", current) end
 if word == "full" then
   -- It waits, and its keys must not expire meanwhile.
-  for index = 2, 8 do
-    if index > 2 or redis.call("GET", current) == id then redis.call("PEXPIRE", KEYS[index], ttl_ms) end
-  end
+  for index = 3, 8 do redis.call("PEXPIRE", KEYS[index], ttl_ms) end
   redis.call("ZADD", open, string.format("%.0f", now_ms + again_ms), id)
   return { "full" }
 end
--- What frees memory comes first: a store that has none left lets the batch be queued then.
-if redis.call("GET", current) == id then redis.call("DEL", current) end
 redis.call("DEL", KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8])
 redis.call("ZREM", open, id)
 local queued = queue_add(KEYS, 9, ARGV, 5, now_us, waiting, pushed, stamped, sequence)

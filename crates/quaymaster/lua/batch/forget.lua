@@ -12,5 +12,6 @@ local id = ARGV[1]
 
 if redis.call("EXISTS", items) == 1 then return { "kept" } end
 -- Whoever queued it has taken it out already.
-if redis.call("ZREM", open, id) == 0 then return { "kept" } end
+if not redis.call("ZSCORE", open, id) then return { "kept" } end
+redis.call("ZREM", open, id)
 return { "forgotten" }

@@ -36,6 +36,8 @@ fn batches(subject: &Subject) -> Quaymaster {
             &batch("mortal", "window = \"200ms\"\nttl = \"400ms\"\n"),
             &batch("stuck", "window = \"60s\"\nttl = \"2m\"\n")
                 .replace("\"closed\"\nitems", "\"small\"\nitems"),
+            &batch("jammed", "window = \"200ms\"\nttl = \"1m\"\n")
+                .replace("\"closed\"\nitems", "\"small\"\nitems"),
         ]
         .concat(),
     )
@@ -301,6 +303,17 @@ crate::cases! {
         assert_eq!(sweep(&quaymaster, "stuck").await.closed, 1);
         let jobs = queued(&quaymaster, "small").await;
         assert_eq!((jobs.len(), &jobs[0]["batch_id"], &jobs[0]["detection_ids"]), (1, &json!(old.batch_id), &json!([1])));
+    }
+
+    async fn a_batch_past_its_window_takes_no_more_though_its_queue_is_full(subject: &Subject) {
+        let quaymaster = batches(subject);
+        let queue = spelled(&quaymaster, Kind::Queue, "small", "items", &[]);
+        command_int(&*subject.engine, &["RPUSH", &queue, "{}"]).await;
+        let old = add(&quaymaster, "jammed", FRONT, "1").await;
+        subject.pass(201).await;
+        assert_eq!(sweep(&quaymaster, "jammed").await.waiting, 1);
+        let new = add(&quaymaster, "jammed", FRONT, "2").await;
+        assert_ne!(new.batch_id, old.batch_id, "its window is over");
     }
 
     async fn a_batch_whose_keys_expired_leaves_the_index(subject: &Subject) {
