@@ -64,7 +64,12 @@ pub(super) async fn claim(queue: &Queue, how: Claim, over: &CancellationToken) -
             let engine = &queue.place.bound.engine;
             tokio::select! {
                 found = engine.wait_for_item(queue.place.key(Role::Items), nap) => {
-                    found.map_err(|error| error.during(OP))?;
+                    if let Err(error) = found {
+                        // It takes nothing, so nothing is lost with it; whether the store can be asked is for the
+                        // next look to say, which waits for a connection as every call does.
+                        tracing::debug!(queue = queue.name(), %error, "a wait broke off; looking again");
+                        let _ = over.run_until_cancelled(tokio::time::sleep(nap.min(POLL))).await;
+                    }
                 }
                 () = nudged => {}
                 () = over.cancelled() => {}

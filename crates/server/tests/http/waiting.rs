@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quaymaster::store::embedded::{EmbeddedOptions, EmbeddedStore};
+use quaymaster::store::redis::{RedisOptions, RedisStore};
+use quaymaster_testkit::servers::{RedisConfig, RedisServer};
 use serde_json::json;
 
 use crate::client::{Connection, request};
@@ -43,6 +45,29 @@ async fn a_wait_ends_with_the_push() {
     assert_eq!(waiter.receive().await.unwrap().json()["jobs"][0]["payload"], 7);
 }
 
+/// Whoever waits has nothing to lose, and need not be told of a store that was away between two looks.
+#[tokio::test]
+async fn a_wait_goes_on_when_the_store_restarts() {
+    let mut redis = RedisServer::start(RedisConfig::default());
+    let store = RedisStore::connect(RedisOptions::from_url(&redis.url()).unwrap()).await.unwrap();
+    let server = Fixture::on(settings("", &|_| None).server, Arc::new(store)).await;
+    let mut waiters = Vec::new();
+    for _ in 0..5 {
+        let mut waiter = Connection::open(server.address).await;
+        waiter.send(&claim(r#"{"wait_ms":60000}"#)).await;
+        waiters.push(waiter);
+    }
+    until_waiting(&server, 5).await;
+    redis.restart();
+    let push = r#"{"payloads":[1,2,3,4,5]}"#;
+    while server.post("/v1/queue/jobs/push", push).await.status != 200 {}
+    for mut waiter in waiters {
+        let told = waiter.receive().await.unwrap();
+        assert_eq!(told.status, 200, "{}", told.json());
+        assert_eq!(told.json()["jobs"].as_array().unwrap().len(), 1);
+    }
+}
+
 #[tokio::test]
 async fn a_stop_ends_the_wait_at_once_without_a_job() {
     let mut server = server("[server]\nshutdown_grace = \"10m\"").await;
@@ -58,7 +83,7 @@ async fn a_stop_ends_the_wait_at_once_without_a_job() {
 #[tokio::test]
 async fn nothing_is_claimed_for_a_caller_that_hung_up() {
     let server = server("").await;
-    for _ in 0..20 {
+    for _ in 0..5 {
         let mut waiter = Connection::open(server.address).await;
         waiter.send(&claim(r#"{"wait_ms":3600000}"#)).await;
         until_waiting(&server, 1).await;
