@@ -27,6 +27,7 @@ crate::events! {
     Ask "ask" { time: i64, wait: i64 }
     Ours "ours" { at: i64, ttl: i64, fence: u64 }
     Held "held" { time: i64 }
+    Renewing "renewing" { time: i64, ttl: i64 }
     Renewed "renewed" { at: i64, ttl: i64 }
     Giving "giving" { time: i64 }
     Given "given" { time: i64 }
@@ -150,6 +151,12 @@ fn gather<'a>(
             Event::Held { time } if asked.1 == PATIENCE_US => {
                 history.starved.push((contender, asked.0, *time));
             }
+            // It may run and make the lease shorter, and nobody hear of it.
+            Event::Renewing { time, ttl } => {
+                let lease = mine.expect("a lease is renewed");
+                lease.expires = lease.expires.min(time + ttl);
+                lease.until = lease.until.min(lease.expires);
+            }
             Event::Renewed { at, ttl } => {
                 tally.renewed += 1;
                 let lease = mine.expect("a lease was renewed");
@@ -268,6 +275,12 @@ mod tests {
         assert!(found(&[one, &["ask 0 0", "ours 30000 50000 2"]]).contains("two holders"));
         let renewed: &[&str] = &["ask 0 0", "ours 100 50000 1", "renewed 45000 50000"];
         assert!(found(&[renewed, &["ask 0 0", "ours 60000 50000 2"]]).contains("two holders"));
+        let killed: &[&str] = &["ask 0 0", "ours 100 50000 1", "renewing 10000 20000"];
+        assert!(
+            check(&logs(&[killed, &["ask 0 0", "ours 31000 50000 2"]])).is_ok(),
+            "renewed for less, perhaps"
+        );
+        assert!(found(&[killed, &["ask 0 0", "ours 15000 50000 2"]]).contains("two holders"));
     }
 
     #[test]

@@ -10,6 +10,7 @@
 //! | `ask time wait_us` | an acquire is about to be sent |
 //! | `ours at ttl_us fence` | it was granted |
 //! | `held time` | it was not |
+//! | `renewing time ttl_us` | a renewal is about to be sent |
 //! | `renewed at ttl_us` | the lease began anew |
 //! | `giving time` | a release is about to be sent |
 //! | `given time` | it was released |
@@ -124,6 +125,8 @@ impl Lane {
         for _ in 0..self.rng.u8(0..3) {
             self.work(ttl_us as u64).await;
             let ttl = self.ttl();
+            let time = self.now().await?;
+            self.tell(&Event::Renewing { time, ttl: ttl.as_micros() as i64 });
             match self.lock.renew(key, &lease.token, Some(ttl)).await? {
                 Renewed::Ours(renewed) => {
                     assert_eq!(renewed.token, lease.token);
