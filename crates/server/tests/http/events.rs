@@ -366,7 +366,7 @@ async fn what_clients_say_on_a_socket_is_bounded_and_ignored() {
     assert_eq!(&told[..4], [0x88, told.len() as u8 - 2, 0x03, 0xea], "1002: {told:?}");
     // A goodbye over bytes that were never read must not be taken back by a reset.
     let mut flood = ws(server.address, "/v1/event/news/ws").await.into_inner();
-    let large = [&[0x82, 0xff, 0, 0, 0, 0, 0, 2, 0, 0][..], &[0; (128 << 10) + 4]].concat();
+    let large = [vec![0x82, 0xff, 0, 0, 0, 0, 0, 2, 0, 0], vec![0; (128 << 10) + 4]].concat();
     flood.write_all(&large).await.unwrap();
     let mut told = Vec::new();
     tokio::time::timeout(PATIENCE, flood.read_to_end(&mut told)).await.unwrap().unwrap();

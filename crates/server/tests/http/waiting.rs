@@ -105,7 +105,7 @@ async fn a_job_that_meets_a_caller_hanging_up_is_given_back() {
         waiter.send(&claim(r#"{"wait_ms":3600000,"lease_ms":86400000}"#)).await;
         until_waiting(&server, 1).await;
         let push = server.post("/v1/queue/jobs/push", r#"{"payload":7}"#);
-        let (_, pushed) = tokio::join!(async { drop(waiter) }, push);
+        let ((), pushed) = tokio::join!(async { drop(waiter) }, push);
         assert_eq!(pushed.status, 200);
         let body = r#"{"wait_ms":10000}"#;
         let job = server.post("/v1/queue/jobs/claim", body).await.json()["jobs"][0].clone();
