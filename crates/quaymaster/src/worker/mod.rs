@@ -175,13 +175,13 @@ impl Worker {
         stop.cancelled().await;
         pump.shut();
         fetching.ended().await;
-        let mut given_back = pump.give_back_unbegun().await;
+        let mut given_back = pump.give_back_unbegun(Duration::MAX).await;
         lanes.drain(self.drain).await;
         pump.close();
         // An ack that cannot be told is a job that comes again; a stop does not wait for a store that is away.
         let _ = tokio::time::timeout(FLUSH, acking.ended()).await;
         // What the last acks had claimed.
-        given_back += pump.give_back_unbegun().await;
+        given_back += pump.give_back_unbegun(Duration::MAX).await;
         let cut = pump.cut_off().await;
         drop(renewing);
         Ok(Ended { given_back, cut })

@@ -258,27 +258,29 @@ impl Pump {
         let stale = self.buffer.lock().front().is_some_and(|slot| slot.came.elapsed() > STALE);
         if stale {
             self.ahead.store(0, SeqCst);
-            self.give_back_unbegun().await;
+            // Leases are renewed by whoever asks this, and must not wait for it.
+            self.give_back_unbegun(self.lease / 3).await;
         }
     }
 
-    /// Gives back everything no lane has taken up; how many that were.
-    pub(super) async fn give_back_unbegun(&self) -> u64 {
+    /// Gives back everything no lane has taken up, each call `within` so long; how many that were.
+    pub(super) async fn give_back_unbegun(&self, within: Duration) -> u64 {
         let slots = std::mem::take(&mut *self.buffer.lock());
         let keys: Vec<u64> = slots.iter().map(|slot| slot.key).collect();
         for keys in keys.chunks(BATCH) {
-            self.give_back(keys).await;
+            self.give_back(keys, within).await;
         }
         keys.len() as u64
     }
 
     /// Gives claimed jobs back as if they had not been claimed. What the store cannot be told comes back when its
     /// lease ends, as a failed attempt.
-    pub(super) async fn give_back(&self, keys: &[u64]) {
+    pub(super) async fn give_back(&self, keys: &[u64], within: Duration) {
         let leases = self.held.leases(keys);
-        match self.queue.release(&leases).await {
-            Ok(_) => Counts::add(&self.counts.given_back, keys.len()),
-            Err(error) => self.away("given back", &error, 1),
+        match tokio::time::timeout(within, self.queue.release(&leases)).await {
+            Ok(Ok(_)) => Counts::add(&self.counts.given_back, keys.len()),
+            Ok(Err(error)) => self.away("given back", &error, 1),
+            Err(_) => Counts::add(&self.counts.errors, 1),
         }
         self.held.remove(keys);
         self.freed(keys.len());

@@ -53,7 +53,7 @@ impl Pump {
     /// The handler said no, or panicked.
     pub(super) async fn failed(&self, key: u64, lost: &Lost, failure: Failure) {
         let delay = match failure.fate {
-            Fate::GivenBack => return self.give_back(&[key]).await,
+            Fate::GivenBack => return self.give_back(&[key], Duration::MAX).await,
             Fate::RetryAfter(delay) => Some(delay),
             Fate::Retry | Fate::Dead => None,
         };

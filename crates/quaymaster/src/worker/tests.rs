@@ -41,6 +41,11 @@ struct Flaky {
     inner: Arc<dyn Engine>,
     away: AtomicBool,
     asked: AtomicU64,
+    /// What is given back gets no answer.
+    keeps: AtomicBool,
+    /// How often that was asked, and leases to be renewed after it.
+    kept: AtomicU64,
+    renewed: AtomicU64,
 }
 
 impl Flaky {
@@ -53,6 +58,13 @@ impl Flaky {
 
 impl Engine for Flaky {
     fn run(&self, call: Invocation) -> BoxFuture<'_, Result<Reply>> {
+        if call.script.id == "queue.release" && self.keeps.load(SeqCst) {
+            self.kept.fetch_add(1, SeqCst);
+            return std::future::pending().boxed();
+        }
+        if call.script.id == "queue.extend" && self.kept.load(SeqCst) > 0 {
+            self.renewed.fetch_add(1, SeqCst);
+        }
         match self.refusal() {
             Some(error) => ready(Err(error)).boxed(),
             None => self.inner.run(call),
@@ -107,7 +119,14 @@ struct Scene {
 impl Scene {
     async fn new() -> Self {
         let inner = Arc::new(EmbeddedStore::memory(EmbeddedOptions::default()).await.unwrap());
-        let store = Arc::new(Flaky { inner, away: AtomicBool::new(false), asked: AtomicU64::new(0) });
+        let store = Arc::new(Flaky {
+            inner,
+            away: AtomicBool::new(false),
+            asked: AtomicU64::new(0),
+            keeps: AtomicBool::new(false),
+            kept: AtomicU64::new(0),
+            renewed: AtomicU64::new(0),
+        });
         let schema = load(&[Source { name: "test.toml", text: SCHEMA }], &|_| None).schema.unwrap();
         let quaymaster = Quaymaster::new(Arc::new(schema), store.clone());
         Self { quaymaster, store, stop: CancellationToken::new() }
@@ -349,6 +368,36 @@ async fn what_was_claimed_ahead_goes_back_when_it_stops() {
     assert_eq!((left.leased, left.current_length + left.delayed), (0, 2000 - counts.acked()));
     let jobs = scene.queue().claim(Claim { count: 1000, ..Claim::default() }).await.unwrap();
     assert!(jobs.iter().all(|job| job.attempt == 1), "{jobs:?}");
+}
+
+/// A call that nobody answers takes no time from the leases of the jobs at work.
+#[tokio::test]
+async fn leases_are_renewed_while_what_goes_back_gets_no_answer() {
+    let scene = Scene::new().await;
+    scene.push(2000).await;
+    let worker = scene.worker().lease(Duration::from_secs(3));
+    let counts = worker.counts().clone();
+    scene.store.keeps.store(true, SeqCst);
+    let go = Arc::new(Semaphore::new(0));
+    let gate = go.clone();
+    let running = scene.start(worker, move |job: Job, _| {
+        let quick = String::from_utf8_lossy(&job.payload).parse::<u32>().unwrap() < 1500;
+        let gate = gate.clone();
+        async move {
+            if !quick {
+                gate.acquire().await.unwrap().forget();
+            }
+            Ok::<_, Failure>(())
+        }
+    });
+    until("it gives back what it cannot begin", || scene.store.kept.load(SeqCst) > 0).await;
+    until("leases are renewed after that", || scene.store.renewed.load(SeqCst) > 1).await;
+    assert_eq!(counts.busy(), 4);
+    scene.store.keeps.store(false, SeqCst);
+    scene.stop.cancel();
+    go.add_permits(4);
+    let _ = scene.end(running).await;
+    assert_eq!(counts.lost(), 0, "the handlers at work kept their leases");
 }
 
 /// The store's word counts at once, whatever our clock says.
