@@ -1,5 +1,5 @@
 //! Queues and batches where something beside them is wrong: a full store, lost replies, foreign keys, blocked threads.
-#![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a failed expectation is a failed test")]
 
 use std::sync::Arc;
 use std::time::Duration;
