@@ -30,6 +30,9 @@ if length > 0 then
     oldest = queue_age_zset(items, now_ms)
   end
 end
+-- What came back from a worker that failed or died waits too, once it is due.
+local due = tonumber(redis.call("ZRANGE", KEYS[6], 0, 0, "WITHSCORES")[2])
+if due and due <= now_ms then oldest = math.max(oldest, now_ms - due) end
 counters[2] = counters[2] + table.remove(counters)
 return { "pressure", length, redis.call("ZCARD", KEYS[7]), redis.call("ZCARD", KEYS[6]), redis.call("LLEN", KEYS[5]),
   redis.call("LLEN", KEYS[4]), oldest, unpack(counters) }

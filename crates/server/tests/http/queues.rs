@@ -282,6 +282,37 @@ async fn the_bound_on_bodies_can_be_set() {
     assert_eq!(other.post("/v1/queue/jobs/push", &body).await.status, 200);
 }
 
+/// The last worker died, or failed, with all there was: the list is empty, and somebody should look.
+#[tokio::test]
+async fn a_queue_of_nothing_but_retries_that_are_due_is_unattended() {
+    let server = Fixture::start().await;
+    let unattended = async || {
+        let text = server.get("/metrics").await.text();
+        text.lines().any(|line| line == "quaymaster_queue_unattended{queue=\"jobs\"} 1")
+    };
+    post(&server, "jobs", "push", r#"{"payload":1}"#).await;
+    for (delay_ms, due) in [(0, true), (60_000, false)] {
+        let jobs = claim(&server, "{}").await;
+        let nack = json!({"lease": jobs[0]["lease"], "error": "broken", "delay_ms": delay_ms}).to_string();
+        assert_eq!(post(&server, "jobs", "nack", &nack).await["outcome"], "retry");
+        let told = get(&server, "jobs/pressure").await;
+        assert_eq!((&told["current_length"], &told["delayed"]), (&json!(0), &json!(1)));
+        assert_eq!(told["oldest_age_ms"].is_u64(), due, "{told}");
+        for _ in 0..500 {
+            // What is told of queues is asked for now and then, not for every scrape.
+            if unattended().await == due {
+                break;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+        assert_eq!(unattended().await, due, "due: {due}");
+        let jobs = claim(&server, "{}").await;
+        let leases: Vec<&Value> = jobs.iter().map(|job| &job["lease"]).collect();
+        post(&server, "jobs", "ack", &json!({"leases": leases}).to_string()).await;
+        post(&server, "jobs", "push", r#"{"payload":2}"#).await;
+    }
+}
+
 #[tokio::test]
 async fn the_metrics_and_the_status_tell_how_full_queues_are() {
     let server = Fixture::start().await;
