@@ -41,7 +41,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .map(|_| {
             let queue = queue.clone();
             tokio::spawn(async move {
-                let payload = Bytes::from_static(br#"{"camera_id":"front_door","file_path":"/export/foscam/1.jpg"}"#);
+                let payload =
+                    Bytes::from_static(br#"{"camera_id":"front_door","file_path":"/export/foscam/1.jpg"}"#);
                 for _ in 0..each {
                     let _ = queue.push(Push::many(vec![payload.clone(); 100])).await?;
                 }

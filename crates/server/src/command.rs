@@ -1,8 +1,8 @@
 //! The calls without HTTP: the same table, the same reading of fields, the same answers.
 
 use std::fmt::Write as _;
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use quaymaster::schema::Kind;
@@ -100,8 +100,14 @@ impl Command {
         }
         let outage = OnceLock::new();
         let caller = Presence::default();
-        let input =
-            Input { name, query: &query, body: &body, outage: &outage, caller: &caller, progress: Some(progress) };
+        let input = Input {
+            name,
+            query: &query,
+            body: &body,
+            outage: &outage,
+            caller: &caller,
+            progress: Some(progress),
+        };
         let answer = (self.0.run)(&alone(quaymaster), input).await;
         let answer = answer.map_err(|problem| Error::new(self.0.template, problem.code, problem.detail))?;
         Ok(String::from_utf8_lossy(&answer).into_owned())

@@ -33,7 +33,8 @@ pub(crate) struct Metrics {
 
 impl Default for Metrics {
     fn default() -> Self {
-        let routes = (0..=PAGES.len() + CALLS.len() + STREAMS.len()).map(|_| RouteCounts::default()).collect();
+        let routes =
+            (0..=PAGES.len() + CALLS.len() + STREAMS.len()).map(|_| RouteCounts::default()).collect();
         Self {
             routes,
             panics: AtomicU64::default(),
@@ -53,9 +54,8 @@ impl Metrics {
     pub(crate) fn template(route: usize) -> &'static str {
         let page = PAGES.get(route).map(|page| page.path);
         let call = || CALLS.get(route.checked_sub(PAGES.len())?).map(|call| call.template);
-        let stream = || {
-            STREAMS.get(route.checked_sub(PAGES.len() + CALLS.len())?).map(|stream| stream.template)
-        };
+        let stream =
+            || STREAMS.get(route.checked_sub(PAGES.len() + CALLS.len())?).map(|stream| stream.template);
         page.or_else(call).or_else(stream).unwrap_or("unmatched")
     }
 

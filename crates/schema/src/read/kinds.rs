@@ -8,9 +8,7 @@ use super::{batch, event, limit, queue, run, upload};
 use crate::keys::{cache_rows, dedupe_rows, idempotency_rows, key_row, lock_rows, stats_rows};
 use crate::kind::{CacheType, Kind, RedisType, ReplayErrors};
 use crate::pattern::Template;
-use crate::spec::{
-    CacheSpec, DedupeSpec, GuardSpec, IdempotencySpec, KeySpec, LockSpec, Spec, StatsSpec,
-};
+use crate::spec::{CacheSpec, DedupeSpec, GuardSpec, IdempotencySpec, KeySpec, LockSpec, Spec, StatsSpec};
 
 pub(super) fn read(reading: &mut Reading<'_, '_>) -> Option<Body> {
     match reading.kind {

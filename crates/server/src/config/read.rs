@@ -96,7 +96,8 @@ impl RawConfig {
     pub fn parse(source: &str, text: &str, folder: &Path, env: Env<'_>) -> Result<Self, ConfigError> {
         let walk = Walk::new(source, text, env);
         let parsed = walk.parse();
-        let root = walk.root(parsed.get_ref(), &["schemas", "server", "store", "thresholds", "worker", "queues"]);
+        let root =
+            walk.root(parsed.get_ref(), &["schemas", "server", "store", "thresholds", "worker", "queues"]);
         let raw = Self {
             schemas: root.texts("schemas").map(|names| names.iter().map(|name| folder.join(name)).collect()),
             server: server(&root),

@@ -123,8 +123,7 @@ mod tests {
             let method = if call.effect == Effect::Reads { "get" } else { "post" };
             (call.template.to_owned(), method.to_owned())
         });
-        let calls =
-            calls.chain(STREAMS.iter().map(|stream| (stream.template.to_owned(), "get".to_owned())));
+        let calls = calls.chain(STREAMS.iter().map(|stream| (stream.template.to_owned(), "get".to_owned())));
         // The dashboard's own files are for browsers, not for programs.
         let pages = PAGES.iter().filter(|page| page.path != "/" && !page.path.starts_with("/dashboard."));
         let served: BTreeSet<_> =

@@ -28,9 +28,9 @@ pub mod queue;
 #[expect(clippy::expect_used, reason = "a case that cannot go on has failed")]
 pub mod queue_edges;
 #[expect(clippy::expect_used, reason = "a case that cannot go on has failed")]
-pub mod queue_request;
-#[expect(clippy::expect_used, reason = "a case that cannot go on has failed")]
 pub mod queue_lease;
+#[expect(clippy::expect_used, reason = "a case that cannot go on has failed")]
+pub mod queue_request;
 #[expect(clippy::expect_used, reason = "a case that cannot go on has failed")]
 mod subject;
 

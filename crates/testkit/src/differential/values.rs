@@ -62,7 +62,9 @@ pub(super) fn index(rng: &mut Rng) -> Word {
 /// A place in a string: within it or a little past its end, or where no string reaches.
 pub(super) fn offset(rng: &mut Rng) -> Word {
     match rng.u8(..16) {
-        0 => text(one(rng, &["-1", "-9223372036854775808", "536870912", "9223372036854775807", "abc", "1.5"])),
+        0 => {
+            text(one(rng, &["-1", "-9223372036854775808", "536870912", "9223372036854775807", "abc", "1.5"]))
+        }
         1 => text(one(rng, &["2000", "300", "1999"])),
         2 => Word::Number(rng.i64(0..9).to_string()),
         _ => text(rng.i64(0..12).to_string()),
