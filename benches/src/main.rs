@@ -61,6 +61,9 @@ pub(crate) struct Settings {
     /// The `psp` family as its promise says: a minute a run, longer probes.
     #[arg(long)]
     full: bool,
+    /// Jobs of one run of the queue families that works them off: several seconds of the slowest.
+    #[arg(long, default_value_t = 100_000)]
+    jobs: u64,
     /// Where data folders are made; must be a disk for figures about disks.
     #[arg(long, default_value = "target/bench-data")]
     data: PathBuf,

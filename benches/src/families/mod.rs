@@ -36,12 +36,16 @@ pub(crate) enum Family {
     Layer,
     /// The payment gateway's mix on Redis at a rate: crate, HTTP, and the document's separate commands.
     Psp,
-    /// Queues beside BullMQ, bee-queue and bare lists; events to a thousand readers.
+    /// Queues beside BullMQ, bee-queue and bare lists on one Redis.
     Queue,
+    /// Queues on the embedded store beside Redis.
+    QueueEmbedded,
+    /// An event to a thousand WebSocket readers.
+    Fanout,
 }
 
 impl Family {
-    pub(crate) const ALL: [Family; 10] = [
+    pub(crate) const ALL: [Family; 12] = [
         Family::Redis,
         Family::Http,
         Family::Embedded,
@@ -52,6 +56,8 @@ impl Family {
         Family::Layer,
         Family::Psp,
         Family::Queue,
+        Family::QueueEmbedded,
+        Family::Fanout,
     ];
 
     pub(crate) fn run(self, settings: &Settings, runtime: &Runtime, findings: &mut Findings) -> Result<()> {
@@ -66,6 +72,8 @@ impl Family {
             Family::Layer => layer::run(settings, runtime, findings),
             Family::Psp => crate::psp::run(settings, runtime, findings),
             Family::Queue => crate::queue::run(settings, runtime, findings),
+            Family::QueueEmbedded => crate::queue::embedded(settings, runtime, findings),
+            Family::Fanout => crate::queue::fanout::run(settings, runtime, findings),
         }
     }
 }

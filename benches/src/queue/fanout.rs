@@ -28,7 +28,7 @@ struct Got {
     missed: AtomicU64,
 }
 
-pub(super) fn run(settings: &Settings, runtime: &Runtime, findings: &mut Findings) -> Result<()> {
+pub(crate) fn run(settings: &Settings, runtime: &Runtime, findings: &mut Findings) -> Result<()> {
     let folder = settings.folder()?;
     let schema = folder.path().join("schema.toml");
     std::fs::write(&schema, super::SCHEMA)?;

@@ -1,6 +1,6 @@
 //! Queues beside BullMQ, bee-queue and bare lists on one Redis with AOF everysec, and events to many readers.
 
-mod fanout;
+pub(crate) mod fanout;
 mod node;
 mod ours;
 
@@ -28,21 +28,22 @@ const BATCH: usize = 1_000;
 const HANDLERS: usize = 100;
 /// Callers that push one job at a time.
 const PUSHERS: usize = 64;
-/// Jobs of one run of `work` and `both`: several seconds of the slowest.
-const JOBS: u64 = 100_000;
 /// Jobs a second of the latency runs.
 const RATE: u64 = 1_000;
 /// Takers of the bare list: each is a connection, and more of them are slower.
 const TAKERS: usize = 16;
 
 pub(crate) fn run(settings: &Settings, runtime: &Runtime, findings: &mut Findings) -> Result<()> {
+    let (_folder, redis, on_redis) = start(settings, runtime)?;
+    beside_peers(settings, runtime, &redis, &on_redis, findings)?;
+    memory(settings, runtime, &redis, &on_redis, findings)
+}
+
+fn start(settings: &Settings, runtime: &Runtime) -> Result<(tempfile::TempDir, Redis, Ours)> {
     let folder = settings.folder()?;
     let redis = Redis::start(folder.path(), ["--appendonly", "yes", "--appendfsync", "everysec"])?;
-    let on_redis = Ours::redis(runtime, &redis)?;
-    beside_peers(settings, runtime, &redis, &on_redis, findings)?;
-    memory(settings, runtime, &redis, &on_redis, findings)?;
-    embedded(settings, runtime, &on_redis, findings)?;
-    fanout::run(settings, runtime, findings)
+    let ours = Ours::redis(runtime, &redis)?;
+    Ok((folder, redis, ours))
 }
 
 fn contest(op: &str, ours: &str, theirs: &str, concurrency: usize, target: Option<f64>) -> Contest {
@@ -57,7 +58,7 @@ fn beside_peers(
     findings: &mut Findings,
 ) -> Result<()> {
     let lasting = settings.lasting();
-    let work = |run, tasks| Work { run, tasks, batch: BATCH, jobs: JOBS, lasting, rate: RATE };
+    let work = |run, tasks| Work { run, tasks, batch: BATCH, jobs: settings.jobs, lasting, rate: RATE };
     // What is promised against whom: pushes ahead of both queues, five and three times from claim to ack, and no
     // slower end to end than lists that lose a job with its taker.
     let rows: [(&str, &'static str, usize, [Option<f64>; 3]); 5] = [
@@ -99,7 +100,7 @@ fn memory(
     ours: &Ours,
     findings: &mut Findings,
 ) -> Result<()> {
-    let fill = Work { run: "fill", tasks: 1, batch: BATCH, jobs: JOBS, lasting: Duration::ZERO, rate: 0 };
+    let fill = Work { run: "fill", tasks: 1, batch: BATCH, jobs: settings.jobs, lasting: Duration::ZERO, rate: 0 };
     let used = || -> Result<u64> {
         let info: String = redis::cmd("INFO").arg("memory").query(&mut redis.connect()?)?;
         let line = info.lines().find_map(|line| line.strip_prefix("used_memory:"));
@@ -109,7 +110,7 @@ fn memory(
         redis::cmd("FLUSHALL").query::<()>(&mut redis.connect()?)?;
         let before = used()?;
         filling()?;
-        let bytes = (used()? - before) as f64 / JOBS as f64;
+        let bytes = (used()? - before) as f64 / settings.jobs as f64;
         let what = format!("Redis memory per waiting job of {} bytes, {name}", PAYLOAD.len());
         findings.facts.push(Fact::new("queue", what, "bytes", [bytes]));
         Ok(())
@@ -121,7 +122,8 @@ fn memory(
     Ok(())
 }
 
-fn embedded(settings: &Settings, runtime: &Runtime, on_redis: &Ours, findings: &mut Findings) -> Result<()> {
+pub(crate) fn embedded(settings: &Settings, runtime: &Runtime, findings: &mut Findings) -> Result<()> {
+    let (_folder, _redis, on_redis) = start(settings, runtime)?;
     let (everysec, always) = (settings.folder()?, settings.folder()?);
     let stores = [
         ("embedded, in memory", Ours::memory(runtime)?),
@@ -135,7 +137,7 @@ fn embedded(settings: &Settings, runtime: &Runtime, on_redis: &Ours, findings: &
             ("claim to ack of waiting jobs", "work", HANDLERS),
             ("push to ack", "both", HANDLERS),
         ] {
-            let work = Work { run, tasks, batch: BATCH, jobs: JOBS, lasting, rate: RATE };
+            let work = Work { run, tasks, batch: BATCH, jobs: settings.jobs, lasting, rate: RATE };
             findings.outcomes.push(contest(op, name, "crate on Redis, AOF everysec", tasks, None).run(
                 settings,
                 || store.run(runtime, work, &[]),
