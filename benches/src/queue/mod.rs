@@ -100,7 +100,8 @@ fn memory(
     ours: &Ours,
     findings: &mut Findings,
 ) -> Result<()> {
-    let fill = Work { run: "fill", tasks: 1, batch: BATCH, jobs: settings.jobs, lasting: Duration::ZERO, rate: 0 };
+    let fill =
+        Work { run: "fill", tasks: 1, batch: BATCH, jobs: settings.jobs, lasting: Duration::ZERO, rate: 0 };
     let used = || -> Result<u64> {
         let info: String = redis::cmd("INFO").arg("memory").query(&mut redis.connect()?)?;
         let line = info.lines().find_map(|line| line.strip_prefix("used_memory:"));
