@@ -1,5 +1,6 @@
 //! A store whose scripts were changed: a suite must be seen to find the defect it looks for.
 
+use std::any::Any;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,6 +12,31 @@ use quaymaster_store::{
     Deployment, Engine, Health, Invocation, KeyFacts, Message, Reply, Result, ScanCursor, ScanPage, Script,
     Topology,
 };
+
+use crate::conformance::{Case, Subject};
+
+/// Script, what is replaced, by what, and the case that must notice.
+pub type Defect = (&'static str, &'static str, &'static str, &'static str);
+
+/// Whether the defect's case, one of `cases`, fails on `engine` with it. The defect must be there at all.
+///
+/// # Panics
+/// When no case has the name, or no script says any more what the defect replaces.
+pub async fn is_found(
+    engine: Arc<dyn Engine>,
+    keep: Arc<dyn Any + Send + Sync>,
+    (script, old, new, name): Defect,
+    cases: &[&'static [Case]],
+) -> bool {
+    let mut all = cases.iter().copied().flatten();
+    let case = all.find(|case| case.name == name).unwrap_or_else(|| panic!("no case {name}"));
+    let saboteur = Arc::new(Saboteur::new(engine, script, old, new));
+    let prefix = format!("{name}{}:", fastrand::u32(..));
+    let subject = Subject { name: "sabotaged", engine: saboteur.clone(), clock: None, prefix, keep };
+    let failed = tokio::spawn(async move { (case.run)(&subject).await }).await.is_err();
+    assert!(saboteur.changed() > 0, "{script} does not say {old:?} any more");
+    failed
+}
 
 /// Passes everything on; in the scripts of one operation some text stands in place of another.
 #[derive(Debug)]

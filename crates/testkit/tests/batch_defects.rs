@@ -1,18 +1,17 @@
 //! The cases of batches and events find the defects they look for: each is put into the scripts once, and a case must fail.
 #![expect(clippy::expect_used, reason = "a failed expectation is a failed test")]
 
-use std::any::Any;
 use std::sync::Arc;
 
 use quaymaster::Engine;
 use quaymaster_store::embedded::{EmbeddedOptions, EmbeddedStore};
 use quaymaster_store::redis::{RedisOptions, RedisStore};
-use quaymaster_testkit::conformance::{Case, Subject, batch, event};
-use quaymaster_testkit::saboteur::Saboteur;
+use quaymaster_testkit::conformance::{Case, batch, event};
+use quaymaster_testkit::saboteur::{Defect, is_found};
 use quaymaster_testkit::servers::{RedisConfig, RedisServer};
 
 /// Script, what is replaced, by what, and the case that must notice.
-const DEFECTS: &[(&str, &str, &str, &str)] = &[
+const DEFECTS: &[Defect] = &[
     (
         "batch.add",
         "if closes_ms > math.floor(now_us / 1000) then",
@@ -106,7 +105,7 @@ const DEFECTS: &[(&str, &str, &str, &str)] = &[
 ];
 
 /// Those that only show where calls overlap.
-const RACES: &[(&str, &str, &str, &str)] = &[
+const RACES: &[Defect] = &[
     (
         "batch.close",
         "if not closes_ms then return { \"gone\" } end",
@@ -121,30 +120,14 @@ const RACES: &[(&str, &str, &str, &str)] = &[
     ),
 ];
 
-fn case(name: &str) -> &'static Case {
-    let mut all = batch::CASES.iter().chain(event::CASES);
-    all.find(|case| case.name == name).unwrap_or_else(|| panic!("no case {name}"))
-}
-
-/// Whether the case fails on `engine` with the defect, and that the defect was there at all.
-async fn fails(
-    engine: Arc<dyn Engine>,
-    keep: Arc<dyn Any + Send + Sync>,
-    (script, old, new, name): (&str, &str, &str, &'static str),
-) -> bool {
-    let saboteur = Arc::new(Saboteur::new(engine, script, old, new));
-    let prefix = format!("{name}{}:", fastrand::u32(..));
-    let subject = Subject { name: "sabotaged", engine: saboteur.clone(), clock: None, prefix, keep };
-    let failed = tokio::spawn(async move { (case(name).run)(&subject).await }).await.is_err();
-    assert!(saboteur.changed() > 0, "{script} does not say {old:?} any more");
-    failed
-}
+/// Where the cases are.
+const CASES: &[&[Case]] = &[batch::CASES, event::CASES];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_defect_of_batches_and_events_is_found() {
     for defect in DEFECTS {
         let store = EmbeddedStore::memory(EmbeddedOptions::default()).await.expect("a store");
-        assert!(fails(Arc::new(store), Arc::new(()), *defect).await, "not found: {defect:?}");
+        assert!(is_found(Arc::new(store), Arc::new(()), *defect, CASES).await, "not found: {defect:?}");
     }
 }
 
@@ -154,6 +137,6 @@ async fn every_defect_that_needs_a_race_is_found() {
     let options = RedisOptions::from_url(&server.url()).expect("a good URL");
     let store: Arc<dyn Engine> = Arc::new(RedisStore::connect(options).await.expect("connect"));
     for defect in RACES {
-        assert!(fails(store.clone(), server.clone(), *defect).await, "not found: {defect:?}");
+        assert!(is_found(store.clone(), server.clone(), *defect, CASES).await, "not found: {defect:?}");
     }
 }

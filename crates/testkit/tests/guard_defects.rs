@@ -1,18 +1,17 @@
 //! The guard's cases, and those of its parts, find the defects they look for: each is put into the scripts once, and a case must fail.
 #![expect(clippy::expect_used, reason = "a failed expectation is a failed test")]
 
-use std::any::Any;
 use std::sync::Arc;
 
 use quaymaster::Engine;
 use quaymaster_store::embedded::{EmbeddedOptions, EmbeddedStore};
 use quaymaster_store::redis::{RedisOptions, RedisStore};
-use quaymaster_testkit::conformance::{Case, Subject, guard, guard_steps, idempotency, lock};
-use quaymaster_testkit::saboteur::Saboteur;
+use quaymaster_testkit::conformance::{Case, guard, guard_steps, idempotency, lock};
+use quaymaster_testkit::saboteur::{Defect, is_found};
 use quaymaster_testkit::servers::{Cluster, ClusterConfig};
 
 /// Script, what is replaced, by what, and the case that must notice.
-const DEFECTS: &[(&str, &str, &str, &str)] = &[
+const DEFECTS: &[Defect] = &[
     (
         "guard.enter",
         "if said == \"held\" then return \"held\", left_ms end",
@@ -109,7 +108,7 @@ const DEFECTS: &[(&str, &str, &str, &str)] = &[
 ];
 
 /// The same where the keys are parted.
-const PARTED: &[(&str, &str, &str, &str)] = &[
+const PARTED: &[Defect] = &[
     (
         "guard.back",
         "for index = 1, count do",
@@ -148,31 +147,14 @@ const PARTED: &[(&str, &str, &str, &str)] = &[
     ),
 ];
 
-fn case(name: &str) -> &'static Case {
-    let parts = lock::CASES.iter().chain(idempotency::CASES);
-    let mut all = guard::CASES.iter().chain(guard_steps::CASES).chain(parts);
-    all.find(|case| case.name == name).unwrap_or_else(|| panic!("no case {name}"))
-}
-
-/// Whether the case fails on `engine` with the defect, and that the defect was there at all.
-async fn fails(
-    engine: Arc<dyn Engine>,
-    keep: Arc<dyn Any + Send + Sync>,
-    (script, old, new, name): (&str, &str, &str, &'static str),
-) -> bool {
-    let saboteur = Arc::new(Saboteur::new(engine, script, old, new));
-    let prefix = format!("{name}{}:", fastrand::u32(..));
-    let subject = Subject { name: "sabotaged", engine: saboteur.clone(), clock: None, prefix, keep };
-    let failed = tokio::spawn(async move { (case(name).run)(&subject).await }).await.is_err();
-    assert!(saboteur.changed() > 0, "{script} does not say {old:?} any more");
-    failed
-}
+/// Where the cases are.
+const CASES: &[&[Case]] = &[guard::CASES, guard_steps::CASES, lock::CASES, idempotency::CASES];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_defect_of_entering_and_leaving_is_found() {
     for defect in DEFECTS {
         let store = EmbeddedStore::memory(EmbeddedOptions::default()).await.expect("a store");
-        assert!(fails(Arc::new(store), Arc::new(()), *defect).await, "not found: {defect:?}");
+        assert!(is_found(Arc::new(store), Arc::new(()), *defect, CASES).await, "not found: {defect:?}");
     }
 }
 
@@ -182,6 +164,6 @@ async fn every_defect_of_giving_back_is_found() {
     let options = RedisOptions::from_url(&cluster.url()).expect("a good URL");
     let store: Arc<dyn Engine> = Arc::new(RedisStore::connect(options).await.expect("connect"));
     for defect in PARTED {
-        assert!(fails(store.clone(), cluster.clone(), *defect).await, "not found: {defect:?}");
+        assert!(is_found(store.clone(), cluster.clone(), *defect, CASES).await, "not found: {defect:?}");
     }
 }

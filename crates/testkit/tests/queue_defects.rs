@@ -1,18 +1,14 @@
 //! The queue's cases find the defects they look for: each is put into the scripts once, and a case must fail.
 #![expect(clippy::expect_used, reason = "a failed expectation is a failed test")]
 
-use std::any::Any;
 use std::sync::Arc;
 
 use quaymaster::Engine;
 use quaymaster_store::embedded::{EmbeddedOptions, EmbeddedStore};
 use quaymaster_store::redis::{RedisOptions, RedisStore};
-use quaymaster_testkit::conformance::{Case, Subject, queue, queue_edges, queue_lease, queue_request};
-use quaymaster_testkit::saboteur::Saboteur;
+use quaymaster_testkit::conformance::{Case, queue, queue_edges, queue_lease, queue_request};
+use quaymaster_testkit::saboteur::{Defect, is_found};
 use quaymaster_testkit::servers::{Binary, RedisConfig, RedisServer};
-
-/// Script, what is replaced, by what, and the case that must notice.
-type Defect = (&'static str, &'static str, &'static str, &'static str);
 
 const FITS: &str = "if bounded and max_size > 0 and length + count > max_size then";
 const OURS: &str = "string.sub(record, 1, #prefix) == prefix";
@@ -195,31 +191,14 @@ const TYPED: &[Defect] = &[
     ("queue.push", "if words[from + 2] == \"dlq\" then redis.call(\"LLEN\", keys[at + 3]) end", "", TYPES),
 ];
 
-fn case(name: &str) -> &'static Case {
-    let more = queue_lease::CASES.iter().chain(queue_request::CASES);
-    let mut all = queue::CASES.iter().chain(queue_edges::CASES).chain(more);
-    all.find(|case| case.name == name).unwrap_or_else(|| panic!("no case {name}"))
-}
-
-/// Whether the case fails on `engine` with the defect, and that the defect was there at all.
-async fn fails(
-    engine: Arc<dyn Engine>,
-    keep: Arc<dyn Any + Send + Sync>,
-    (script, old, new, name): Defect,
-) -> bool {
-    let saboteur = Arc::new(Saboteur::new(engine, script, old, new));
-    let prefix = format!("{name}{}:", fastrand::u32(..));
-    let subject = Subject { name: "sabotaged", engine: saboteur.clone(), clock: None, prefix, keep };
-    let failed = tokio::spawn(async move { (case(name).run)(&subject).await }).await.is_err();
-    assert!(saboteur.changed() > 0, "{script} does not say {old:?} any more");
-    failed
-}
+/// Where the cases are.
+const CASES: &[&[Case]] = &[queue::CASES, queue_edges::CASES, queue_lease::CASES, queue_request::CASES];
 
 async fn all_found(defects: &[Defect]) {
     let mut missed = Vec::new();
     for defect in defects {
         let store = EmbeddedStore::memory(EmbeddedOptions::default()).await.expect("a store");
-        if !fails(Arc::new(store), Arc::new(()), *defect).await {
+        if !is_found(Arc::new(store), Arc::new(()), *defect, CASES).await {
             missed.push(defect);
         }
     }
@@ -253,7 +232,7 @@ async fn every_write_before_a_check_is_found() {
     let store: Arc<dyn Engine> = Arc::new(RedisStore::connect(options).await.expect("connect"));
     let mut missed = Vec::new();
     for defect in TYPED {
-        if !fails(store.clone(), server.clone(), *defect).await {
+        if !is_found(store.clone(), server.clone(), *defect, CASES).await {
             missed.push(defect);
         }
     }

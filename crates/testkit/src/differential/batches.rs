@@ -16,9 +16,9 @@ use quaymaster::queue::{Ack, Claim, Then};
 use quaymaster::store::Reply;
 use quaymaster::{Engine, Quaymaster, Result as Answer};
 
-use super::Pair;
 use super::limits::bind;
 use super::side::Side;
+use super::{Pair, shrink};
 use crate::conformance::command;
 
 const STEPS: usize = 40;
@@ -334,25 +334,11 @@ impl Pair {
     }
 
     async fn shrink_batches(&self, history: BatchHistory, difference: String) -> BatchMismatch {
-        let mut best = BatchMismatch { history, difference };
-        let mut width = best.history.steps.len() / 2;
-        while width > 0 {
-            let mut at = 0;
-            while at < best.history.steps.len() {
-                let mut history = best.history.clone();
-                history.steps.drain(at..(at + width).min(history.steps.len()));
-                let tried = [history];
-                match self.run_batches(&tried, &mut BatchTally::default()).await {
-                    Some((_, difference)) => {
-                        let [history] = tried;
-                        best = BatchMismatch { history, difference };
-                    }
-                    None => at += width,
-                }
-            }
-            width /= 2;
-        }
-        best
+        let differs =
+            async |tried: &[BatchHistory; 1]| self.run_batches(tried, &mut BatchTally::default()).await;
+        let (history, difference) =
+            shrink::fewer_steps(history, difference, |history| &mut history.steps, differs).await;
+        BatchMismatch { history, difference }
     }
 }
 

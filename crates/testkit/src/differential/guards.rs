@@ -21,7 +21,7 @@ use quaymaster::lock::{Acquire, Acquired};
 use quaymaster::{Engine, Quaymaster, Result as Answer, Token};
 
 use super::limits::bind;
-use super::{Pair, compare};
+use super::{Pair, compare, shrink};
 use crate::conformance::command;
 use crate::liar::Liar;
 
@@ -478,25 +478,11 @@ impl Pair {
     }
 
     async fn shrink_guards(&self, history: GuardHistory, difference: String) -> GuardMismatch {
-        let mut best = GuardMismatch { history, difference };
-        let mut width = best.history.steps.len() / 2;
-        while width > 0 {
-            let mut at = 0;
-            while at < best.history.steps.len() {
-                let mut history = best.history.clone();
-                history.steps.drain(at..(at + width).min(history.steps.len()));
-                let tried = [history];
-                match self.run_guards(&tried, &mut GuardTally::default()).await {
-                    Some((_, difference)) => {
-                        let [history] = tried;
-                        best = GuardMismatch { history, difference };
-                    }
-                    None => at += width,
-                }
-            }
-            width /= 2;
-        }
-        best
+        let differs =
+            async |tried: &[GuardHistory; 1]| self.run_guards(tried, &mut GuardTally::default()).await;
+        let (history, difference) =
+            shrink::fewer_steps(history, difference, |history| &mut history.steps, differs).await;
+        GuardMismatch { history, difference }
     }
 }
 

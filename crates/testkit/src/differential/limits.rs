@@ -13,7 +13,7 @@ use quaymaster::limit::{Charge, Limit, Part, Together, Verdict, take_all};
 use quaymaster::{Engine, Quaymaster};
 use quaymaster_schema::{Source, load};
 
-use super::{Pair, compare};
+use super::{Pair, compare, shrink};
 use crate::conformance::command;
 use crate::liar::Liar;
 
@@ -391,25 +391,11 @@ impl Pair {
     }
 
     async fn shrink_limits(&self, history: LimitHistory, difference: String) -> LimitMismatch {
-        let mut best = LimitMismatch { history, difference };
-        let mut width = best.history.steps.len() / 2;
-        while width > 0 {
-            let mut at = 0;
-            while at < best.history.steps.len() {
-                let mut history = best.history.clone();
-                history.steps.drain(at..(at + width).min(history.steps.len()));
-                let tried = [history];
-                match self.run_limits(&tried, &mut LimitTally::default()).await {
-                    Some((_, difference)) => {
-                        let [history] = tried;
-                        best = LimitMismatch { history, difference };
-                    }
-                    None => at += width,
-                }
-            }
-            width /= 2;
-        }
-        best
+        let differs =
+            async |tried: &[LimitHistory; 1]| self.run_limits(tried, &mut LimitTally::default()).await;
+        let (history, difference) =
+            shrink::fewer_steps(history, difference, |history| &mut history.steps, differs).await;
+        LimitMismatch { history, difference }
     }
 }
 

@@ -17,7 +17,7 @@ use quaymaster::{Engine, Quaymaster, Result as Answer};
 
 use super::limits::bind;
 use super::side::{Held, Side};
-use super::{Pair, compare};
+use super::{Pair, compare, shrink};
 use crate::conformance::command;
 
 const STEPS: usize = 40;
@@ -464,25 +464,11 @@ impl Pair {
     }
 
     async fn shrink_queues(&self, history: QueueHistory, difference: String) -> QueueMismatch {
-        let mut best = QueueMismatch { history, difference };
-        let mut width = best.history.steps.len() / 2;
-        while width > 0 {
-            let mut at = 0;
-            while at < best.history.steps.len() {
-                let mut history = best.history.clone();
-                history.steps.drain(at..(at + width).min(history.steps.len()));
-                let tried = [history];
-                match self.run_queues(&tried, &mut QueueTally::default()).await {
-                    Some((_, difference)) => {
-                        let [history] = tried;
-                        best = QueueMismatch { history, difference };
-                    }
-                    None => at += width,
-                }
-            }
-            width /= 2;
-        }
-        best
+        let differs =
+            async |tried: &[QueueHistory; 1]| self.run_queues(tried, &mut QueueTally::default()).await;
+        let (history, difference) =
+            shrink::fewer_steps(history, difference, |history| &mut history.steps, differs).await;
+        QueueMismatch { history, difference }
     }
 }
 

@@ -6,6 +6,35 @@ use super::{Mismatch, Pair, Tally};
 /// Most re-runs of one shrinking; each takes a few milliseconds.
 const TRIES: usize = 4000;
 
+/// Leaves out halves, quarters, … single steps of a history for as long as `differs` still tells a difference.
+pub(super) async fn fewer_steps<H: Clone, S>(
+    history: H,
+    difference: String,
+    steps: impl Fn(&mut H) -> &mut Vec<S>,
+    differs: impl AsyncFn(&[H; 1]) -> Option<(usize, String)>,
+) -> (H, String) {
+    let (mut best, mut difference) = (history, difference);
+    let mut width = steps(&mut best).len() / 2;
+    while width > 0 {
+        let mut at = 0;
+        while at < steps(&mut best).len() {
+            let mut candidate = best.clone();
+            let left = steps(&mut candidate);
+            left.drain(at..(at + width).min(left.len()));
+            let tried = [candidate];
+            match differs(&tried).await {
+                Some((_, other)) => {
+                    let [candidate] = tried;
+                    (best, difference) = (candidate, other);
+                }
+                None => at += width,
+            }
+        }
+        width /= 2;
+    }
+    (best, difference)
+}
+
 struct Search<'a> {
     pair: &'a Pair,
     best: History,
