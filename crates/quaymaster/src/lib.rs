@@ -8,13 +8,19 @@ mod bound;
 pub mod cache;
 pub mod dedupe;
 pub mod event;
+#[cfg(feature = "axum")]
+pub mod extract;
 pub mod guard;
 pub mod idempotency;
 mod json;
+#[cfg(feature = "tower")]
+pub mod layer;
 pub mod limit;
 pub mod lock;
 mod moment;
 mod outage;
+#[cfg(feature = "tower")]
+mod problem;
 pub mod queue;
 mod registry;
 mod scripts;

@@ -79,6 +79,7 @@ codes! {
     IdempotencyOther "idempotency.mismatch" 422 1 Useless "The key was used for another request", "Use a new key for a new operation, and the same request for the same key.";
     IdempotencyDone  "idempotency.no_response" 409 1 Useless "The operation has run and its answer was not kept", "Do not repeat it; look the result up where the operation left it.";
 
+    LimitExceeded    "limit.exceeded"    429 1 Later "The limit is used up", "Wait as long as Retry-After says, then send the request again; it was not counted.";
     QueueFull        "queue.full"        429 1 Later "The queue is full", "Wait until jobs have been claimed, then push again; nothing was added.";
     QueueApart       "queue.apart"       422 2 Useless "One step cannot reach all of these on a cluster", "Give the queue and what it is joined with the same `colocate`.";
 

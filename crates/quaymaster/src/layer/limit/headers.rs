@@ -1,0 +1,59 @@
+//! `RateLimit-Policy` and `RateLimit`, structured fields as draft-ietf-httpapi-ratelimit-headers-11 has them.
+
+use std::time::Duration;
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+use quaymaster_schema::{LimitSpec, Outage};
+
+use crate::layer::OUTAGE;
+use crate::limit::{Quota, Verdict};
+use crate::problem::whole_seconds;
+
+const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+const STANDING: HeaderName = HeaderName::from_static("ratelimit");
+
+/// The largest integer of a structured field.
+const INTEGER_MAX: u64 = 999_999_999_999_999;
+
+/// `"name";q=100;w=900`: units a window, and its length in seconds. A window that is no whole number of seconds is
+/// told longer than it is, so that whoever keeps to it keeps to the limit.
+pub(super) fn policy(name: &str, spec: &LimitSpec) -> HeaderValue {
+    let quota = spec.effective().min(INTEGER_MAX);
+    let window = whole_seconds(spec.window).clamp(1, INTEGER_MAX);
+    // Names are letters, digits, `_` and `-`: nothing to escape.
+    header(format!("\"{name}\";q={quota};w={window}"))
+}
+
+/// `"name";r=50;t=30`: units left, and for how many seconds they must do.
+fn standing(name: &str, quota: &Quota, within: Duration) -> HeaderValue {
+    let (left, within) = (quota.remaining.min(INTEGER_MAX), whole_seconds(within).min(INTEGER_MAX));
+    header(format!("\"{name}\";r={left};t={within}"))
+}
+
+fn header(text: String) -> HeaderValue {
+    HeaderValue::try_from(text).unwrap_or_else(|_| HeaderValue::from_static(""))
+}
+
+/// Appends what an answer says of one limit. Several limits, of this layer and of layers around it, each have a
+/// field line of their own: together they are one list.
+pub(super) fn append(headers: &mut HeaderMap, name: &str, policy: &HeaderValue, verdict: &Verdict) {
+    headers.append(POLICY, policy.clone());
+    let quota = verdict.quota();
+    if let Some(outage) = quota.outage {
+        headers.insert(OUTAGE, HeaderValue::from_static(outage.name()));
+    }
+    // Nothing is counted under `allow`, so there is nothing to tell.
+    if quota.outage != Some(Outage::Allow) {
+        let within = match verdict {
+            Verdict::Allowed(_) => quota.reset_after,
+            // Never past the moment that `Retry-After` names.
+            Verdict::Limited { retry_after, .. } => retry_after.unwrap_or(quota.reset_after),
+        };
+        headers.append(STANDING, standing(name, quota, within));
+    }
+}
+
+/// Appends the policy of a limit that is told nothing more about: it would have let the call pass.
+pub(super) fn append_policy(headers: &mut HeaderMap, policy: &HeaderValue) {
+    headers.append(POLICY, policy.clone());
+}
