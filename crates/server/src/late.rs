@@ -6,6 +6,7 @@
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use bytes::Bytes;
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, ready};
 use futures_util::stream::BoxStream;
@@ -126,6 +127,20 @@ impl Engine for LateStore {
 
     fn key_facts<'a>(&'a self, key: &'a [u8]) -> BoxFuture<'a, Result<Option<KeyFacts>>> {
         self.ask(|engine| engine.key_facts(key))
+    }
+
+    fn write_piece<'a>(
+        &'a self,
+        key: &'a [u8],
+        offset: u64,
+        piece: &'a [u8],
+        ttl: Duration,
+    ) -> BoxFuture<'a, Result<u64>> {
+        self.ask(move |engine| engine.write_piece(key, offset, piece, ttl))
+    }
+
+    fn read_piece<'a>(&'a self, key: &'a [u8], offset: u64, length: usize) -> BoxFuture<'a, Result<Bytes>> {
+        self.ask(move |engine| engine.read_piece(key, offset, length))
     }
 
     fn scan<'a>(

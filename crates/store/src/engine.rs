@@ -7,7 +7,7 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 
 use crate::health::Health;
-use crate::{Invocation, Reply, Result};
+use crate::{Invocation, Reply, Result, piece};
 
 /// How keys are spelled on this store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,6 +102,23 @@ pub trait Engine: Send + Sync + std::fmt::Debug {
 
     /// What is at `key`; `None` when nothing is.
     fn key_facts<'a>(&'a self, key: &'a [u8]) -> BoxFuture<'a, Result<Option<KeyFacts>>>;
+
+    /// Writes `piece`, at most [`MAX_PIECE`](crate::MAX_PIECE) bytes, at `offset` of the string at `key`, which lives for
+    /// `ttl` from now; answers its length. The same piece again changes nothing; what was left out is zeros.
+    fn write_piece<'a>(
+        &'a self,
+        key: &'a [u8],
+        offset: u64,
+        piece: &'a [u8],
+        ttl: Duration,
+    ) -> BoxFuture<'a, Result<u64>> {
+        Box::pin(async move { piece::written(&self.run(piece::write(key, offset, piece, ttl)?).await?) })
+    }
+
+    /// Reads at most `length` bytes at `offset` of the string at `key`; none when there are none.
+    fn read_piece<'a>(&'a self, key: &'a [u8], offset: u64, length: usize) -> BoxFuture<'a, Result<Bytes>> {
+        Box::pin(async move { piece::heard(self.run(piece::read(key, offset, length)?).await?) })
+    }
 
     /// A page of keys that match the glob `pattern`, of about `count`.
     fn scan<'a>(

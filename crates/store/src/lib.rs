@@ -9,6 +9,7 @@ mod engine;
 mod error;
 pub mod health;
 mod open;
+mod piece;
 pub mod redis;
 mod reply;
 mod script;
@@ -17,5 +18,6 @@ pub use engine::{Deployment, Engine, KeyFacts, Message, ScanCursor, ScanPage, To
 pub use error::{Code, Error, Result, Retry};
 pub use health::Health;
 pub use open::{StoreOptions, open};
+pub use piece::MAX_PIECE;
 pub use reply::{Parts, Reply};
 pub use script::{Effect, Invocation, Repeat, Script, Words, Workload};

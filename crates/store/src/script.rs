@@ -37,12 +37,20 @@ pub enum Workload {
     RateLimit,
     /// Everything else.
     Default,
+    /// Bytes in bulk: pieces of long strings, which would keep others waiting behind them.
+    Bulk,
 }
 
 impl Workload {
     /// All workloads, in the order of their table.
-    pub const ALL: [Workload; 5] =
-        [Workload::Cache, Workload::Queue, Workload::PubSub, Workload::RateLimit, Workload::Default];
+    pub const ALL: [Workload; 6] = [
+        Workload::Cache,
+        Workload::Queue,
+        Workload::PubSub,
+        Workload::RateLimit,
+        Workload::Default,
+        Workload::Bulk,
+    ];
 
     /// The name in configuration, metrics and client names.
     pub const fn name(self) -> &'static str {
@@ -52,6 +60,7 @@ impl Workload {
             Workload::PubSub => "pubsub",
             Workload::RateLimit => "ratelimit",
             Workload::Default => "default",
+            Workload::Bulk => "bulk",
         }
     }
 }

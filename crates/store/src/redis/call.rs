@@ -77,9 +77,19 @@ impl Inner {
 
     /// Runs a command that may be repeated.
     pub(super) async fn ask(&self, op: &'static str, command: &Words, key: Option<&[u8]>) -> Result<Reply> {
+        self.ask_on(Workload::Default, op, command, key).await
+    }
+
+    /// The same on the connections of one workload.
+    pub(super) async fn ask_on(
+        &self,
+        workload: Workload,
+        op: &'static str,
+        command: &Words,
+        key: Option<&[u8]>,
+    ) -> Result<Reply> {
         let started = Instant::now();
-        let request = Request::Plain(command);
-        let result = self.perform(&request, key, Workload::Default, Repeat::Safe, started).await;
+        let result = self.perform(&Request::Plain(command), key, workload, Repeat::Safe, started).await;
         self.settle(result, op, started)
     }
 

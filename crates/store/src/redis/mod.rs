@@ -9,7 +9,7 @@
 //! | `sentinel`, `cluster`, `slot` | which server a call goes to |
 //! | `call` | one call: sending, repeating, giving up |
 //! | `fault` | what servers and networks say, as our codes |
-//! | `clock`, `pubsub`, `wait`, `facts` | the rest of the contract |
+//! | `clock`, `pubsub`, `wait`, `piece`, `facts` | the rest of the contract |
 //!
 //! Connections are named `<client_name>:<workload>:<process id>`. Calls share connections; blocking waits and
 //! subscriptions have their own.
@@ -22,6 +22,7 @@ mod facts;
 mod fault;
 mod node;
 mod options;
+mod piece;
 mod pubsub;
 mod resp;
 mod sentinel;
@@ -34,6 +35,7 @@ mod wire;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 use parking_lot::Mutex;
@@ -222,6 +224,20 @@ impl Engine for RedisStore {
 
     fn key_facts<'a>(&'a self, key: &'a [u8]) -> BoxFuture<'a, Result<Option<KeyFacts>>> {
         Box::pin(self.inner.key_facts(key))
+    }
+
+    fn write_piece<'a>(
+        &'a self,
+        key: &'a [u8],
+        offset: u64,
+        piece: &'a [u8],
+        ttl: Duration,
+    ) -> BoxFuture<'a, Result<u64>> {
+        Box::pin(self.inner.write_piece(key, offset, piece, ttl))
+    }
+
+    fn read_piece<'a>(&'a self, key: &'a [u8], offset: u64, length: usize) -> BoxFuture<'a, Result<Bytes>> {
+        Box::pin(self.inner.read_piece(key, offset, length))
     }
 
     fn scan<'a>(

@@ -97,7 +97,7 @@ pub struct Pools {
     pub pubsub: PoolOptions,
     /// Limits: fast and frequent.
     pub ratelimit: PoolOptions,
-    /// Everything else, bulk and clock included.
+    /// Everything else, the clock included; bulk bytes have connections of their own under these settings.
     pub default: PoolOptions,
 }
 
@@ -109,7 +109,7 @@ impl Pools {
             Workload::Queue => &self.queue,
             Workload::PubSub => &self.pubsub,
             Workload::RateLimit => &self.ratelimit,
-            Workload::Default => &self.default,
+            Workload::Default | Workload::Bulk => &self.default,
         }
     }
 }

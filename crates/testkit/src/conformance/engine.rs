@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use quaymaster::Code;
-use quaymaster_store::{Effect, Invocation, Message, Reply, ScanCursor, Script, Workload};
+use quaymaster_store::{Effect, Invocation, MAX_PIECE, Message, Reply, ScanCursor, Script, Workload};
 
 use super::{command, command_int, command_text};
 
@@ -30,6 +30,47 @@ crate::cases! {
         assert_eq!(command_int(engine, &["RPUSH", &list, "a", "b"]).await, 2);
         let items = command(engine, list.as_bytes(), &[b"LRANGE", list.as_bytes(), b"0", b"-1"]).await.expect("list");
         assert_eq!(items, Reply::Array(vec![Reply::Bytes("a".into()), Reply::Bytes("b".into())]));
+    }
+
+    async fn a_long_string_is_written_and_read_by_pieces(subject: &Subject) {
+        let engine = &*subject.engine;
+        let key = format!("{}long", subject.prefix);
+        let life = Duration::from_secs(60);
+        assert_eq!(engine.read_piece(key.as_bytes(), 0, 10).await.expect("read").len(), 0, "there is none");
+        let whole: Vec<u8> = (0..MAX_PIECE * 2 + 17).map(|at| (at % 251) as u8).collect();
+        for (number, piece) in whole.chunks(MAX_PIECE).enumerate() {
+            let at = (number * MAX_PIECE) as u64;
+            // A piece whose answer was lost is sent again.
+            for _ in 0..2 {
+                let length = engine.write_piece(key.as_bytes(), at, piece, life).await.expect("write");
+                assert_eq!(length, at + piece.len() as u64);
+            }
+            let ttl = command_int(engine, &["PTTL", &key]).await;
+            assert!((1..=60_000).contains(&ttl), "{ttl}");
+        }
+        let mut read = Vec::new();
+        while read.len() < whole.len() {
+            let piece = engine.read_piece(key.as_bytes(), read.len() as u64, MAX_PIECE).await.expect("read");
+            read.extend_from_slice(&piece);
+        }
+        assert!(read == whole, "the bytes come back");
+        assert_eq!(engine.read_piece(key.as_bytes(), whole.len() as u64, 5).await.expect("read").len(), 0);
+        // The first piece again begins nothing anew: it may be a repetition that came late.
+        engine.write_piece(key.as_bytes(), 0, &whole[..5], life).await.expect("write");
+        assert_eq!(command_int(engine, &["STRLEN", &key]).await, whole.len() as i64);
+        // A piece after a gap, and a key that lost its expiry.
+        let gap = format!("{}gap", subject.prefix);
+        assert_eq!(engine.write_piece(gap.as_bytes(), 3, b"x", life).await.expect("write"), 4);
+        assert_eq!(&engine.read_piece(gap.as_bytes(), 0, 10).await.expect("read")[..], b"\0\0\0x");
+        assert_eq!(command_int(engine, &["PERSIST", &gap]).await, 1);
+        engine.write_piece(gap.as_bytes(), 4, b"y", life).await.expect("write");
+        assert!(command_int(engine, &["PTTL", &gap]).await > 0);
+        for (at, length) in [(0, 0), (0, MAX_PIECE + 1)] {
+            let error = engine.read_piece(key.as_bytes(), at, length).await.expect_err("refused");
+            assert_eq!(error.code, Code::RequestInvalid);
+        }
+        let error = engine.write_piece(key.as_bytes(), 0, &[0; MAX_PIECE + 1], life).await.expect_err("refused");
+        assert_eq!(error.code, Code::RequestInvalid);
     }
 
     async fn the_stores_clock_runs_forward(subject: &Subject) {

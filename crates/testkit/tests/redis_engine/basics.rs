@@ -83,7 +83,7 @@ async fn every_workload_has_its_named_connections_and_keeps_the_names_after_a_re
     let expected = || {
         let pid = std::process::id();
         let mut names: Vec<String> =
-            ["cache", "default", "pubsub", "queue", "queue", "queue", "ratelimit", "ratelimit"]
+            ["bulk", "cache", "default", "pubsub", "queue", "queue", "queue", "ratelimit", "ratelimit"]
                 .map(|w| format!("quaymaster:{w}:{pid}"))
                 .to_vec();
         names.sort();
