@@ -173,3 +173,102 @@ fn address(text: &str) -> Option<IpAddr> {
     let bracketed = || text.strip_prefix('[')?.strip_suffix(']')?.parse::<IpAddr>().ok();
     bare.or_else(with_port).or_else(bracketed).map(|address| address.to_canonical())
 }
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+    use super::*;
+
+    fn caller(trust: &Trust, peer: &str, headers: &[(&'static str, &str)]) -> String {
+        let mut extensions = Extensions::new();
+        extensions.insert(Peer(peer.parse().unwrap()));
+        let mut map = HeaderMap::new();
+        for (name, value) in headers {
+            map.append(*name, value.parse().unwrap());
+        }
+        trust.caller(&extensions, &map).unwrap().to_string()
+    }
+
+    #[test]
+    fn nobody_is_believed_unless_trusted() {
+        let said = [("x-forwarded-for", "1.2.3.4"), ("forwarded", "for=1.2.3.4")];
+        assert_eq!(caller(&Trust::nobody(), "9.9.9.9:1", &said), "9.9.9.9");
+        for trust in [Trust::forwarded(["10.0.0.1"]).unwrap(), Trust::x_forwarded_for(["10.0.0.1"]).unwrap()] {
+            assert_eq!(caller(&trust, "9.9.9.9:1", &said), "9.9.9.9");
+            assert_eq!(caller(&trust, "10.0.0.1:1", &said), "1.2.3.4");
+            assert_eq!(caller(&trust, "[::ffff:10.0.0.1]:1", &said), "1.2.3.4");
+            assert_eq!(caller(&trust, "10.0.0.1:1", &[]), "10.0.0.1");
+        }
+        // Only the header that the proxies write is read: the other one is whatever the caller sent.
+        let trust = Trust::x_forwarded_for(["10.0.0.1"]).unwrap();
+        assert_eq!(caller(&trust, "10.0.0.1:1", &[("forwarded", "for=6.6.6.6")]), "10.0.0.1");
+        assert_eq!(Trust::nobody().caller(&Extensions::new(), &HeaderMap::new()), None);
+    }
+
+    #[test]
+    fn what_a_caller_wrote_himself_is_not_read_past_the_trusted_hops() {
+        let trust = Trust::x_forwarded_for(["10.0.0.0/8", "fd00::/8"]).unwrap();
+        for (lines, expected) in [
+            (&["6.6.6.6, 1.2.3.4"][..], "1.2.3.4"),
+            (&["6.6.6.6, 1.2.3.4, 10.9.9.9"], "1.2.3.4"),
+            (&["6.6.6.6", "1.2.3.4,10.9.9.9", "fd00::7"], "1.2.3.4"),
+            // All of them are trusted: the farthest one asked.
+            (&["10.1.1.1, 10.2.2.2"], "10.1.1.1"),
+            // A hop that says nothing usable is as far as can be seen.
+            (&["1.2.3.4, unknown"], "10.0.0.1"),
+            (&["1.2.3.4, , 10.2.2.2"], "10.2.2.2"),
+            (&[""], "10.0.0.1"),
+            (&["1.2.3.4:567"], "1.2.3.4"),
+            (&["[2001:db8::1]:443"], "2001:db8::1"),
+            (&["2001:db8::1"], "2001:db8::1"),
+        ] {
+            let headers: Vec<_> = lines.iter().map(|line| ("x-forwarded-for", *line)).collect();
+            assert_eq!(caller(&trust, "10.0.0.1:1", &headers), expected, "{lines:?}");
+        }
+    }
+
+    #[test]
+    fn elements_of_forwarded_are_read_with_their_quotes() {
+        let trust = Trust::forwarded(["10.0.0.1"]).unwrap();
+        for (line, expected) in [
+            ("for=1.2.3.4;proto=https;by=10.0.0.1", "1.2.3.4"),
+            ("For=\"[2001:db8::1]:4711\"", "2001:db8::1"),
+            ("for=\"1.2.3.4:80\"", "1.2.3.4"),
+            ("proto=https;for=1.2.3.4", "1.2.3.4"),
+            ("for=1.2.3.4;host=\"a,for=6.6.6.6\"", "1.2.3.4"),
+            ("for=1.2.3.4;host=\"a\\\",for=6.6.6.6\"", "1.2.3.4"),
+            ("for=_hidden", "10.0.0.1"),
+            ("for=unknown", "10.0.0.1"),
+            ("by=1.2.3.4", "10.0.0.1"),
+        ] {
+            assert_eq!(caller(&trust, "10.0.0.1:1", &[("forwarded", line)]), expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn ranges_hold_what_begins_alike() {
+        for (range, inside, outside) in [
+            ("10.0.0.0/8", "10.255.0.1", "11.0.0.0"),
+            ("192.168.1.128/25", "192.168.1.200", "192.168.1.1"),
+            ("1.2.3.4", "1.2.3.4", "1.2.3.5"),
+            ("fd00::/8", "fdff::1", "fe00::1"),
+            ("::1", "::1", "0.0.0.1"),
+        ] {
+            let network = Network::parse(range).unwrap();
+            assert!(network.holds(inside.parse().unwrap()), "{range} {inside}");
+            assert!(!network.holds(outside.parse().unwrap()), "{range} {outside}");
+        }
+        assert!(Network::parse("0.0.0.0/0").unwrap().holds("255.1.2.3".parse().unwrap()));
+        assert!(!Network::parse("0.0.0.0/0").unwrap().holds("::1".parse().unwrap()));
+        for wrong in ["", "10.0.0.0/33", "::/129", "10.0.0.0/-1", "10.0.0", "10.0.0.0/8/9"] {
+            assert!(Network::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn one_subscriber_has_one_ipv6_network() {
+        assert_eq!(network("1.2.3.4".parse().unwrap()), "1.2.3.4");
+        assert_eq!(network("::ffff:1.2.3.4".parse().unwrap()), "1.2.3.4");
+        assert_eq!(network("2001:db8:1:2:3:4:5:6".parse().unwrap()), "2001:db8:1:2::");
+    }
+}

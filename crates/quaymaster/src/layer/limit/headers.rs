@@ -57,3 +57,31 @@ pub(super) fn append(headers: &mut HeaderMap, name: &str, policy: &HeaderValue, 
 pub(super) fn append_policy(headers: &mut HeaderMap, policy: &HeaderValue) {
     headers.append(POLICY, policy.clone());
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quaymaster_schema::Algorithm;
+
+    fn quota(remaining: u64, reset_ms: u64) -> Quota {
+        let reset_after = Duration::from_millis(reset_ms);
+        Quota { limit: remaining, used: 0, remaining, reset_after, outage: None }
+    }
+
+    #[test]
+    fn numbers_are_what_a_structured_field_can_hold() {
+        let spec = |limit: u64, window: Duration| LimitSpec {
+            algorithm: Algorithm::FixedWindow,
+            limit,
+            window,
+            safety_buffer: 0,
+            ttl: window,
+        };
+        let text = |limit, window| policy("api", &spec(limit, window));
+        assert_eq!(text(100, Duration::from_secs(900)), "\"api\";q=100;w=900");
+        assert_eq!(text(0, Duration::from_millis(1)), "\"api\";q=0;w=1");
+        assert_eq!(text(u64::MAX, Duration::from_millis(1001)), "\"api\";q=999999999999999;w=2");
+        assert_eq!(standing("api", &quota(5, 1), Duration::from_millis(1)), "\"api\";r=5;t=1");
+        assert_eq!(standing("api", &quota(5, 0), Duration::ZERO), "\"api\";r=5;t=0");
+    }
+}
