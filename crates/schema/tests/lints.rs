@@ -252,7 +252,7 @@ fn a_placeholder_may_not_be_named_like_one_of_the_kinds_other_keys() {
     let upload = |id: &str| codes(&format!("[upload.u]\nkey = \"up:{{{id}}}:state\"\n"));
     assert_eq!(upload("chunk_number"), ["reserved-placeholder"]);
     assert_eq!(upload("stage_id"), ["reserved-placeholder"]);
-    assert_eq!(upload("idempotency_key"), ["reserved-placeholder"]);
+    assert_eq!(upload("claim_id"), ["reserved-placeholder"]);
     assert_eq!(upload("upload_id"), [""; 0]);
     let run = "[run.r]\nkey = \"r:{task_id}\"\nstate_ttl = \"1h\"\nhour_ttl = \"2h\"\n";
     assert_eq!(codes(run), ["reserved-placeholder"]);

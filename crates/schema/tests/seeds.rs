@@ -174,6 +174,10 @@ fn there_is_no_documented_key_the_table_does_not_know() {
                 || [
                     "upload:{upload_id}:received",
                     "upload:{upload_id}:leases",
+                    "upload:{upload_id}:map",
+                    "upload:{upload_id}:todo",
+                    "upload:{upload_id}:work",
+                    "upload:{upload_id}:claims:{claim_id}",
                     "upload:{upload_id}:staging:{stage_id}",
                 ]
                 .contains(&text)

@@ -11,6 +11,12 @@ use crate::spec::UploadSpec;
 /// How long bytes on their way in may lie before the request that sent them is given up.
 const STAGING_TTL: Duration = Duration::from_secs(600);
 
+/// The longest lease of a chunk.
+const LEASE_MAX: Duration = Duration::from_secs(900);
+
+/// Why the account of bytes in flight may live for ever.
+const PRUNED: &str = "bounded by the bytes in flight; what has ended is pruned";
+
 const STATE_FIELDS: &[(&str, &str)] = &[
     ("node_id", "UUID of the document"),
     ("s3_upload_id", "the object store's multipart id"),
@@ -28,6 +34,15 @@ const STATE_FIELDS: &[(&str, &str)] = &[
     ("final_etag", "the object's ETag when completed"),
     ("final_size", "the object's size when completed"),
     ("error_message", "what went wrong, when FAILED"),
+];
+
+const WORK_FIELDS: &[(&str, &str)] = &[
+    ("deadline", "epoch milliseconds after which the upload is EXPIRED"),
+    ("bytes_received", "bytes of the chunks received"),
+    ("bytes_uploaded", "bytes of the chunks durable"),
+    ("sized", "1 when the size was announced"),
+    ("seq", "number of the last progress message"),
+    ("aborted", "1 when the client gave it up"),
 ];
 
 const METADATA_FIELDS: &[(&str, &str)] = &[
@@ -49,15 +64,12 @@ pub(crate) fn upload_rows(key: &Template, spec: &UploadSpec) -> Option<Vec<RowDr
         let mut template = key.sibling(last)?;
         template.push_text(":");
         template.push_name(placeholder);
-        Some(
-            row(role, template, RedisType::String, ttl, purpose)
-                .class(placeholder, class)
-                .format("raw bytes"),
-        )
+        let row = row(role, template, RedisType::String, ttl, purpose);
+        Some(row.class(placeholder, class).format("raw bytes"))
     };
     let all = Template::of_text(&key.literal_head());
-    let index = |role, suffix, holds, purpose| {
-        side(role, &all, suffix, None, holds, never("one member per upload in work"), purpose).apart()
+    let index = |role, suffix, holds, why, purpose| {
+        side(role, &all, suffix, None, holds, never(why), purpose).apart()
     };
     Some(vec![
         row("state", key.clone(), RedisType::Hash, state(), "The state of an upload").fields(STATE_FIELDS),
@@ -79,9 +91,30 @@ pub(crate) fn upload_rows(key: &Template, spec: &UploadSpec) -> Option<Vec<RowDr
         .format("score: chunk number; member: part number and ETag"),
         of("metadata", "metadata", RedisType::Hash, state(), "What the client said about the file")?
             .fields(METADATA_FIELDS),
-        of("received", "received", RedisType::Hash, state(), "Digest and size of every chunk ever received")?
-            .format("field: chunk number; value: digest and bytes"),
-        of("leases", "leases", RedisType::Zset, state(), "Chunks being sent, by the end of their lease")?,
+        of(
+            "received",
+            "received",
+            RedisType::Hash,
+            state(),
+            "Digest, size and place of every chunk ever received",
+        )?
+        .format("field: chunk number; value: SHA-256, bytes, and where the bytes are"),
+        of("map", "map", RedisType::String, state(), "Where every chunk stands, a byte each")?
+            .format("at the chunk's number: r received, d durable, m to be sent again, zero never seen"),
+        of("todo", "todo", RedisType::Zset, state(), "Chunks to ship, by when they may be claimed")?
+            .format("score: epoch milliseconds, of a claimed one the end of its lease"),
+        of("leases", "leases", RedisType::Hash, state(), "Attempts and lease of every chunk to ship")?
+            .format("field: chunk number; value: attempts and the lease's token, `-` for none"),
+        of("work", "work", RedisType::Hash, state(), "What the state does not tell")?.fields(WORK_FIELDS),
+        numbered(
+            "claim",
+            "claims",
+            "claim_id",
+            Class::Narrow,
+            Ttl::For(LEASE_MAX),
+            "The chunks a claim got",
+        )?
+        .format("chunk numbers"),
         numbered(
             "staging",
             "staging",
@@ -90,19 +123,29 @@ pub(crate) fn upload_rows(key: &Template, spec: &UploadSpec) -> Option<Vec<RowDr
             Ttl::For(STAGING_TTL),
             "Bytes on their way in",
         )?,
-        index("uploads", "uploads", RedisType::Zset, "Uploads by their deadline, for the sweep"),
-        index("ready", "ready", RedisType::List, "Chunks that wait for a worker"),
-        index("in_flight", "in_flight", RedisType::String, "Bytes received and not yet durable"),
-        side(
-            "create",
-            &all,
-            "create",
-            Some(("idempotency_key", Class::Wide)),
-            RedisType::String,
-            state(),
-            "The upload that an idempotency key created",
-        )
-        .apart(),
+        index(
+            "uploads",
+            "uploads",
+            RedisType::Zset,
+            "one member per upload",
+            "Uploads by when the sweep is to act",
+        ),
+        index(
+            "ready",
+            "ready",
+            RedisType::Zset,
+            "one member per upload",
+            "Uploads with chunks to claim, by when",
+        ),
+        index(
+            "in_flight",
+            "in_flight",
+            RedisType::Hash,
+            PRUNED,
+            "Bytes that are on their way or not yet durable",
+        ),
+        index("in_flight_until", "in_flight_until", RedisType::Zset, PRUNED, "When each of them is given up"),
+        index("in_flight_total", "in_flight_total", RedisType::String, "one number", "Their sum"),
     ])
 }
 
@@ -129,7 +172,7 @@ pub(crate) fn upload_channels(key: &Template, id: &str) -> [ChannelFacts; 2] {
         (
             "progress",
             progress,
-            "Progress of one upload",
+            "Progress of one upload; `seq` numbers the messages, `received_chunks` is ahead of what is durable",
             &[
                 ("uploaded_chunks", "chunks durable"),
                 ("total_chunks", "chunks expected; 0 while unknown"),
