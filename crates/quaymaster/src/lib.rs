@@ -25,6 +25,7 @@ pub mod queue;
 mod registry;
 mod scripts;
 mod seal;
+pub mod stats;
 mod token;
 mod wake;
 pub mod worker;
@@ -198,6 +199,16 @@ impl Quaymaster {
     /// All queues.
     pub fn queues(&self) -> impl Iterator<Item = &queue::Queue> {
         self.inner.registry.queues.values()
+    }
+
+    /// The stats of this name.
+    pub fn stats(&self, name: &str) -> Result<&stats::Stats> {
+        self.inner.registry.stats.get(name).ok_or_else(|| self.unknown(Kind::Stats, name))
+    }
+
+    /// All stats.
+    pub fn all_stats(&self) -> impl Iterator<Item = &stats::Stats> {
+        self.inner.registry.stats.values()
     }
 
     fn unknown(&self, kind: Kind, name: &str) -> Error {

@@ -16,6 +16,7 @@ use crate::limit::Limit;
 use crate::lock::Lock;
 use crate::queue::Queue;
 use crate::queue::keys::Around;
+use crate::stats::Stats;
 
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
@@ -28,6 +29,7 @@ pub(crate) struct Registry {
     pub(crate) events: HashMap<String, Event>,
     pub(crate) guards: HashMap<String, Guard>,
     pub(crate) queues: HashMap<String, Queue>,
+    pub(crate) stats: HashMap<String, Stats>,
 }
 
 impl Registry {
@@ -56,6 +58,7 @@ impl Registry {
                     let event = Event::new(bound, spec.clone(), told_queues(schema, resource, spec));
                     all.events.insert(name, event);
                 }
+                Spec::Stats(spec) => drop(all.stats.insert(name, Stats::new(bound, spec.clone()))),
                 _ => {}
             }
         }

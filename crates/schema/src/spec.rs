@@ -243,6 +243,12 @@ pub struct StatsSpec {
     pub flush: Duration,
     /// Callers that are not counted.
     pub ignore_remote: Vec<String>,
+    /// An instance that was silent for so long has no open connections any more.
+    pub heartbeat: Duration,
+    /// Instances told apart; the rest are counted together.
+    pub max_instances: u64,
+    /// Whether numbers, UUIDs and long hexadecimal words in a path become `:id`.
+    pub fold_ids: bool,
 }
 
 /// Chunked uploads into object storage.

@@ -174,12 +174,18 @@ fn stats(reading: &mut Reading<'_, '_>) -> Option<Body> {
     let base = fields.text("key");
     let key_at = base.at().unwrap_or(fields.at);
     let base = format!("{}{}", reading.document.prefix, base.or(String::new()));
+    let flush = fields
+        .duration("flush", Duration::from_millis(10), Duration::from_secs(60))
+        .or(Duration::from_secs(1));
+    let least = (3 * flush).max(Duration::from_secs(5));
     let spec = StatsSpec {
         max_endpoints: fields.count("max_endpoints", 1, 100_000).or(500),
         samples: fields.count("samples", 1, 100_000).or(1000),
-        flush: fields
-            .duration("flush", Duration::from_millis(10), Duration::from_secs(60))
-            .or(Duration::from_secs(1)),
+        flush,
+        // Shorter than two flushes, an instance would be gone between them.
+        heartbeat: fields.duration("heartbeat", 2 * flush, Duration::from_secs(3600)).or(least),
+        max_instances: fields.count("max_instances", 1, 10_000).or(1000),
+        fold_ids: fields.truth("fold_ids").or(false),
         ignore_remote: match fields.texts("ignore_remote") {
             super::fields::Got::Value(list, _) => list.into_iter().map(|(remote, _)| remote).collect(),
             _ => vec!["127.0.0.1".to_owned(), "::1".to_owned()],

@@ -32,6 +32,8 @@ pub mod queue_lease;
 #[expect(clippy::expect_used, reason = "a case that cannot go on has failed")]
 pub mod queue_request;
 #[expect(clippy::expect_used, reason = "a case that cannot go on has failed")]
+pub mod stats;
+#[expect(clippy::expect_used, reason = "a case that cannot go on has failed")]
 mod subject;
 
 pub use subject::{Subject, command, command_int, command_text};
@@ -87,6 +89,7 @@ pub fn all() -> impl Iterator<Item = &'static Case> {
         .chain(queue_lease::CASES)
         .chain(queue_request::CASES)
         .chain(queue_edges::CASES)
+        .chain(stats::CASES)
 }
 
 /// Runs every case, one after the other, each under keys of its own.

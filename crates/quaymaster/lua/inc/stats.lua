@@ -1,0 +1,195 @@
+-- stats: counters of requests that many processes add to, a flush at a time.
+--
+-- One flush is told by these keys and words:
+--
+--   keys  1 requests_total  2 requests_accepted  3 errors_total  4 connections_current  5 connections_max  6 speed
+--         7 max_speed  8 instances  9 beats  10 connections  11 gauge  12 flushes  13 flushed  14 endpoints
+--         15 statuses  16 micros  17 seconds  18 requests_hourly
+--         then the key of the instances over the cap and one per instance; one per status;
+--         then seven of the endpoints over the cap and seven per endpoint:
+--         requests, errors, response_times, avg_response, response_count, sketch, sketch_hour
+--   args  1 kind (flush: of a process, record: with a request_id, once: with neither)  2 process  3 sequence  4 keep_ms
+--         5 heartbeat_ms  6 max_endpoints  7 max_instances  8 samples  9 flush_s  10 hour_ms  11 total  12 accepted
+--         13 errors  14 seconds "epoch_s:count …"  15 16 17 how many instances, statuses, endpoints
+--         then five per instance: name, process, requests, connections ("" when not told), peak;
+--         two per status: code, count; six per endpoint:
+--         name, count, errors, sum_us, buckets "bucket:count …", samples "epoch_ms member …"
+--
+-- A process is alive while it flushes: `beats` has the moment of its last flush, `connections` what it had open then,
+-- and `gauge` the sum of those. Whatever changes one of the three changes the others in the same script.
+
+-- The first counter that is no integer, or of another type; nil when all can be added to. Writes nothing.
+local function stats_spoiled(counters)
+  local held = redis.call("MGET", unpack(counters))
+  for index = 1, #counters do
+    local value = held[index]
+    if value then
+      if #value > 18 or not string.match(value, "^%-?%d+$") then return counters[index] end
+    elseif redis.call("TYPE", counters[index]).ok ~= "none" then
+      return counters[index]
+    end
+  end
+  return nil
+end
+
+-- Takes the connections of processes that are silent since `since` out of the sum; answers it and who is left.
+local function stats_alive(beats, connections, gauge, since_ms)
+  local total = tonumber(redis.call("HGET", gauge, "connections") or "") or 0
+  for _ = 1, 40 do
+    local gone = redis.call("ZRANGEBYSCORE", beats, "-inf", string.format("%.0f", since_ms), "LIMIT", 0, 500)
+    if #gone == 0 then break end
+    for _, held in ipairs(redis.call("HMGET", connections, unpack(gone))) do total = total - (tonumber(held or "") or 0) end
+    redis.call("HDEL", connections, unpack(gone))
+    redis.call("ZREM", beats, unpack(gone))
+  end
+  local left = redis.call("ZCARD", beats)
+  if left == 0 then total = 0 end
+  return total, left
+end
+
+-- Counts requests by second, for two minutes; answers the most that one of these seconds has now.
+local function stats_seconds(seconds, gauge, list, now_s)
+  local oldest_s = now_s - 120
+  local swept_s = tonumber(redis.call("HGET", gauge, "swept_s") or "")
+  if not swept_s or oldest_s - swept_s > 240 then
+    redis.call("DEL", seconds)
+  elseif oldest_s > swept_s then
+    local old = {}
+    for second = swept_s + 1, oldest_s do old[#old + 1] = string.format("%.0f", second) end
+    redis.call("HDEL", seconds, unpack(old))
+  end
+  redis.call("HSET", gauge, "swept_s", string.format("%.0f", math.max(oldest_s, swept_s or oldest_s)))
+  local most = 0
+  for second, count in string.gmatch(list, "(%d+):(%d+)") do
+    local at_s = tonumber(second)
+    if at_s > oldest_s and at_s <= now_s + 2 then
+      most = math.max(most, redis.call("HINCRBY", seconds, second, count))
+    end
+  end
+  if most > 0 then redis.call("PEXPIRE", seconds, 150000) end
+  return most
+end
+
+-- Adds one endpoint's share: `keys[at]` is the first of its seven keys, `args[from]` the first of its six words.
+local function stats_endpoint(keys, at, args, from, name, micros, keep, left_ms)
+  local count, errors, sum_us = args[from + 1], args[from + 2], args[from + 3]
+  if count ~= "0" then
+    redis.call("INCRBY", keys[at], count)
+    redis.call("INCRBY", keys[at + 4], count)
+    redis.call("HINCRBY", micros, name, sum_us)
+    -- As text: a number of Lua's would round sums beyond 2^53.
+    local sum = string.format("%4s", redis.call("HGET", micros, name))
+    local whole, part = string.gsub(string.sub(sum, 1, -4), " ", ""), string.gsub(string.sub(sum, -3), " ", "0")
+    part = string.gsub(part, "0+$", "")
+    redis.call("SET", keys[at + 3], (whole == "" and "0" or whole) .. (part == "" and "" or "." .. part))
+  end
+  if errors ~= "0" then redis.call("INCRBY", keys[at + 1], errors) end
+  for bucket, of_it in string.gmatch(args[from + 4], "(%d+):(%d+)") do
+    redis.call("HINCRBY", keys[at + 5], bucket, of_it)
+    if left_ms > 0 then redis.call("HINCRBY", keys[at + 6], bucket, of_it) end
+  end
+  if left_ms > 0 then
+    if count ~= "0" then redis.call("HINCRBY", keys[at + 6], "us", sum_us) end
+    if errors ~= "0" then redis.call("HINCRBY", keys[at + 6], "errors", errors) end
+    redis.call("PEXPIRE", keys[at + 6], string.format("%.0f", left_ms))
+  end
+  local some = {}
+  for word in string.gmatch(args[from + 5], "%S+") do
+    some[#some + 1] = word
+    if #some == 200 then
+      redis.call("ZADD", keys[at + 2], unpack(some))
+      some = {}
+    end
+  end
+  if #some > 0 then redis.call("ZADD", keys[at + 2], unpack(some)) end
+  if args[from + 5] ~= "" then redis.call("ZREMRANGEBYRANK", keys[at + 2], 0, -keep - 1) end
+end
+
+-- Marks what is delivered, so that the same flush or request counts once, and forgets what is a day old.
+local function stats_mark(flushes, flushed, process, sequence, now_ms)
+  redis.call("HSET", flushes, process, sequence)
+  redis.call("ZADD", flushed, string.format("%.0f", now_ms), process)
+  redis.call("PEXPIRE", flushes, 86400000)
+  redis.call("PEXPIRE", flushed, 86400000)
+  local old = redis.call("ZRANGEBYSCORE", flushed, "-inf", string.format("%.0f", now_ms - 86400000), "LIMIT", 0, 16)
+  if #old == 0 and redis.call("ZCARD", flushed) > 10000 then old = redis.call("ZRANGE", flushed, 0, 15) end
+  if #old > 0 then
+    redis.call("HDEL", flushes, unpack(old))
+    redis.call("ZREM", flushed, unpack(old))
+  end
+end
+
+-- Counts instances and their connections; answers the sum of connections, and the most there were meanwhile.
+-- `keys[at]` is the key of the instances over the cap, `args[from]` the first word of the first instance.
+local function stats_instances(keys, at, args, from, count, total, now_ms)
+  local instances, beats, connections, most = keys[8], keys[9], keys[10], tonumber(args[7])
+  local now, peak = string.format("%.0f", now_ms), 0
+  for index = 1, count do
+    local word, key = from + index * 5 - 5, keys[at + index]
+    local name, process, requests, open = args[word], args[word + 1], args[word + 2], args[word + 3]
+    if redis.call("ZSCORE", beats, process) or redis.call("ZCARD", beats) < most then
+      redis.call("ZADD", beats, now, process)
+      if open ~= "" then
+        total = total - (tonumber(redis.call("HGET", connections, process) or "") or 0) + tonumber(open)
+        peak = math.max(peak, tonumber(args[word + 4]) - tonumber(open))
+        redis.call("HSET", connections, process, open)
+      end
+    end
+    if redis.call("ZSCORE", instances, name) or redis.call("ZCARD", instances) < most then
+      redis.call("ZADD", instances, now, name)
+    else
+      key = keys[at]
+    end
+    if requests ~= "0" then redis.call("INCRBY", key, requests) end
+  end
+  return total, total + peak
+end
+
+-- What is true now, and the most there was since a process was alive without a break: connections and speed.
+local function stats_gauges(keys, at, args, count, now_ms)
+  local heartbeat_ms, now_s = args[5], math.floor(now_ms / 1000)
+  local total, left = stats_alive(keys[9], keys[10], keys[11], now_ms - tonumber(heartbeat_ms))
+  if left == 0 then
+    redis.call("DEL", keys[5], keys[7], keys[17])
+    redis.call("HSET", keys[11], "started_ms", string.format("%.0f", now_ms))
+  end
+  local most
+  total, most = stats_instances(keys, at, args, 18, count, total, now_ms)
+  redis.call("HSET", keys[11], "connections", string.format("%.0f", total))
+  for index = 9, 11 do redis.call("PEXPIRE", keys[index], 86400000) end
+  redis.call("SET", keys[4], string.format("%.0f", total), "PX", heartbeat_ms)
+  if most > tonumber(redis.call("GET", keys[5]) or "-1") then redis.call("SET", keys[5], string.format("%.0f", most)) end
+  local busiest = stats_seconds(keys[17], keys[11], args[14], now_s)
+  if busiest > tonumber(redis.call("GET", keys[7]) or "-1") then redis.call("SET", keys[7], string.format("%.0f", busiest)) end
+  local told_s = string.format("%.0f", now_s - 1 - tonumber(args[9]))
+  redis.call("SET", keys[6], redis.call("HGET", keys[17], told_s) or "0", "PX", heartbeat_ms)
+end
+
+-- Where each endpoint is counted: at its own seven keys, or, over the cap, at those of `overflow`. Answers the places,
+-- how many the cap kept out, and a counter that is none. Reads whatever is written later, and writes nothing.
+local function stats_places(keys, first, over_at, args, from, count)
+  local room, kept_out, places = tonumber(args[6]) - redis.call("ZCARD", keys[14]), 0, {}
+  local counters = { keys[1], keys[2], keys[3], keys[5], keys[7], keys[18] }
+  for index = first, over_at - 1 do counters[#counters + 1] = keys[index] end
+  for index = 1, count do
+    local at, name = over_at + index * 7, args[from + index * 6 - 6]
+    -- `unmatched` and `overflow` have no method in front and are not among those that the cap counts.
+    if string.find(name, " ", 1, true) and not redis.call("ZSCORE", keys[14], name) then
+      room = room - 1
+      if room < 0 then at, kept_out = over_at, kept_out + 1 end
+    end
+    places[index] = at
+    local held = #counters
+    counters[held + 1], counters[held + 2], counters[held + 3] = keys[at], keys[at + 1], keys[at + 4]
+    redis.call("ZCARD", keys[at + 2])
+    redis.call("HLEN", keys[at + 5])
+    redis.call("HLEN", keys[at + 6])
+  end
+  for index = 8, 9 do redis.call("ZCARD", keys[index]) end
+  for index = 10, 12 do redis.call("HLEN", keys[index]) end
+  redis.call("ZCARD", keys[13])
+  redis.call("SCARD", keys[15])
+  redis.call("HLEN", keys[16])
+  redis.call("HLEN", keys[17])
+  return places, kept_out, stats_spoiled(counters)
+end

@@ -1,0 +1,249 @@
+//! What a stats answers. Plain functions, no I/O.
+
+use quaymaster_store::{Parts, Reply};
+
+use super::sketch::Sketch;
+use crate::{Code, Error, Result};
+
+/// The answer of `record`.
+#[must_use = "requests of ignored callers are not counted"]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Recorded {
+    /// Requests counted.
+    pub recorded: u64,
+    /// Requests of callers that the schema ignores.
+    pub ignored: u64,
+}
+
+/// The answer of `report`.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Report {
+    /// When it was made, by the store's clock, in microseconds since the epoch.
+    pub now_us: i64,
+    /// Requests of all instances.
+    pub total: u64,
+    /// Those that were not refused.
+    pub accepted: u64,
+    /// Requests in the newest second that every instance has flushed.
+    pub speed_per_second: u64,
+    /// The most in one second since a process was alive without a break.
+    pub max_speed_per_second: u64,
+    /// Connections open now.
+    pub connections: u64,
+    /// The most there were since a process was alive without a break.
+    pub connections_max: u64,
+    /// Responses with a status from 400.
+    pub errors: u64,
+    /// The same by status, in order.
+    pub by_status: Vec<(u16, u64)>,
+    /// Endpoints, the most used in front.
+    pub endpoints: Vec<Endpoint>,
+    /// How many endpoints there are, shown or not.
+    pub endpoints_total: u64,
+    /// Requests by instance, in the order of their names.
+    pub instances: Vec<(String, u64)>,
+    /// Processes that are alive.
+    pub alive: u64,
+    /// Since when one was alive without a break; `None` when none is.
+    pub started_us: Option<i64>,
+    /// Requests by hour, the oldest first; the hour's start in epoch milliseconds.
+    pub hourly: Vec<(i64, u64)>,
+}
+
+/// One endpoint of a report.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Endpoint {
+    /// `METHOD /template`, or [`super::UNMATCHED`] or [`super::OVERFLOW`].
+    pub name: String,
+    /// Requests.
+    pub count: u64,
+    /// Those with a status from 400.
+    pub errors: u64,
+    /// The mean, rounded down to a microsecond.
+    pub avg_us: u64,
+    /// Percentiles by nearest rank, each within 1/128 of the exact one.
+    pub p50_us: u64,
+    /// Of 100 requests, 95 took no longer.
+    pub p95_us: u64,
+    /// Of 100 requests, 99 took no longer.
+    pub p99_us: u64,
+}
+
+/// What a sweep did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Swept {
+    /// Instances forgotten.
+    pub left: u64,
+}
+
+/// How a flush ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Flushed {
+    /// Added; so many endpoints were over the cap.
+    Added { kept_out: u64 },
+    /// It was there already.
+    Repeat,
+    /// Its hour has not begun; the store's time.
+    Ahead { now_ms: i64 },
+}
+
+/// The totals, and the statuses that were seen.
+#[derive(Debug, Default)]
+pub(super) struct Totals {
+    pub(super) report: Report,
+    pub(super) statuses: Vec<u16>,
+}
+
+/// Buckets and, where they were kept beside them, sum and errors.
+#[derive(Debug, Default)]
+pub(super) struct Share {
+    pub(super) sketch: Sketch,
+    pub(super) sum_us: u64,
+    pub(super) errors: u64,
+}
+
+pub(super) fn flushed(op: &'static str, reply: Reply) -> Result<Flushed> {
+    let mut parts = reply.parts(op)?;
+    match &parts.bytes()?[..] {
+        b"flushed" => Ok(Flushed::Added { kept_out: count(&mut parts)? }),
+        b"repeat" => Ok(Flushed::Repeat),
+        b"ahead" => Ok(Flushed::Ahead { now_ms: parts.int()? }),
+        b"malformed" => {
+            let key = text(&parts.bytes()?);
+            Err(Error::new(op, Code::KeyMalformed, format!("{key:?} does not hold a count")))
+        }
+        b"conflict" => {
+            let detail = "request_id was already used for another number of requests";
+            Err(Error::new(op, Code::RequestInvalid, detail))
+        }
+        other => Err(unknown(op, other)),
+    }
+}
+
+pub(super) fn totals(op: &'static str, reply: Reply, hours: &[i64]) -> Result<Totals> {
+    let mut parts = reply.parts(op)?;
+    parts.bytes()?;
+    let mut report = Report { now_us: parts.int()? * 1000, ..Report::default() };
+    for field in [
+        &mut report.total,
+        &mut report.accepted,
+        &mut report.errors,
+        &mut report.connections,
+        &mut report.connections_max,
+        &mut report.speed_per_second,
+        &mut report.max_speed_per_second,
+        &mut report.alive,
+    ] {
+        *field = lenient(parts.any());
+    }
+    let started_us = parts.int()? * 1000;
+    report.started_us = (report.alive > 0 && started_us > 0).then_some(started_us);
+    let list = |part: Option<Reply>| match part {
+        Some(Reply::Array(list)) => list,
+        _ => Vec::new(),
+    };
+    let mut statuses: Vec<u16> = list(parts.any())
+        .into_iter()
+        .filter_map(|status| match status {
+            Reply::Bytes(status) => text(&status).parse().ok(),
+            _ => None,
+        })
+        .collect();
+    statuses.sort_unstable();
+    let counts = list(parts.any()).into_iter().map(|count| lenient(Some(count)));
+    report.hourly = hours.iter().copied().zip(counts).filter(|(_, count)| *count > 0).collect();
+    Ok(Totals { report, statuses })
+}
+
+pub(super) fn names(op: &'static str, reply: Reply) -> Result<Vec<(String, i64)>> {
+    let mut parts = reply.parts(op)?;
+    parts.bytes()?;
+    let mut names = Vec::new();
+    while let Some(Reply::Bytes(name)) = parts.any() {
+        names.push((text(&name), parts.int()?));
+    }
+    Ok(names)
+}
+
+pub(super) fn texts(op: &'static str, reply: Reply) -> Result<Vec<String>> {
+    let mut parts = reply.parts(op)?;
+    parts.bytes()?;
+    let mut texts = Vec::new();
+    while let Some(Reply::Bytes(name)) = parts.any() {
+        texts.push(text(&name));
+    }
+    Ok(texts)
+}
+
+/// Counters; what another program spoiled counts as 0.
+pub(super) fn counts(op: &'static str, reply: Reply) -> Result<Vec<u64>> {
+    let mut parts = reply.parts(op)?;
+    parts.bytes()?;
+    let mut counts = Vec::new();
+    while let Some(part) = parts.any() {
+        counts.push(lenient(Some(part)));
+    }
+    Ok(counts)
+}
+
+/// One share per endpoint: `per` sketches are merged into each.
+pub(super) fn shares(op: &'static str, reply: Reply, endpoints: usize, per: usize) -> Result<Vec<Share>> {
+    let mut parts = reply.parts(op)?;
+    parts.bytes()?;
+    let sums = match parts.any() {
+        Some(Reply::Array(sums)) => sums,
+        _ => Vec::new(),
+    };
+    let mut sums = sums.into_iter();
+    let mut shares = Vec::with_capacity(endpoints);
+    for _ in 0..endpoints {
+        let mut share = Share { sum_us: lenient(sums.next()), ..Share::default() };
+        for _ in 0..per {
+            let Some(Reply::Array(words)) = parts.any() else { continue };
+            let mut words = words.into_iter();
+            while let (Some(Reply::Bytes(field)), Some(value)) = (words.next(), words.next()) {
+                let value = lenient(Some(value));
+                match &field[..] {
+                    b"us" => share.sum_us += value,
+                    b"errors" => share.errors += value,
+                    bucket => {
+                        let bucket = std::str::from_utf8(bucket).ok().and_then(|bucket| bucket.parse().ok());
+                        if let Some(bucket) =
+                            bucket.filter(|at: &u16| usize::from(*at) < super::sketch::BUCKETS)
+                        {
+                            share.sketch.add(bucket, value);
+                        }
+                    }
+                }
+            }
+        }
+        shares.push(share);
+    }
+    Ok(shares)
+}
+
+pub(super) fn left(op: &'static str, reply: Reply) -> Result<u64> {
+    let mut parts = reply.parts(op)?;
+    parts.bytes()?;
+    count(&mut parts)
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn count(parts: &mut Parts) -> Result<u64> {
+    Ok(u64::try_from(parts.int()?).unwrap_or(0))
+}
+
+fn lenient(part: Option<Reply>) -> u64 {
+    match part {
+        Some(Reply::Int(count)) => u64::try_from(count).unwrap_or(0),
+        Some(Reply::Bytes(count)) => text(&count).parse().unwrap_or(0),
+        _ => 0,
+    }
+}
+
+fn unknown(op: &'static str, word: &[u8]) -> Error {
+    Error::new(op, Code::StoreProtocol, format!("unknown status {:?}", String::from_utf8_lossy(word)))
+}

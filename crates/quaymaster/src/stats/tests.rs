@@ -1,0 +1,1 @@
+//! Buckets, names, pieces.
