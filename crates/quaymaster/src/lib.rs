@@ -6,6 +6,7 @@
 pub mod batch;
 mod bound;
 pub mod cache;
+pub mod clean;
 pub mod dedupe;
 pub mod event;
 #[cfg(feature = "axum")]
@@ -23,6 +24,7 @@ mod outage;
 mod problem;
 pub mod queue;
 mod registry;
+pub mod run;
 mod scripts;
 mod seal;
 pub mod stats;
@@ -199,6 +201,16 @@ impl Quaymaster {
     /// All queues.
     pub fn queues(&self) -> impl Iterator<Item = &queue::Queue> {
         self.inner.registry.queues.values()
+    }
+
+    /// The run of this name.
+    pub fn run(&self, name: &str) -> Result<&run::Run> {
+        self.inner.registry.runs.get(name).ok_or_else(|| self.unknown(Kind::Run, name))
+    }
+
+    /// All runs.
+    pub fn runs(&self) -> impl Iterator<Item = &run::Run> {
+        self.inner.registry.runs.values()
     }
 
     /// The stats of this name.

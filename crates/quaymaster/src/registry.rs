@@ -16,6 +16,7 @@ use crate::limit::Limit;
 use crate::lock::Lock;
 use crate::queue::Queue;
 use crate::queue::keys::Around;
+use crate::run::Run;
 use crate::stats::Stats;
 
 #[derive(Debug, Default)]
@@ -30,6 +31,7 @@ pub(crate) struct Registry {
     pub(crate) guards: HashMap<String, Guard>,
     pub(crate) queues: HashMap<String, Queue>,
     pub(crate) stats: HashMap<String, Stats>,
+    pub(crate) runs: HashMap<String, Run>,
 }
 
 impl Registry {
@@ -71,6 +73,13 @@ impl Registry {
                 let lock = spec.lock.as_ref().and_then(|name| all.locks.get(name).cloned());
                 let guard = Guard::new(bind(resource), limits, idempotency, lock);
                 all.guards.insert(resource.name.clone(), guard);
+            }
+        }
+        // A run counts by a limit of its own schema.
+        for resource in schema.resources() {
+            if let Spec::Run(spec) = &resource.spec {
+                let limit = spec.limit.as_ref().and_then(|name| all.limits.get(name).cloned());
+                all.runs.insert(resource.name.clone(), Run::new(bind(resource), spec.clone(), limit));
             }
         }
         // A queue's step may be joined with a dedupe, a batch, an event and other queues.

@@ -83,6 +83,12 @@ codes! {
     QueueFull        "queue.full"        429 1 Later "The queue is full", "Wait until jobs have been claimed, then push again; nothing was added.";
     QueueApart       "queue.apart"       422 2 Useless "One step cannot reach all of these on a cluster", "Give the queue and what it is joined with the same `colocate`.";
 
+    RunMissing       "run.missing"       404 1 Useless "There is no such run", "Start it; a run is forgotten `state_ttl` after its last sign of life.";
+    RunTask          "run.task"          404 1 Useless "The task was not started in this run", "Call task_start first; a task is forgotten with its run.";
+    RunField         "run.field"         422 2 Useless "The field is not the caller's to set", "The detail names who sets it; `status` and fields of your own can be set.";
+    RunFinished      "run.finished"      409 1 Useless "The run is finished", "Start it again to go on with it, or start another.";
+    RunFull          "run.full"          429 1 Later "The run holds as much as a run may", "Retry what failed, or start another run; nothing was changed.";
+
     ServerBusy       "server.busy"        503 3 Later "The server has too many requests at once", "Wait, or raise the bounds in [server].";
 
     // The store cannot be asked, or we cannot tell what it did.

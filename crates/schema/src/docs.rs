@@ -149,7 +149,12 @@ fn settings(spec: &Spec) -> String {
             words
         }
         Spec::Run(run) => {
-            format!("state {}, hour lists {}", text(run.state_ttl), text(run.hour_ttl))
+            let mut words = format!("state {}, hour lists {}", text(run.state_ttl), text(run.hour_ttl));
+            let _ = write!(words, ", stale after {}", text(run.stale_after));
+            if let Some(limit) = &run.limit {
+                let _ = write!(words, ", counts limit.{limit}");
+            }
+            words
         }
         Spec::Stats(stats) => format!(
             "{} endpoints, {} samples each, flushed every {}",

@@ -230,6 +230,8 @@ pub struct RunSpec {
     pub hour_ttl: Duration,
     /// The limit whose calls the run counts.
     pub limit: Option<String>,
+    /// A run without a sign of life for so long is stale.
+    pub stale_after: Duration,
 }
 
 /// Request metrics of several instances.

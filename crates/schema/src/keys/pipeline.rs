@@ -1,6 +1,6 @@
 //! Batches and runs.
 
-use super::{RowDraft, never, request, row, side};
+use super::{REQUEST_TTL, RowDraft, never, request, row, side};
 use crate::kind::RedisType;
 use crate::pattern::{Class, Template};
 use crate::schema::Ttl;
@@ -46,6 +46,7 @@ pub(crate) fn run_rows(key: Template, task: Template, failed: Template, spec: &R
     let id = spec.id.as_str();
     let index = Template::of_text(&key.literal_head());
     let (tag, primary) = (key.clone(), key);
+    let own = |role, holds, purpose: &str| side(role, &tag, role, None, holds, state(), purpose);
     vec![
         row("state", primary, RedisType::Hash, state(), "The state of a run").fields(&[
             (id, "the run's id"),
@@ -68,35 +69,22 @@ pub(crate) fn run_rows(key: Template, task: Template, failed: Template, spec: &R
         )
         .format("one id per failure")
         .apart(),
-        side(
-            "processed",
-            &tag,
-            "processed",
-            None,
-            RedisType::Set,
-            state(),
-            "What the run has processed; the truth behind its field",
+        own("processed", RedisType::Set, "What the run has processed; the truth behind its field"),
+        own("list", RedisType::List, "The same in the order it came, to be rendered")
+            .format("pieces of the JSON list's text, without its brackets"),
+        own("meta", RedisType::Hash, "What the run needs to know beside its documented fields").format(
+            "moments in microseconds, how much of the list is rendered, the status before `stale`, names of the \
+             caller's own fields",
         ),
-        side(
-            "failures",
-            &tag,
-            "failures",
-            None,
-            RedisType::Hash,
-            state(),
-            "What failed in this run: error and attempts by item",
-        )
-        .format("field: item; value: JSON with error, attempts, last_failed_at"),
-        side(
-            "tasks",
-            &tag,
-            "tasks",
-            None,
-            RedisType::Hash,
-            state(),
-            "Tasks of the run and how long they took",
-        )
-        .format("field: task id; value: JSON with started_at, duration_ms"),
+        own("failures", RedisType::Hash, "What failed in this run and was not processed since")
+            .format("field: item; value: attempts, last failure in microseconds, 1 if the error was cut, error"),
+        own("failed_at", RedisType::Zset, "The same by last failure").format("score: milliseconds"),
+        own("retry_at", RedisType::Zset, "The same by when it may be handed out for another try")
+            .format("score: milliseconds"),
+        own("tasks", RedisType::Hash, "Tasks of the run and how long they took")
+            .format("field: task id; value: start and duration in microseconds, `-` while it runs"),
+        own("tasks_at", RedisType::Zset, "The same by start").format("score: microseconds"),
+        request(&tag),
         side(
             "runs",
             &index,
@@ -104,9 +92,30 @@ pub(crate) fn run_rows(key: Template, task: Template, failed: Template, spec: &R
             None,
             RedisType::Zset,
             never("members leave when their state has expired"),
-            "Runs by last activity",
+            "Runs by last activity, a few seconds behind",
         )
         .format("member: run id; score: milliseconds")
+        .apart(),
+        side(
+            "live",
+            &index,
+            "live",
+            None,
+            RedisType::Zset,
+            never("members leave when their run is finished, stale or expired"),
+            "Runs that are at work, by last activity, a few seconds behind",
+        )
+        .format("member: run id; score: milliseconds")
+        .apart(),
+        side(
+            "started",
+            &index,
+            "start",
+            Some(("request_id", Class::Wide)),
+            RedisType::String,
+            Ttl::For(REQUEST_TTL),
+            "The id made up for a start that named none",
+        )
         .apart(),
     ]
 }

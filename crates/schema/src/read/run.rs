@@ -1,5 +1,7 @@
 //! Reading a run.
 
+use std::time::Duration;
+
 use super::common::{Body, LONGEST, MILLISECOND, Reading, reserved_placeholder};
 use super::fields::Got;
 use crate::keys::run_rows;
@@ -7,12 +9,18 @@ use crate::kind::{BucketUnit, Kind};
 use crate::pattern::Template;
 use crate::spec::{RunSpec, Spec};
 
+/// Ten minutes without a sign of life.
+const STALE_AFTER: Duration = Duration::from_secs(600);
+
 pub(super) fn read(reading: &mut Reading<'_, '_>) -> Option<Body> {
     let fields = &reading.fields;
     let key = reading.key();
     let state_ttl = fields.duration("state_ttl", MILLISECOND, LONGEST).required(fields, "state_ttl");
     let hour_ttl = fields.duration("hour_ttl", MILLISECOND, LONGEST).required(fields, "hour_ttl");
     let limit = fields.text("limit");
+    let stale = fields.duration("stale_after", MILLISECOND, LONGEST);
+    let stale_at = stale.at();
+    let stale_after = stale.option();
     let id = key.as_ref().map(|(key, _)| key.names().map(str::to_owned).collect::<Vec<_>>());
     let default_task = match id.as_deref() {
         Some([id]) if id != "task_id" => format!("task_start:{{{id}}}:{{task_id}}"),
@@ -25,9 +33,15 @@ pub(super) fn read(reading: &mut Reading<'_, '_>) -> Option<Body> {
     }
     let ((key, key_at), (state_ttl, _), (hour_ttl, hour_at)) = (key?, state_ttl?, hour_ttl?);
     let ((task, task_at), (failed, failed_at)) = (task?, failed?);
-    if hour_ttl < std::time::Duration::from_secs(3600) {
+    if hour_ttl < Duration::from_secs(3600) {
         let message = "the hour's list would expire before the hour ends";
         reading.add(hour_at, "ttl-shorter-than-window", message, Some("make `hour_ttl` at least 1h"));
+    }
+    // A run that is kept for less than ten minutes is stale half-way, unless the schema says when.
+    let stale_after = stale_after.unwrap_or_else(|| STALE_AFTER.min(state_ttl / 2));
+    if let Some(at) = stale_at.filter(|_| stale_after >= state_ttl) {
+        let message = "the state would expire before the run is stale";
+        reading.add(at, "contradiction", message, Some("make `stale_after` shorter than `state_ttl`"));
     }
     let id = match id?.as_slice() {
         // The index of runs lies under the text in front of the id.
@@ -51,7 +65,7 @@ pub(super) fn read(reading: &mut Reading<'_, '_>) -> Option<Body> {
         reading.add(failed_at, "bad-pattern", "`failed_key` has `{hour}` and no placeholder", None);
         return None;
     }
-    let spec = RunSpec { id: id.clone(), state_ttl, hour_ttl, limit: limit.option() };
+    let spec = RunSpec { id: id.clone(), state_ttl, hour_ttl, limit: limit.option(), stale_after };
     let mut tag = Template::default();
     tag.push_name(&id);
     let mut body = Body::new(Spec::Run(spec.clone()), run_rows(key, task, failed, &spec), key_at);

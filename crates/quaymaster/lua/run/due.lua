@@ -1,0 +1,28 @@
+-- run.due: runs at work that have not been heard of for long; forgets those whose state must have expired.
+--
+-- KEYS  1 runs  zset  runs by last activity
+--       2 live  zset  those at work
+-- ARGV  1 stale_ms   int>0
+--       2 expire_ms  int>0
+--       3 count      int>0
+-- OUT   "due"  forgotten  known  at_work  id  active_ms …
+-- COST  O(log n + count)
+
+--@include clock
+
+local runs, live = KEYS[1], KEYS[2]
+local stale_ms, expire_ms, count = ARGV[1], ARGV[2], ARGV[3]
+
+local now_ms = math.floor(clock_us() / 1000)
+local before = string.format("%.0f", now_ms - expire_ms)
+local old = redis.call("ZRANGEBYSCORE", runs, "-inf", before, "LIMIT", 0, count)
+for _, id in ipairs(old) do
+  redis.call("ZREM", runs, id)
+  redis.call("ZREM", live, id)
+end
+local answer = { "due", #old, redis.call("ZCARD", runs), redis.call("ZCARD", live) }
+before = string.format("%.0f", now_ms - stale_ms)
+for _, word in ipairs(redis.call("ZRANGEBYSCORE", live, "-inf", before, "WITHSCORES", "LIMIT", 0, count)) do
+  answer[#answer + 1] = word
+end
+return answer

@@ -1,0 +1,56 @@
+-- run.failed: note that an item failed; its attempts are counted until it is processed.
+--
+-- KEYS  1.. run     hash    the nine of `inc/run.lua`; then those that the words below name
+-- ARGV  1 ttl_ms    int>0   with keep_ms, pulse_ms, request and pulse: see `inc/run.lua`
+--       2 keep_ms   int>0
+--       3 pulse_ms  int>0
+--       4 request   int>=0
+--       5 pulse     int>=0
+--       6.. own     text    item, error, cut (1: it was longer), max_failures, hour (its list's key, 0 for none), hour_ttl_ms, hour_max
+-- OUT   "failed"     attempts  processed_count  failed_count  beat  again  again: 1 for a repeated request_id
+--       "processed"  0         processed_count  failed_count  0     0      it is done; nothing was changed
+--       "missing"
+--       "foreign"
+--       "full"
+--       "stale"  now_ms
+--       "conflict"
+-- COST  O(log n) of failures and runs, and of the run's list when it is rendered
+
+--@include clock
+--@include replay
+--@include run
+
+local request = KEYS[tonumber(ARGV[4])]
+local item, hour = ARGV[6], KEYS[tonumber(ARGV[10])]
+
+if request then
+  local kept = replay_read(request, "failed")
+  if kept then
+    kept[6] = 1
+    return kept
+  end
+end
+local now_us = clock_us()
+local word, now_ms = run_check(KEYS, ARGV, now_us)
+if word ~= "go" then return { word, now_ms } end
+if hour then redis.call("LLEN", hour) end
+local listed = redis.call("HLEN", KEYS[5])
+if redis.call("SISMEMBER", KEYS[3], item) == 1 then
+  return { "processed", 0, redis.call("SCARD", KEYS[3]), listed, 0, 0 }
+end
+local held = redis.call("HGET", KEYS[5], item)
+if not held and listed >= tonumber(ARGV[9]) then return { "full" } end
+local attempts = (tonumber(string.match(held or "", "^%d+") or "") or 0) + 1
+local ms = string.format("%.0f", math.floor(now_us / 1000))
+if hour then
+  redis.call("LPUSH", hour, item)
+  redis.call("LTRIM", hour, 0, ARGV[12] - 1)
+  redis.call("PEXPIRE", hour, ARGV[11])
+end
+redis.call("HSET", KEYS[5], item, string.format("%.0f %.0f %s ", attempts, now_us, ARGV[8]) .. ARGV[7])
+redis.call("ZADD", KEYS[6], ms, item)
+redis.call("ZADD", KEYS[7], ms, item)
+local beat = run_active(KEYS, ARGV, now_us)
+local answer = { "failed", attempts, redis.call("SCARD", KEYS[3]), redis.call("HLEN", KEYS[5]), beat, 0 }
+if request then replay_keep_all(request, "failed", ARGV[2], answer) end
+return answer

@@ -1,0 +1,24 @@
+-- run.failures: a page of what failed in a run, by last failure.
+--
+-- KEYS  1 meta       hash  there while the run is
+--       2 failures   hash  item: `attempts last_us cut error`
+--       3 failed_at  zset  item by last failure, in milliseconds
+-- ARGV  1 from_ms  int>=0
+--       2 to_ms    text   the first millisecond after, or +inf
+--       3 count    int>0
+-- OUT   "failures"  item  failed_ms  record …
+--       "missing"
+-- COST  O(log n + count)
+
+local meta, failures, failed_at = KEYS[1], KEYS[2], KEYS[3]
+if redis.call("EXISTS", meta) == 0 then return { "missing" } end
+local to = ARGV[2] == "+inf" and "+inf" or "(" .. ARGV[2]
+local answer = { "failures" }
+local found = redis.call("ZRANGEBYSCORE", failed_at, ARGV[1], to, "WITHSCORES", "LIMIT", 0, ARGV[3])
+for index = 1, #found, 2 do
+  local record = redis.call("HGET", failures, found[index])
+  if record then
+    answer[#answer + 1], answer[#answer + 2], answer[#answer + 3] = found[index], found[index + 1], record
+  end
+end
+return answer

@@ -1,0 +1,58 @@
+-- run.retry: hand failed items out for another try, each to one caller until its lease ends.
+--
+-- KEYS  1.. run     hash    the nine of `inc/run.lua`; then those that the words below name
+-- ARGV  1 ttl_ms    int>0   with keep_ms, pulse_ms, request and pulse: see `inc/run.lua`
+--       2 keep_ms   int>0
+--       3 pulse_ms  int>0
+--       4 request   int>=0
+--       5 pulse     int>=0
+--       6.. own     text    count, lease_ms
+-- OUT   "retry"  beat  item  record …
+--       "missing"
+--       "foreign"
+--       "stale"  now_ms
+--       "conflict"
+-- COST  O(log n + count) of failures; with a pulse what `run.start` costs
+
+--@include clock
+--@include run
+
+local request = KEYS[tonumber(ARGV[4])]
+local count, lease_ms = ARGV[6], ARGV[7]
+
+local answer = { "retry", 0 }
+local kept = request and redis.call("GET", request)
+if kept then
+  -- Items may be any text, so each stands behind its length.
+  local at = 7
+  if string.sub(kept, 1, 6) ~= "retry " then return { "conflict" } end
+  while at <= #kept do
+    local length, from = string.match(kept, "^(%d+):()", at)
+    local item = string.sub(kept, from, from + length - 1)
+    local record = redis.call("HGET", KEYS[5], item)
+    if record then answer[#answer + 1], answer[#answer + 2] = item, record end
+    at = from + length
+  end
+  return answer
+end
+local now_us = clock_us()
+local word, now_ms = run_check(KEYS, ARGV, now_us)
+if word ~= "go" then return { word, now_ms } end
+now_ms = math.floor(now_us / 1000)
+local due, until_ms = string.format("%.0f", now_ms), string.format("%.0f", now_ms + lease_ms)
+local handed = {}
+for _, item in ipairs(redis.call("ZRANGEBYSCORE", KEYS[7], "-inf", due, "LIMIT", 0, count)) do
+  local record = redis.call("HGET", KEYS[5], item)
+  if record then
+    redis.call("ZADD", KEYS[7], until_ms, item)
+    answer[#answer + 1], answer[#answer + 2] = item, record
+    handed[#handed + 1] = #item .. ":" .. item
+  else
+    redis.call("ZREM", KEYS[7], item)
+  end
+end
+-- Asking in vain is no sign of life.
+if #handed == 0 then return answer end
+answer[2] = run_active(KEYS, ARGV, now_us)
+if request then redis.call("SET", request, "retry " .. table.concat(handed), "PX", ARGV[2]) end
+return answer

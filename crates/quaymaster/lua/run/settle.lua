@@ -1,0 +1,24 @@
+-- run.settle: what a sweep found out about a run, for the indexes; nothing if it was active since.
+--
+-- KEYS  1 runs  zset  runs by last activity
+--       2 live  zset  those at work
+-- ARGV  1 id         text
+--       2 seen       int>=0  when it was active, by the index that was read
+--       3 word       text    what `run.sweep` said
+--       4 active_ms  int>=0
+-- OUT   "settled"
+-- COST  O(log n) of runs
+
+local runs, live = KEYS[1], KEYS[2]
+local id, seen, word, active_ms = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
+
+local held = { redis.call("ZSCORE", runs, id), redis.call("ZSCORE", live, id) }
+if word == "gone" and held[1] and tonumber(held[1]) == seen then redis.call("ZREM", runs, id) end
+if held[2] and tonumber(held[2]) == seen then
+  if word == "fresh" then
+    redis.call("ZADD", live, active_ms, id)
+  else
+    redis.call("ZREM", live, id)
+  end
+end
+return { "settled" }

@@ -1,0 +1,44 @@
+-- run.sweep: write into the documented hash that a run gives no sign of life.
+--
+-- KEYS  1.. run     hash    the nine of `inc/run.lua`; then, where one step can, the indexes `runs` and `live`
+-- ARGV  1 ttl_ms    int>0   with keep_ms, pulse_ms, request and pulse: see `inc/run.lua`
+--       2 keep_ms   int>0
+--       3 pulse_ms  int>0
+--       4 request   int>=0
+--       5 pulse     int>=0
+--       6.. own     text    stale_ms, id, index (which key `runs` is, 0 for none)
+-- OUT   "stale"  active_ms
+--       "fresh"  active_ms
+--       "over"   active_ms
+--       "gone"   0
+-- COST  O(log n) of runs, and of the run's list when it is rendered
+
+--@include clock
+--@include run
+
+local stale_ms, id, at = tonumber(ARGV[6]), ARGV[7], tonumber(ARGV[8])
+
+local now_us = clock_us()
+local active_us = tonumber(redis.call("HGET", KEYS[2], "active_us") or "")
+local word, status = "stale", redis.call("HGET", KEYS[1], "status")
+if not active_us or not status then
+  word = "gone"
+elseif run_over(KEYS) then
+  word = "over"
+elseif now_us - active_us <= stale_ms * 1000 then
+  word = "fresh"
+elseif status ~= "stale" then
+  redis.call("HSET", KEYS[2], "was", status)
+  redis.call("HSET", KEYS[1], "status", "stale")
+  if redis.call("HGET", KEYS[2], "bytes") ~= redis.call("HGET", KEYS[2], "rendered") then run_render(KEYS, now_us) end
+end
+local ms = string.format("%.0f", math.floor((active_us or 0) / 1000))
+if at > 0 then
+  if word == "gone" and redis.call("EXISTS", KEYS[1]) == 0 then redis.call("ZREM", KEYS[at], id) end
+  if word == "fresh" then
+    redis.call("ZADD", KEYS[at + 1], ms, id)
+  else
+    redis.call("ZREM", KEYS[at + 1], id)
+  end
+end
+return { word, ms }

@@ -1,0 +1,50 @@
+-- run.task_finish: note how long a task took; a second time is the first time.
+--
+-- KEYS  1.. run     hash    the nine of `inc/run.lua`; then those that the words below name
+-- ARGV  1 ttl_ms    int>0   with keep_ms, pulse_ms, request and pulse: see `inc/run.lua`
+--       2 keep_ms   int>0
+--       3 pulse_ms  int>0
+--       4 request   int>=0
+--       5 pulse     int>=0
+--       6.. own     text    task, key (which key the task's is), given (its start as another program has it, "" for none)
+-- OUT   "finished"   duration_us  beat
+--       "elsewhere"  text  when it started, as another program has written it
+--       "untimed"
+--       "missing"
+--       "foreign"
+--       "stale"  now_ms
+--       "conflict"
+-- COST  O(log n) of tasks; with a pulse what `run.start` costs
+
+--@include clock
+--@include replay
+--@include run
+
+local request = KEYS[tonumber(ARGV[4])]
+local task, key, given = ARGV[6], KEYS[tonumber(ARGV[7])], ARGV[8]
+
+if request then
+  local kept = replay_read(request, "task_finish")
+  if kept then return kept end
+end
+local now_us = clock_us()
+local word, now_ms = run_check(KEYS, ARGV, now_us)
+if word ~= "go" then return { word, now_ms } end
+local held = redis.call("HGET", KEYS[8], task)
+if not held and given ~= "" then
+  held = given .. " -"
+elseif not held then
+  local text = redis.call("GET", key)
+  if text then return { "elsewhere", text } end
+  return { "untimed" }
+end
+local start, took = string.match(held, "^(%d+) (%S+)$")
+if took == "-" then
+  took = string.format("%.0f", math.max(now_us - start, 0))
+  redis.call("HSET", KEYS[8], task, start .. " " .. took)
+  redis.call("ZADD", KEYS[9], start, task)
+end
+local beat = run_active(KEYS, ARGV, now_us)
+local answer = { "finished", took, beat }
+if request then replay_keep_all(request, "task_finish", ARGV[2], answer) end
+return answer

@@ -1,0 +1,53 @@
+-- run.update: set the status and fields of the caller's own.
+--
+-- KEYS  1.. run     hash    the nine of `inc/run.lua`; then those that the words below name
+-- ARGV  1 ttl_ms    int>0   with keep_ms, pulse_ms, request and pulse: see `inc/run.lua`
+--       2 keep_ms   int>0
+--       3 pulse_ms  int>0
+--       4 request   int>=0
+--       5 pulse     int>=0
+--       6.. own     text    stale_ms, max_fields, count, then `count` pairs of name and value
+-- OUT   "updated"  and so on as `run.show`
+--       "ended"    status  it is finished; its status is not set
+--       "missing"
+--       "foreign"
+--       "full"
+--       "stale"  now_ms
+--       "conflict"
+-- COST  O(fields); with a pulse what `run.start` costs
+
+--@include clock
+--@include replay
+--@include run
+
+local request = KEYS[tonumber(ARGV[4])]
+local stale_ms, max_fields, count = ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[8])
+
+local now_us = clock_us()
+if request then
+  local kept = replay_read(request, "update")
+  if kept and kept[1] == "conflict" then return kept end
+  if kept then return run_view(KEYS, "updated", now_us, stale_ms) end
+end
+local word, now_ms = run_check(KEYS, ARGV, now_us)
+if word ~= "go" then return { word, now_ms } end
+local names, known, total = redis.call("HGET", KEYS[2], "fields") or "", {}, 0
+for name in string.gmatch(names, "[^\n]+") do
+  known[name], total = true, total + 1
+end
+for index = 9, 8 + 2 * count, 2 do
+  local name = ARGV[index]
+  if name == "status" then
+    if redis.call("HEXISTS", KEYS[2], "finished_us") == 1 then
+      return { "ended", redis.call("HGET", KEYS[1], "status") }
+    end
+  elseif not known[name] then
+    known[name], total, names = true, total + 1, names .. name .. "\n"
+  end
+end
+if total > max_fields then return { "full" } end
+for index = 9, 8 + 2 * count, 2 do redis.call("HSET", KEYS[1], ARGV[index], ARGV[index + 1]) end
+if total > 0 then redis.call("HSET", KEYS[2], "fields", names) end
+run_active(KEYS, ARGV, now_us)
+if request then replay_keep_all(request, "update", ARGV[2], { "updated" }) end
+return run_view(KEYS, "updated", now_us, stale_ms)

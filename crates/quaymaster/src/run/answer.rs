@@ -1,0 +1,243 @@
+//! What a run answers. Plain functions, no I/O.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use quaymaster_store::{Parts, Reply};
+
+use super::list::ItemList;
+use crate::{Code, Error, Result};
+
+/// Whether a start began the run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// There was none.
+    Started,
+    /// There was one, and it goes on: nothing of it was changed but that it is at work again.
+    Resumed,
+}
+
+/// The answer of `start`.
+#[must_use = "a run may have been gone on with"]
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Started {
+    /// Whether it is new.
+    pub outcome: Outcome,
+    /// The run, without its list of items.
+    pub run: RunState,
+}
+
+/// One task of a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Task {
+    /// Its id.
+    pub task_id: String,
+    /// When it started, in microseconds since the epoch.
+    pub started_us: i64,
+    /// How long it took; `None` while it runs.
+    pub duration: Option<Duration>,
+}
+
+/// A run as it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunState {
+    /// Its id.
+    pub run_id: String,
+    /// What it is doing; `stale` while it gives no sign of life.
+    pub status: String,
+    /// Whether it has given no sign of life for `stale_after` and is not finished.
+    pub stale: bool,
+    /// Whether nothing more is expected of it.
+    pub over: bool,
+    /// When it started, as the documented hash has it: UTC, microseconds, no zone.
+    pub start_time: String,
+    /// The same in microseconds since the epoch.
+    pub started_us: i64,
+    /// The hour it counts in, `2024-09-17_14`.
+    pub current_hour: String,
+    /// The calls that its limit has counted in that hour.
+    pub api_calls_this_hour: u64,
+    /// The documented `redis_keys`, a JSON object.
+    pub redis_keys: String,
+    /// What it has processed, in that order; `None` where it was not asked for.
+    pub items: Option<ItemList>,
+    /// Whether the list holds all that was processed: it is bounded in bytes, the count is not.
+    pub items_complete: bool,
+    /// How many items it has processed.
+    pub processed_count: u64,
+    /// How many items have failed and were not processed since.
+    pub failed_count: u64,
+    /// Its tasks, the last started first; a thousand at most.
+    pub tasks: Vec<Task>,
+    /// How many tasks it has.
+    pub tasks_total: u64,
+    /// Fields that callers set beside the documented ones.
+    pub fields: Vec<(String, String)>,
+    /// When it last gave a sign of life, in microseconds since the epoch.
+    pub last_activity_us: i64,
+    /// When it was finished.
+    pub finished_us: Option<i64>,
+    /// Bytes of the list, to read it.
+    pub(super) bytes: u64,
+}
+
+/// The answer of `processed`.
+#[must_use = "the counts tell whether the items were new"]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Processed {
+    /// Items that were not processed before.
+    pub added: u64,
+    /// Items processed in this run.
+    pub processed_count: u64,
+    /// Items that have failed and were not processed since.
+    pub failed_count: u64,
+}
+
+/// The answer of `failed`.
+#[must_use = "an item that is processed does not fail any more"]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Failed {
+    /// Whether it is listed now; `false` when it is processed, and nothing was changed.
+    pub listed: bool,
+    /// How often it failed.
+    pub attempts: u64,
+    /// Items processed in this run.
+    pub processed_count: u64,
+    /// Items that have failed and were not processed since.
+    pub failed_count: u64,
+}
+
+/// An item that failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// The item.
+    pub item: String,
+    /// Why; cut to 4 KiB.
+    pub error: String,
+    /// Whether the error was longer.
+    pub error_cut: bool,
+    /// How often it failed.
+    pub attempts: u64,
+    /// When it last failed, in microseconds since the epoch.
+    pub last_failed_us: i64,
+    /// The run it failed in.
+    pub run_id: String,
+}
+
+/// The answer of `task_start`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TaskStarted {
+    /// When it started, in microseconds since the epoch; the first time if it runs already.
+    pub started_us: i64,
+}
+
+/// The answer of `task_finish`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TaskFinished {
+    /// How long it took, by the store's clock.
+    pub duration: Duration,
+}
+
+/// What one sweep did.
+#[must_use = "it tells whether runs were found stale"]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Swept {
+    /// Runs found to give no sign of life.
+    pub stale: u64,
+    /// Runs forgotten, since their state has expired.
+    pub forgotten: u64,
+    /// Runs that are known.
+    pub known: u64,
+    /// Those of them that were thought to be at work before.
+    pub at_work: u64,
+}
+
+pub(super) fn text(bytes: &Bytes) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn count(parts: &mut Parts) -> Result<u64> {
+    Ok(u64::try_from(parts.int()?).unwrap_or(0))
+}
+
+/// The words of `run.show` behind the first.
+pub(super) fn view(parts: &mut Parts, run_id: &str) -> Result<RunState> {
+    parts.int()?;
+    let (started_us, last_activity_us, finished_us) = (parts.int()?, parts.int()?, parts.int()?);
+    let (over, stale) = (parts.int()? == 1, parts.int()? == 1);
+    let status = text(&parts.bytes()?);
+    let (start_time, current_hour) = (text(&parts.bytes()?), text(&parts.bytes()?));
+    let api_calls_this_hour = text(&parts.bytes()?).parse().unwrap_or(0);
+    let redis_keys = text(&parts.bytes()?);
+    let (processed_count, failed_count, bytes) = (count(parts)?, count(parts)?, count(parts)?);
+    let (items_complete, tasks_total) = (parts.int()? == 0, count(parts)?);
+    let mut fields = Vec::new();
+    for _ in 0..count(parts)? {
+        fields.push((text(&parts.bytes()?), text(&parts.bytes()?)));
+    }
+    let mut tasks = Vec::new();
+    while let Some(Reply::Bytes(id)) = parts.any() {
+        tasks.push(task(text(&id), &parts.bytes()?));
+    }
+    let stale = stale && !over;
+    Ok(RunState {
+        run_id: run_id.to_owned(),
+        status: if stale { "stale".to_owned() } else { status },
+        stale,
+        over,
+        start_time,
+        started_us,
+        current_hour,
+        api_calls_this_hour,
+        redis_keys,
+        items: None,
+        items_complete,
+        processed_count,
+        failed_count,
+        tasks,
+        tasks_total,
+        fields,
+        last_activity_us,
+        finished_us: (finished_us > 0).then_some(finished_us),
+        bytes,
+    })
+}
+
+/// `start_us duration_us`, with `-` for a task that runs.
+fn task(task_id: String, times: &Bytes) -> Task {
+    let times = String::from_utf8_lossy(times);
+    let (start, took) = times.split_once(' ').unwrap_or((&times, "-"));
+    Task {
+        task_id,
+        started_us: start.parse().unwrap_or(0),
+        duration: took.parse().ok().map(Duration::from_micros),
+    }
+}
+
+pub(super) fn processed(parts: &mut Parts) -> Result<(Processed, i64)> {
+    let counts =
+        Processed { added: count(parts)?, processed_count: count(parts)?, failed_count: count(parts)? };
+    Ok((counts, parts.int()?))
+}
+
+/// The counts, what the index is to say, and whether the answer is one that was kept.
+pub(super) fn failed(parts: &mut Parts, listed: bool) -> Result<(Failed, i64, bool)> {
+    let attempts = count(parts)?;
+    let counts = Failed { listed, attempts, processed_count: count(parts)?, failed_count: count(parts)? };
+    Ok((counts, parts.int()?, parts.int()? == 1))
+}
+
+/// `attempts last_us cut error`.
+pub(super) fn failure(run_id: &str, item: &Bytes, record: &Bytes) -> Failure {
+    let record = String::from_utf8_lossy(record);
+    let mut words = record.splitn(4, ' ');
+    let attempts = words.next().and_then(|word| word.parse().ok()).unwrap_or(0);
+    let last_failed_us = words.next().and_then(|word| word.parse().ok()).unwrap_or(0);
+    let error_cut = words.next() == Some("1");
+    let error = words.next().unwrap_or_default().to_owned();
+    Failure { item: text(item), error, error_cut, attempts, last_failed_us, run_id: run_id.to_owned() }
+}
+
+pub(super) fn unknown(op: &'static str, word: &[u8]) -> Error {
+    Error::new(op, Code::StoreProtocol, format!("unknown status {:?}", String::from_utf8_lossy(word)))
+}

@@ -1,0 +1,580 @@
+//! `run`: the state of a pipeline's run, whatever number of workers it has.
+//!
+//! The documented hash is what other programs read; the truth lies beside it. What is processed is a set, so that
+//! adding an item costs the same in a run of a million and telling of it twice changes nothing; the hash's list is
+//! rendered from it. The calls of the hour are the limit's own counter. What failed is listed with its error and its
+//! attempts until it is processed. A run that gives no sign of life is stale, not running for ever.
+
+mod answer;
+mod keys;
+mod list;
+mod ops;
+mod pulse;
+mod steps;
+mod sweep;
+#[cfg(test)]
+mod tests;
+mod walk;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use bytes::Bytes;
+use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
+use quaymaster_schema::RunSpec;
+use quaymaster_store::{Invocation, Parts, Reply};
+
+pub use answer::{
+    Failed, Failure, Outcome, Processed, RunState, Started, Swept, Task, TaskFinished, TaskStarted,
+};
+pub use list::ItemList;
+pub use steps::{Fields, MAX_FIELDS, MAX_OWN_FIELDS, MAX_VALUE_BYTES};
+pub use walk::{FailuresAsk, FailuresPage, PAGE_MAX, RetryAsk, RunsPage};
+
+use crate::bound::Bound;
+use crate::limit::{Limit, STALE_TRIES};
+use crate::{Code, Error, Result};
+use ops::Frame;
+
+/// The longest item.
+pub const MAX_ITEM_BYTES: usize = 512;
+
+/// The most items of one call.
+pub const MAX_ITEMS: usize = 1000;
+
+/// The longest text of the documented list; items beyond it are counted, not listed.
+pub const MAX_LIST_BYTES: usize = 32 << 20;
+
+/// The most items a run may process.
+pub const MAX_PROCESSED: usize = 20_000_000;
+
+/// The most failures a run may list.
+pub const MAX_FAILURES: usize = 100_000;
+
+/// The longest error that is kept; the rest is cut.
+pub const MAX_ERROR_BYTES: usize = 4096;
+
+/// The most ids an hour's list holds; the oldest leave.
+pub const MAX_HOUR: usize = 100_000;
+
+/// The most tasks of a run.
+pub const MAX_TASKS: usize = 100_000;
+
+/// The longest status.
+pub const MAX_STATUS_BYTES: usize = 64;
+
+/// Pieces of the list read at once: a mebibyte.
+const PIECES: u64 = 64;
+
+/// Questions on the way at once.
+const AT_ONCE: usize = 8;
+
+/// How often a call is made again because of the hour, a pulse that was wanted, or a run that was adopted.
+const TRIES: usize = STALE_TRIES + 4;
+
+/// Whether a run is shown with what it has processed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Items {
+    /// With the list; the documented field is rendered too.
+    With,
+    /// Without it: the cost does not depend on how much the run has processed.
+    Without,
+}
+
+/// What happened so far in this process, for metrics.
+#[derive(Debug, Default)]
+pub struct Counts {
+    started: AtomicU64,
+    resumed: AtomicU64,
+    finished: AtomicU64,
+    processed: AtomicU64,
+    failed: AtomicU64,
+    errors: AtomicU64,
+    stale: AtomicU64,
+    known: AtomicU64,
+    at_work: AtomicU64,
+}
+
+impl Counts {
+    /// Runs begun.
+    pub fn started(&self) -> u64 {
+        self.started.load(Relaxed)
+    }
+    /// Runs gone on with.
+    pub fn resumed(&self) -> u64 {
+        self.resumed.load(Relaxed)
+    }
+    /// Runs finished.
+    pub fn finished(&self) -> u64 {
+        self.finished.load(Relaxed)
+    }
+    /// Items that were new when they were told to be processed.
+    pub fn processed(&self) -> u64 {
+        self.processed.load(Relaxed)
+    }
+    /// Failures listed.
+    pub fn failed(&self) -> u64 {
+        self.failed.load(Relaxed)
+    }
+    /// Calls that failed.
+    pub fn errors(&self) -> u64 {
+        self.errors.load(Relaxed)
+    }
+    /// Runs that this process found to give no sign of life.
+    pub fn stale(&self) -> u64 {
+        self.stale.load(Relaxed)
+    }
+    /// Runs that are known, as of the last sweep of this process.
+    pub fn known(&self) -> u64 {
+        self.known.load(Relaxed)
+    }
+    /// Runs at work, as of the last sweep of this process.
+    pub fn at_work(&self) -> u64 {
+        self.at_work.load(Relaxed)
+    }
+}
+
+/// A run of the schema on a store: all its runs, by their ids. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Run {
+    bound: Bound,
+    spec: RunSpec,
+    /// The limit whose calls it counts.
+    limit: Option<Limit>,
+    counts: Arc<Counts>,
+}
+
+/// What a run's script told that is not an error, and how the pulse went.
+struct Told {
+    word: Bytes,
+    parts: Parts,
+    pulsed: bool,
+}
+
+/// What to do with a run that another program began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Foreign {
+    Adopt,
+    Tell,
+}
+
+impl Run {
+    pub(crate) fn new(bound: Bound, spec: RunSpec, limit: Option<Limit>) -> Self {
+        Self { bound, spec, limit, counts: Arc::default() }
+    }
+
+    /// Its name in the schema.
+    pub fn name(&self) -> &str {
+        &self.bound.resource.name
+    }
+
+    /// What the schema declares.
+    pub fn spec(&self) -> &RunSpec {
+        &self.spec
+    }
+
+    /// What happened so far.
+    pub fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    /// Begins the run `id`, or one whose id is made up; goes on with one that there is.
+    pub async fn start(&self, id: Option<&str>, request_id: Option<&str>) -> Result<Started> {
+        let started = match id {
+            Some(id) => self.begin(id, request_id, false).await,
+            None => self.begin_fresh(request_id).await,
+        };
+        match started {
+            Ok(Some(started)) => {
+                match started.outcome {
+                    Outcome::Started => &self.counts.started,
+                    Outcome::Resumed => &self.counts.resumed,
+                }
+                .fetch_add(1, Relaxed);
+                Ok(started)
+            }
+            Ok(None) => self.noted(Err(Error::new(ops::START, Code::StoreClock, "no free id was found"))),
+            Err(error) => self.noted(Err(error)),
+        }
+    }
+
+    /// Starts a run under an id of the moment; `None` when every moment tried was taken.
+    async fn begin_fresh(&self, request_id: Option<&str>) -> Result<Option<Started>> {
+        const OP: &str = ops::START;
+        let mut taken = String::new();
+        for _ in 0..TRIES {
+            let mut id = fresh_id(self.bound.engine.now_us());
+            if let Some(request_id) = request_id {
+                let call = ops::name(self, request_id, &id, &taken)?;
+                let mut told = self.bound.run(OP, call).await?.parts(OP)?;
+                told.bytes()?;
+                id = answer::text(&told.bytes()?);
+            }
+            if let Some(started) = self.begin(&id, request_id, true).await? {
+                return Ok(Some(started));
+            }
+            taken = id;
+            tokio::time::sleep(std::time::Duration::from_micros(50)).await;
+        }
+        Ok(None)
+    }
+
+    /// `None` when it was to be a new one and there is one.
+    async fn begin(&self, id: &str, request_id: Option<&str>, fresh: bool) -> Result<Option<Started>> {
+        const OP: &str = ops::START;
+        let mut read = None;
+        for _ in 0..TRIES {
+            let build = |frame: Frame<'_>, _| ops::start(frame, fresh, read);
+            let mut told = self.ask(OP, id, request_id, true, Foreign::Tell, build).await?;
+            let outcome = match &told.word[..] {
+                b"started" => Outcome::Started,
+                b"resumed" => Outcome::Resumed,
+                b"exists" => return Ok(None),
+                b"foreign" => {
+                    read = Some(self.adopt(OP, id, &told.parts.bytes()?).await?);
+                    continue;
+                }
+                other => return Err(answer::unknown(OP, other)),
+            };
+            let run = answer::view(&mut told.parts, id)?;
+            self.index(OP, id, run.over).await?;
+            return Ok(Some(Started { outcome, run }));
+        }
+        Err(Error::new(
+            OP,
+            Code::StoreProtocol,
+            format!("the list of run {id:?} changed {TRIES} times in a row"),
+        ))
+    }
+
+    /// Ends the run with a status of the caller's, such as `completed` or `failed`. It is final: what workers still tell
+    /// is counted, and only a start reopens it.
+    pub async fn finish(&self, id: &str, status: &str, request_id: Option<&str>) -> Result<RunState> {
+        let finished = self.end(id, status, request_id).await;
+        if finished.is_ok() {
+            self.counts.finished.fetch_add(1, Relaxed);
+        }
+        self.noted(finished)
+    }
+
+    async fn end(&self, id: &str, status: &str, request_id: Option<&str>) -> Result<RunState> {
+        const OP: &str = ops::FINISH;
+        check_status(OP, status)?;
+        let build = |frame: Frame<'_>, _| ops::finish(frame, status);
+        let mut told = self.ask(OP, id, request_id, true, Foreign::Adopt, build).await?;
+        match &told.word[..] {
+            b"finished" => {
+                let run = answer::view(&mut told.parts, id)?;
+                self.index(OP, id, true).await?;
+                Ok(run)
+            }
+            b"ended" => Err(ended(OP, id, &told.parts.bytes()?)),
+            other => Err(answer::unknown(OP, other)),
+        }
+    }
+
+    /// The run as it is; `None` when there is none.
+    pub async fn show(&self, id: &str, items: Items) -> Result<Option<RunState>> {
+        let shown = match self.look(id, items).await {
+            Err(error) if error.code == Code::RunMissing => Ok(None),
+            other => other.map(Some),
+        };
+        self.noted(shown)
+    }
+
+    async fn look(&self, id: &str, items: Items) -> Result<RunState> {
+        const OP: &str = ops::SHOW;
+        let build = |frame: Frame<'_>, _| ops::show(frame, items == Items::With);
+        let mut told = self.ask(OP, id, None, true, Foreign::Adopt, build).await?;
+        match &told.word[..] {
+            b"shown" => {
+                let mut run = answer::view(&mut told.parts, id)?;
+                if items == Items::With {
+                    self.load_items(&mut run).await?;
+                }
+                Ok(run)
+            }
+            other => Err(answer::unknown(OP, other)),
+        }
+    }
+
+    /// Reads what the run has processed, in pages that no store is kept busy by.
+    pub async fn load_items(&self, run: &mut RunState) -> Result<()> {
+        const OP: &str = ops::SHOW;
+        let wanted = usize::try_from(run.bytes).unwrap_or(usize::MAX);
+        let mut text: Vec<u8> = Vec::with_capacity(wanted.min(MAX_LIST_BYTES));
+        let mut from = 0;
+        while text.len() < wanted {
+            let call = ops::items(self, &[(&self.spec.id, &run.run_id)], from, from + PIECES - 1)?;
+            let mut told = self.bound.run(OP, call).await?.parts(OP)?;
+            told.bytes()?;
+            let before = text.len();
+            while let Some(Reply::Bytes(piece)) = told.any() {
+                text.extend_from_slice(&piece);
+            }
+            if text.len() == before {
+                return Err(missing(OP, &run.run_id));
+            }
+            from += PIECES;
+        }
+        // What came since is not of this answer.
+        text.truncate(wanted);
+        run.items = Some(ItemList::of(&text));
+        Ok(())
+    }
+
+    /// Notes items as processed, a thousand at most; each is counted once, and is no failure any more.
+    pub async fn processed(&self, id: &str, items: &[&str], request_id: Option<&str>) -> Result<Processed> {
+        let told = self.note_processed(id, items, request_id).await;
+        if let Ok(told) = &told {
+            self.counts.processed.fetch_add(told.added, Relaxed);
+        }
+        self.noted(told)
+    }
+
+    async fn note_processed(&self, id: &str, items: &[&str], request_id: Option<&str>) -> Result<Processed> {
+        const OP: &str = ops::PROCESSED;
+        check_items(OP, items)?;
+        let build = |frame: Frame<'_>, _| ops::processed(frame, items);
+        let mut told = self.ask(OP, id, request_id, false, Foreign::Adopt, build).await?;
+        match &told.word[..] {
+            b"processed" => {
+                let (counts, beat) = answer::processed(&mut told.parts)?;
+                self.beat(OP, id, told.pulsed, beat).await;
+                Ok(counts)
+            }
+            other => Err(answer::unknown(OP, other)),
+        }
+    }
+
+    /// Notes that an item failed, and why; it stays listed until it is processed.
+    pub async fn failed(
+        &self,
+        id: &str,
+        item: &str,
+        error: Option<&str>,
+        request_id: Option<&str>,
+    ) -> Result<Failed> {
+        let told = self.note_failed(id, item, error.unwrap_or_default(), request_id).await;
+        if let Ok(told) = &told {
+            self.counts.failed.fetch_add(u64::from(told.listed), Relaxed);
+        }
+        self.noted(told)
+    }
+
+    async fn note_failed(
+        &self,
+        id: &str,
+        item: &str,
+        error: &str,
+        request_id: Option<&str>,
+    ) -> Result<Failed> {
+        const OP: &str = ops::FAILED;
+        check_items(OP, &[item])?;
+        let kept = &error[..error.floor_char_boundary(MAX_ERROR_BYTES)];
+        let build =
+            |frame: Frame<'_>, now_us| ops::failed(frame, item, kept, kept.len() < error.len(), now_us);
+        let mut told = self.ask(OP, id, request_id, true, Foreign::Adopt, build).await?;
+        let listed = match &told.word[..] {
+            b"failed" => true,
+            b"processed" => false,
+            other => return Err(answer::unknown(OP, other)),
+        };
+        let (counts, beat, again) = answer::failed(&mut told.parts, listed)?;
+        if listed && !self.is_whole() {
+            self.note_hour(id, item, again).await;
+        }
+        self.beat(OP, id, listed, beat).await;
+        Ok(counts)
+    }
+
+    /// Puts an item into the hour's list, where the run's own script cannot. It is a view: what keeps the item out of it
+    /// takes it from nobody who asks for failures.
+    async fn note_hour(&self, id: &str, item: &str, again: bool) {
+        let mut now_us = self.bound.engine.now_us();
+        for _ in 0..STALE_TRIES {
+            let told = async {
+                let mut told = self
+                    .bound
+                    .run(ops::FAILED, ops::hour(self, item, again, now_us)?)
+                    .await?
+                    .parts(ops::FAILED)?;
+                if &told.bytes()?[..] == b"stale" { told.int().map(Some) } else { Ok(None) }
+            };
+            match told.await {
+                Ok(Some(now_ms)) => now_us = now_ms * 1000,
+                Ok(None) => return,
+                Err(error) => {
+                    tracing::warn!(run = self.name(), id, item, %error, "the hour's list lacks a failure");
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Those of `items` that the run has not processed, in their order.
+    pub async fn remaining(&self, id: &str, items: &[&str]) -> Result<Vec<String>> {
+        let told = self.ask_remaining(id, items).await;
+        self.noted(told)
+    }
+
+    async fn ask_remaining(&self, id: &str, items: &[&str]) -> Result<Vec<String>> {
+        const OP: &str = ops::REMAINING;
+        for chunk in items.chunks(MAX_ITEMS) {
+            check_items(OP, chunk)?;
+        }
+        let chunks = stream::iter(items.chunks(MAX_ITEMS).map(|chunk| self.left_of(id, chunk)));
+        chunks.buffered(AT_ONCE).try_concat().await
+    }
+
+    async fn left_of(&self, id: &str, items: &[&str]) -> Result<Vec<String>> {
+        const OP: &str = ops::REMAINING;
+        for _ in 0..TRIES {
+            let call = ops::remaining(self, &[(&self.spec.id, id)], items)?;
+            let mut told = self.bound.run(OP, call).await?.parts(OP)?;
+            match &told.bytes()?[..] {
+                b"remaining" => {}
+                b"missing" => return Err(missing(OP, id)),
+                b"foreign" => {
+                    self.resume(id).await?;
+                    continue;
+                }
+                other => return Err(answer::unknown(OP, other)),
+            }
+            let mut left = Vec::new();
+            while let Some(Reply::Int(index)) = told.any() {
+                let item = usize::try_from(index - 1).ok().and_then(|index| items.get(index));
+                left.extend(item.map(|item| (*item).to_owned()));
+            }
+            return Ok(left);
+        }
+        Err(Error::new(OP, Code::StoreProtocol, format!("run {id:?} could not be adopted")))
+    }
+
+    /// Runs a run's script until it has an answer: again in another hour, with a pulse, or once the run is ours.
+    async fn ask(
+        &self,
+        op: &'static str,
+        id: &str,
+        request_id: Option<&str>,
+        pulse: bool,
+        foreign: Foreign,
+        build: impl Fn(Frame<'_>, i64) -> Result<Invocation>,
+    ) -> Result<Told> {
+        let (mut now_us, mut pulsed) = (self.bound.engine.now_us(), pulse);
+        for _ in 0..TRIES {
+            let pulse = if pulsed { Some(self.pulse(op, id, now_us).await?) } else { None };
+            let frame = Frame { op, run: self, id, request_id, pulse: pulse.as_ref() };
+            let mut parts = self.bound.run(op, build(frame, now_us)?).await?.parts(op)?;
+            let word = parts.bytes()?;
+            match &word[..] {
+                b"stale" => now_us = parts.int()? * 1000,
+                b"pulse" => pulsed = true,
+                b"foreign" if foreign == Foreign::Adopt => self.resume(id).await?,
+                b"missing" => return Err(missing(op, id)),
+                b"full" => {
+                    return Err(Error::new(
+                        op,
+                        Code::RunFull,
+                        format!("run {id:?} holds the most a run may"),
+                    ));
+                }
+                b"conflict" => {
+                    let detail = "request_id was already used for another verb on this run";
+                    return Err(Error::new(op, Code::RequestInvalid, detail));
+                }
+                _ => return Ok(Told { word, parts, pulsed }),
+            }
+        }
+        Err(Error::new(op, Code::StoreClock, format!("run {id:?} was another one {TRIES} times in a row")))
+    }
+
+    /// Goes on with a run that another program began, or whose hash it has removed.
+    async fn resume(&self, id: &str) -> Result<()> {
+        Box::pin(self.begin(id, None, false)).await.map(drop)
+    }
+
+    /// Takes over what another program lists as processed; answers the length of that text.
+    async fn adopt(&self, op: &'static str, id: &str, text: &Bytes) -> Result<usize> {
+        let malformed = || {
+            let detail =
+                format!("`dockets_processed` of run {id:?} is no list of items, and would be overwritten");
+            Error::new(op, Code::KeyMalformed, detail)
+        };
+        let items = std::str::from_utf8(text).ok().and_then(list::foreign).ok_or_else(malformed)?;
+        let items: Vec<&str> = items.iter().map(String::as_str).collect();
+        for chunk in items.chunks(MAX_ITEMS) {
+            check_items(op, chunk).map_err(|_| malformed())?;
+            let frame = Frame { op, run: self, id, request_id: None, pulse: None };
+            self.bound.run(op, ops::adopt(frame, chunk)?).await?;
+        }
+        Ok(text.len())
+    }
+
+    /// Says where runs are looked up that this one is active, where the run's own script cannot.
+    async fn index(&self, op: &'static str, id: &str, over: bool) -> Result<()> {
+        if self.is_whole() {
+            return Ok(());
+        }
+        self.bound.run(op, ops::index(op, self, id, over)?).await.map(drop)
+    }
+
+    /// The same behind a call that is done already: what it did must not look undone.
+    async fn beat(&self, op: &'static str, id: &str, pulsed: bool, beat: i64) {
+        if pulsed && let Err(error) = self.index(op, id, beat == 2).await {
+            tracing::warn!(run = self.name(), id, %error, "the index of runs is behind");
+        }
+    }
+
+    fn noted<T>(&self, told: Result<T>) -> Result<T> {
+        if told.is_err() {
+            self.counts.errors.fetch_add(1, Relaxed);
+        }
+        told
+    }
+}
+
+/// `manual_2026-11-16T06:22:01.123456+00:00`.
+fn fresh_id(us: i64) -> String {
+    format!("manual_{}+00:00", crate::moment::document_text(us))
+}
+
+/// A moment of an answer: RFC 3339 in UTC, with microseconds.
+pub fn moment(us: i64) -> String {
+    crate::moment::document_text(us) + "Z"
+}
+
+fn missing(op: &'static str, id: &str) -> Error {
+    Error::new(op, Code::RunMissing, format!("there is no run {id:?}"))
+}
+
+fn ended(op: &'static str, id: &str, status: &Bytes) -> Error {
+    let detail = format!("run {id:?} is finished: {:?}", answer::text(status));
+    Error::new(op, Code::RunFinished, detail)
+}
+
+fn check_items(op: &'static str, items: &[&str]) -> Result<()> {
+    if items.is_empty() || items.len() > MAX_ITEMS {
+        let detail = format!("items: 1 to {MAX_ITEMS}, got {}", items.len());
+        return Err(Error::new(op, Code::RequestInvalid, detail));
+    }
+    match items.iter().find(|item| item.is_empty() || item.len() > MAX_ITEM_BYTES) {
+        Some(item) => {
+            let detail = format!("an item has 1 to {MAX_ITEM_BYTES} bytes, got {}", item.len());
+            Err(Error::new(op, Code::RequestInvalid, detail))
+        }
+        None => Ok(()),
+    }
+}
+
+fn check_status(op: &'static str, status: &str) -> Result<()> {
+    let sound =
+        !status.trim().is_empty() && status.len() <= MAX_STATUS_BYTES && !status.contains(char::is_control);
+    if sound && status != "stale" {
+        return Ok(());
+    }
+    let detail = format!(
+        "status: 1 to {MAX_STATUS_BYTES} bytes of text, and not `stale`, which a run becomes by itself"
+    );
+    Err(Error::new(op, Code::RequestInvalid, detail))
+}

@@ -1,0 +1,75 @@
+//! What a call brings along now and then: the hour, its keys and its count.
+
+use quaymaster_schema::{Algorithm, Bucket};
+use quaymaster_store::{Topology, Words};
+
+use super::{Run, keys};
+use crate::{Code, Error, Result, json, moment};
+
+/// The hour as a script renders it into the documented hash.
+#[derive(Debug, Clone)]
+pub(super) struct Pulse {
+    /// `2024-09-17_14`.
+    pub(super) hour: String,
+    /// The first millisecond of it, and the first after it.
+    pub(super) bucket: Bucket,
+    /// The documented `redis_keys`, as JSON.
+    pub(super) keys: String,
+    /// What the limit has counted, where the script cannot read it.
+    pub(super) calls: Option<u64>,
+    /// The limit's key, where it can.
+    pub(super) counter: Option<Words>,
+}
+
+impl Run {
+    /// Whether the keys of the hour and the indexes are written by the run's own script.
+    pub(super) fn is_whole(&self) -> bool {
+        self.bound.engine.topology() == Topology::Single
+    }
+
+    /// What belongs to the hour of `now_us`.
+    pub(super) async fn pulse(&self, op: &'static str, id: &str, now_us: i64) -> Result<Pulse> {
+        let mut failed = Words::default();
+        let bucket = keys::bind(op, &self.bound, "failed", &[], now_us, &mut failed)?
+            .ok_or_else(|| Error::new(op, Code::Internal, "the key of failures has no hour"))?;
+        let mut texts = vec![
+            ("state_key", keys::text(op, &self.bound, "state", &[(&self.spec.id, id)], now_us)?),
+            ("failed_key", word(&failed)),
+        ];
+        let (mut calls, mut counter) = (Some(0), None);
+        if let Some(limit) = &self.limit {
+            let mut key = Words::default();
+            limit.bound.bind(op, &[], now_us, &mut key)?;
+            texts.insert(1, ("counter_key", word(&key)));
+            if self.is_whole() && limit.spec().algorithm == Algorithm::FixedWindow {
+                (calls, counter) = (None, Some(key));
+            } else {
+                calls = Some(limit.peek(&[]).await.map_err(|error| error.during(op))?.quota().used);
+            }
+        }
+        Ok(Pulse { hour: hour_text(bucket.start_ms), bucket, keys: object(&texts), calls, counter })
+    }
+}
+
+fn word(words: &Words) -> String {
+    String::from_utf8_lossy(words.word(0).unwrap_or_default()).into_owned()
+}
+
+fn object(texts: &[(&str, String)]) -> String {
+    let mut out = String::from("{");
+    for (index, (name, text)) in texts.iter().enumerate() {
+        if index > 0 {
+            out.push_str(", ");
+        }
+        json::push_text(&mut out, name);
+        out.push_str(": ");
+        json::push_text(&mut out, text);
+    }
+    out.push('}');
+    out
+}
+
+/// `2024-09-17_14`, as the documents write an hour.
+pub(super) fn hour_text(start_ms: i64) -> String {
+    moment::document_text(start_ms * 1000)[..13].replace('T', "_")
+}

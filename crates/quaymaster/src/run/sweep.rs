@@ -1,0 +1,85 @@
+//! Runs that give no sign of life.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use quaymaster_store::Reply;
+
+use super::answer::{self, Swept};
+use super::{Run, ops};
+use crate::Result;
+
+/// Runs looked at in one page of a sweep, and pages in one sweep.
+const PAGE: usize = 100;
+const PAGES: usize = 10;
+
+impl Run {
+    /// Writes `stale` into the hash of every run that has given no sign of life for so long, where other programs see
+    /// it; the next sign of life puts back what it was. Forgets runs whose state has expired. A thousand at most in one
+    /// call; any number of processes may sweep.
+    pub async fn sweep(&self) -> Result<Swept> {
+        let swept = self.sweep_pages().await;
+        self.noted(swept)
+    }
+
+    async fn sweep_pages(&self) -> Result<Swept> {
+        const OP: &str = ops::SWEEP;
+        let mut swept = Swept::default();
+        for _ in 0..PAGES {
+            let mut told = self.bound.run(OP, ops::due(self, PAGE)?).await?.parts(OP)?;
+            told.bytes()?;
+            let forgotten = u64::try_from(told.int()?).unwrap_or(0);
+            swept.forgotten += forgotten;
+            swept.known = u64::try_from(told.int()?).unwrap_or(0);
+            swept.at_work = u64::try_from(told.int()?).unwrap_or(0);
+            let mut due = Vec::new();
+            while let Some(Reply::Bytes(id)) = told.any() {
+                due.push((answer::text(&id), told.int()?));
+            }
+            for (id, active_ms) in &due {
+                self.sweep_one(id, *active_ms, &mut swept).await?;
+            }
+            if due.len() < PAGE && forgotten < PAGE as u64 {
+                break;
+            }
+        }
+        self.counts.known.store(swept.known, Relaxed);
+        self.counts.at_work.store(swept.at_work.saturating_sub(swept.stale), Relaxed);
+        self.counts.stale.fetch_add(swept.stale, Relaxed);
+        Ok(swept)
+    }
+
+    async fn sweep_one(&self, id: &str, seen_ms: i64, swept: &mut Swept) -> Result<()> {
+        const OP: &str = ops::SWEEP;
+        let mut told = self.bound.run(OP, ops::sweep(self, id)?).await?.parts(OP)?;
+        let word = match &told.bytes()?[..] {
+            b"stale" => {
+                tracing::info!(run = self.name(), id, "a run gives no sign of life");
+                swept.stale += 1;
+                "stale"
+            }
+            b"fresh" => "fresh",
+            b"over" => "over",
+            b"gone" => {
+                swept.forgotten += 1;
+                "gone"
+            }
+            other => return Err(answer::unknown(OP, other)),
+        };
+        if self.is_whole() {
+            return Ok(());
+        }
+        self.settle(OP, id, seen_ms, word, told.int()?).await
+    }
+
+    /// Tells the indexes what became of a run, unless it was active since they were read.
+    pub(super) async fn settle(
+        &self,
+        op: &'static str,
+        id: &str,
+        seen_ms: i64,
+        word: &str,
+        active_ms: i64,
+    ) -> Result<()> {
+        self.bound.run(op, ops::settle(op, self, id, seen_ms, word, active_ms)?).await.map(drop)
+    }
+}
