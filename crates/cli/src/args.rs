@@ -72,6 +72,8 @@ pub(crate) enum Command {
     Docs(Docs),
     /// Say which resource a key belongs to, and what is there.
     Explain(Explain),
+    /// Find keys of the schema that are over, lack an end or point nowhere; `--apply` puts them right.
+    Clean(Clean),
     /// Say how the store is.
     Health(Health),
     /// Print the HTTP API as an OpenAPI document.
@@ -169,6 +171,31 @@ pub(crate) struct Explain {
     pub(crate) key: String,
     #[command(flatten)]
     pub(crate) place: Place,
+    /// Print JSON.
+    #[arg(long, env = "QUAYMASTER_JSON", value_parser = BoolishValueParser::new())]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Clean {
+    #[command(flatten)]
+    pub(crate) place: Place,
+    /// Put right what is found; without it nothing is changed.
+    #[arg(long, env = "QUAYMASTER_APPLY", value_parser = BoolishValueParser::new())]
+    pub(crate) apply: bool,
+    /// Only this resource, such as `limit.courtlistener`.
+    #[arg(long, env = "QUAYMASTER_ONLY", value_name = "KIND.NAME")]
+    pub(crate) only: Option<String>,
+    /// Keys looked at in a second.
+    #[arg(long, env = "QUAYMASTER_RATE", value_name = "KEYS", default_value_t = quaymaster::clean::RATE,
+        value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) rate: u32,
+    /// Stop after about so many keys, and say where to go on.
+    #[arg(long, env = "QUAYMASTER_MOST", value_name = "KEYS", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) most: Option<u64>,
+    /// Go on where an earlier `clean` stopped.
+    #[arg(long, env = "QUAYMASTER_FROM", value_name = "PLACE")]
+    pub(crate) from: Option<String>,
     /// Print JSON.
     #[arg(long, env = "QUAYMASTER_JSON", value_parser = BoolishValueParser::new())]
     pub(crate) json: bool,

@@ -48,6 +48,7 @@ async fn run(args: Args) -> anyhow::Result<ExitCode> {
         Command::Check(check) => command::check::run(&check),
         Command::Docs(docs) => command::docs::run(&docs),
         Command::Explain(explain) => command::explain::run(explain, &args.global).await,
+        Command::Clean(clean) => command::clean::run(clean, &args.global).await,
         Command::Health(health) => command::health::run(health, &args.global).await,
         Command::Wish(Wish::Ask(call)) => command::call::run(call, &args.global).await,
         Command::Wish(Wish::Listen(listen)) => command::stream::run(listen, &args.global).await,

@@ -2,6 +2,7 @@
 
 pub(crate) mod call;
 pub(crate) mod check;
+pub(crate) mod clean;
 pub(crate) mod docs;
 pub(crate) mod explain;
 pub(crate) mod health;

@@ -196,6 +196,14 @@ impl Pattern {
         matching::parse(self.parts(spelling), &self.placeholders, key)
     }
 
+    /// The text before the first value, with which every key of this pattern begins.
+    pub fn literal_head(&self, spelling: Spelling) -> &str {
+        match self.parts(spelling).first() {
+            Some(Part::Text(text)) => text,
+            _ => "",
+        }
+    }
+
     pub(crate) fn parts(&self, spelling: Spelling) -> &[Part] {
         match spelling {
             Spelling::Single => &self.single,
