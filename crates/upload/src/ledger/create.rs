@@ -1,0 +1,112 @@
+//! A new upload with its node, and the multipart upload that is opened for it.
+
+use super::Ledger;
+use super::connection::{Arg, Session};
+use super::facts::{Created, Moved, New, Step, Upload};
+use super::rows::{after, columns, stored, upload};
+use crate::Result;
+
+const INSERT: &str = concat!(
+    "INSERT INTO quaymaster_uploads (",
+    columns!(),
+    ") VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 'created', 0, '', 0, NULL, $9, NULL, NULL, NULL, NULL, $10, $10, $11,
+    $11) ON CONFLICT DO NOTHING RETURNING ",
+    columns!()
+);
+const BY_KEY: &str =
+    concat!("SELECT ", columns!(), " FROM quaymaster_uploads WHERE resource = $1 AND idempotency_key = $2");
+const INSERT_NODE: &str = "INSERT INTO nodes (node_id, status, s3_key, s3_etag, size, drive, name, mime_type,
+    connector_id, parent_id, path, custom_metadata, client_node_id, created_at, updated_at)
+    VALUES ($1, 'PENDING', $2, NULL, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $12) ON CONFLICT DO NOTHING";
+
+impl Ledger {
+    /// Creates an upload and its `nodes` row as PENDING, in one transaction.
+    pub async fn create(&self, new: &New) -> Result<Created> {
+        self.database.bounded("ledger.create", self.try_create(new)).await
+    }
+
+    async fn try_create(&self, new: &New) -> Result<Created> {
+        let mut session = self.database.begin().await?;
+        let now_ms = session.now_ms().await?;
+        let node = &new.node;
+        let args = [
+            Arg::Text(&new.upload_id),
+            Arg::Text(&new.resource),
+            Arg::Text(&node.node_id),
+            Arg::Text(&new.object_key),
+            Arg::Text(&new.token),
+            Arg::Text(node.mime_type.as_deref().unwrap_or_default()),
+            Arg::MaybeText(new.idempotency_key.as_deref()),
+            Arg::Text(&new.fingerprint),
+            Arg::MaybeInt(new.expected_size.map(stored)),
+            Arg::Int(after(now_ms, new.time_limit)),
+            Arg::Int(now_ms),
+        ];
+        let Some(row) = session.one(INSERT, &args).await? else {
+            let answer = standing(&mut session, new).await?;
+            session.roll_back().await?;
+            return Ok(answer);
+        };
+        let made = upload(&row)?;
+        let args = [
+            Arg::Text(&node.node_id),
+            Arg::Text(&new.object_key),
+            Arg::MaybeInt(new.expected_size.map(stored)),
+            Arg::MaybeText(node.drive.as_deref()),
+            Arg::MaybeText(node.name.as_deref()),
+            Arg::MaybeText(node.mime_type.as_deref()),
+            Arg::MaybeText(node.connector_id.as_deref()),
+            Arg::MaybeText(node.parent_id.as_deref()),
+            Arg::MaybeText(node.path.as_deref()),
+            Arg::MaybeText(node.custom_metadata.as_deref()),
+            Arg::MaybeText(node.client_node_id.as_deref()),
+            Arg::Int(now_ms),
+        ];
+        if session.execute(INSERT_NODE, &args).await? == 0 {
+            session.roll_back().await?;
+            return Ok(Created::NodeTaken);
+        }
+        session.note(&made, "created", "").await?;
+        session.commit().await?;
+        Ok(Created::Created(Box::new(made)))
+    }
+
+    /// The multipart upload is there. When two nodes opened one each, the first stays and the other is told: its own
+    /// is an orphan that it should abort.
+    pub async fn opened(&self, upload_id: &str, multipart_id: &str) -> Result<Moved> {
+        self.database
+            .bounded("ledger.opened", async {
+                let mut session = self.database.begin().await?;
+                let Some(was) = session.lock(upload_id).await? else {
+                    session.roll_back().await?;
+                    return Ok(Moved::Unknown);
+                };
+                if was.step == Step::Created {
+                    let multipart_id = Some(multipart_id.to_owned());
+                    let updated_ms = session.now_ms().await?;
+                    let now = Upload { step: Step::Open, multipart_id, updated_ms, ..was.clone() };
+                    return session.move_on(&was, now, "opened", "").await;
+                }
+                session.roll_back().await?;
+                let same = was.multipart_id.as_deref() == Some(multipart_id);
+                Ok(if same { Moved::Moved(Box::new(was)) } else { Moved::Lost(Box::new(was)) })
+            })
+            .await
+    }
+}
+
+/// What stands where a new upload would: found by its id, else by its key, else the node is another one's.
+async fn standing(session: &mut Session<'_>, new: &New) -> Result<Created> {
+    let mut found = session.find(&new.upload_id).await?;
+    if let (None, Some(key)) = (&found, &new.idempotency_key) {
+        let row = session.one(BY_KEY, &[Arg::Text(&new.resource), Arg::Text(key)]).await?;
+        found = row.as_ref().map(upload).transpose()?;
+    }
+    Ok(match found {
+        Some(found) if found.resource == new.resource && found.fingerprint == new.fingerprint => {
+            Created::Existing(Box::new(found))
+        }
+        Some(found) => Created::Mismatch(Box::new(found)),
+        None => Created::NodeTaken,
+    })
+}

@@ -1,0 +1,159 @@
+//! The tables, version by version. A version is never changed once it is released: a new one follows it.
+
+use super::connection::{Arg, Cell, Database, Session};
+use crate::{Error, Result, Trouble};
+
+/// Held while tables are made, by whoever is first.
+const LOCK: i64 = 0x7175_6179_7570_6c64;
+
+const VERSIONS: &[&[&str]] = &[FIRST];
+
+/// The newest version this build knows.
+pub(super) const NEWEST: i64 = VERSIONS.len() as i64;
+
+const FIRST: &[&str] = &[
+    // As documented; it may have been made by the program that reads it.
+    "CREATE TABLE IF NOT EXISTS nodes (
+        node_id TEXT NOT NULL PRIMARY KEY,
+        status TEXT NOT NULL,
+        s3_key TEXT,
+        s3_etag TEXT,
+        size BIGINT,
+        drive TEXT,
+        name TEXT,
+        mime_type TEXT,
+        connector_id TEXT,
+        parent_id TEXT,
+        path TEXT,
+        custom_metadata TEXT,
+        client_node_id TEXT,
+        created_at BIGINT NOT NULL,
+        updated_at BIGINT NOT NULL)",
+    "CREATE TABLE quaymaster_uploads (
+        upload_id TEXT NOT NULL PRIMARY KEY,
+        resource TEXT NOT NULL,
+        node_id TEXT NOT NULL,
+        object_key TEXT NOT NULL,
+        token TEXT NOT NULL,
+        mime_type TEXT NOT NULL,
+        idempotency_key TEXT,
+        fingerprint TEXT NOT NULL,
+        step TEXT NOT NULL,
+        fence BIGINT NOT NULL,
+        owner TEXT NOT NULL,
+        lease_ms BIGINT NOT NULL,
+        multipart_id TEXT,
+        expected_size BIGINT,
+        total_chunks BIGINT,
+        final_etag TEXT,
+        final_size BIGINT,
+        error TEXT,
+        deadline_ms BIGINT NOT NULL,
+        due_ms BIGINT NOT NULL,
+        created_ms BIGINT NOT NULL,
+        updated_ms BIGINT NOT NULL)",
+    "CREATE UNIQUE INDEX quaymaster_uploads_idempotency ON quaymaster_uploads (resource, idempotency_key)",
+    "CREATE UNIQUE INDEX quaymaster_uploads_node ON quaymaster_uploads (node_id)",
+    "CREATE INDEX quaymaster_uploads_due ON quaymaster_uploads (due_ms, upload_id)",
+    "CREATE TABLE quaymaster_upload_parts (
+        upload_id TEXT NOT NULL,
+        part_number BIGINT NOT NULL,
+        etag TEXT NOT NULL,
+        size BIGINT NOT NULL,
+        sha256 TEXT NOT NULL,
+        PRIMARY KEY (upload_id, part_number))",
+    "CREATE TABLE quaymaster_upload_events (
+        upload_id TEXT NOT NULL,
+        n BIGINT NOT NULL,
+        at_ms BIGINT NOT NULL,
+        step TEXT NOT NULL,
+        fence BIGINT NOT NULL,
+        owner TEXT NOT NULL,
+        what TEXT NOT NULL,
+        detail TEXT NOT NULL,
+        PRIMARY KEY (upload_id, n))",
+    "CREATE TABLE quaymaster_outbox (
+        event_id TEXT NOT NULL PRIMARY KEY,
+        seq BIGINT NOT NULL UNIQUE,
+        upload_id TEXT NOT NULL UNIQUE,
+        node_id TEXT NOT NULL,
+        topic TEXT NOT NULL,
+        payload TEXT NOT NULL,
+        created_ms BIGINT NOT NULL,
+        published_ms BIGINT)",
+    "CREATE INDEX quaymaster_outbox_waiting ON quaymaster_outbox (seq) WHERE published_ms IS NULL",
+    "CREATE TABLE quaymaster_outbox_last (seq BIGINT NOT NULL)",
+    "INSERT INTO quaymaster_outbox_last (seq) VALUES (0)",
+];
+
+impl Database {
+    /// Brings the tables to the newest version; refuses those of a newer build.
+    pub(super) async fn migrate(&self) -> Result<()> {
+        let mut session = self.session().await?;
+        // Whoever may only use tables finds those that somebody else made.
+        let found = match version(&mut session).await {
+            Ok(found) => found,
+            // No such table: to PostgreSQL and to SQLite.
+            Err(error) if matches!(error.code(), Some("42P01" | "1")) => 0,
+            Err(error) => return Err(error),
+        };
+        refuse_newer(found)?;
+        if found == NEWEST {
+            check_nodes(&mut session).await?;
+            session.done();
+            return Ok(());
+        }
+        drop(session);
+
+        let mut session = self.begin().await?;
+        if !session.is_sqlite() {
+            let lock = "SELECT 1::bigint FROM (SELECT pg_advisory_xact_lock($1)) AS taken";
+            session.fetch(lock, &[Arg::Int(LOCK)]).await?;
+        }
+        session
+            .execute("CREATE TABLE IF NOT EXISTS quaymaster_upload_schema (version BIGINT NOT NULL)", &[])
+            .await?;
+        // Somebody else may have been quicker.
+        let found = version(&mut session).await?;
+        refuse_newer(found)?;
+        for (statements, version) in VERSIONS.iter().zip(1..).skip(found as usize) {
+            for &statement in *statements {
+                session.execute(statement, &[]).await?;
+            }
+            session
+                .execute("INSERT INTO quaymaster_upload_schema (version) VALUES ($1)", &[Arg::Int(version)])
+                .await?;
+            tracing::info!(version, "tables of uploads made");
+        }
+        check_nodes(&mut session).await?;
+        session.commit().await
+    }
+}
+
+async fn version(session: &mut Session<'_>) -> Result<i64> {
+    let row = session
+        .one("SELECT CAST(COALESCE(MAX(version), 0) AS BIGINT) FROM quaymaster_upload_schema", &[])
+        .await?;
+    Ok(row.and_then(|row| row.first().map(Cell::int)).unwrap_or(0))
+}
+
+fn refuse_newer(found: i64) -> Result<()> {
+    if found <= NEWEST {
+        return Ok(());
+    }
+    let detail = format!(
+        "the tables are of version {found}, this build knows {NEWEST}: a newer build uses this database"
+    );
+    Err(Error::new("ledger.open", Trouble::Never, detail).coded("newer"))
+}
+
+/// A `nodes` table that was there before must have the columns that are written.
+async fn check_nodes(session: &mut Session<'_>) -> Result<()> {
+    let columns =
+        "SELECT node_id, status, s3_key, s3_etag, size, drive, name, mime_type, connector_id, parent_id,
+        path, custom_metadata, client_node_id, created_at, updated_at FROM nodes WHERE node_id IS NULL";
+    session.fetch(columns, &[]).await.map(drop).map_err(|error| {
+        let detail = format!("the table nodes was there before and lacks a column: {}", error.detail());
+        Error::new("ledger.open", Trouble::Never, detail).coded("nodes")
+    })
+}

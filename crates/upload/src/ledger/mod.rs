@@ -1,0 +1,126 @@
+//! The ledger: the truth of everything durable about uploads, in SQLite or PostgreSQL.
+//!
+//! ```text
+//! created ── open ── completing ── proved ── recorded ── announced ── done ── (forgotten)
+//!    │        │  ↖________│  reopen     │ nodes row and outbox row
+//!    │        ├── failed ─┘             │ in one transaction
+//!    └────────┴── expiring ── expired ── (forgotten)
+//!             └── aborting ── aborted ── (forgotten)
+//! ```
+//!
+//! - Every move locks the upload's row, decides, and writes only if step and fence are what the caller said: a loser
+//!   is told what is there now. A call that is repeated by the same hand gets the same answer.
+//! - An owned step (`completing` … `announced`, `expiring`, `aborting`) belongs to one owner until its lease ends by
+//!   the database's clock. Whoever takes it over gets a higher fence, and the former owner can move nothing.
+//! - `due_ms` says when somebody should look: the deadline of an open upload, the end of a lease, the end of the
+//!   time a finished one is kept, and at once when the last part was recorded. So one indexed question finds
+//!   everything a sweep has to do.
+//! - Outbox numbers are handed out under a row lock that ends with the commit, so they become visible in order and
+//!   a reader that asks for what came after the last it saw misses nothing.
+//!
+//! The owner's name must be unique to the attempt (a process id is not enough): by it a claim whose answer was lost
+//! is recognised when it is repeated.
+
+mod begin;
+mod connection;
+mod create;
+mod end;
+mod facts;
+mod migrate;
+mod outbox;
+mod parts;
+mod progress;
+mod rows;
+mod sweep;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::AtomicI64;
+use std::time::Duration;
+
+pub use facts::{
+    Claim, Created, Due, Errand, Event, Fence, Happening, Moved, New, NewNode, Node, Part, RecordPart,
+    Reopen, Step, Total, Upload,
+};
+
+use connection::Database;
+
+use crate::Result;
+
+/// Whether a commit waits for the disk (SQLite; PostgreSQL has its own setting).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Sync {
+    /// What was acknowledged survives a power cut.
+    #[default]
+    Always,
+    /// It survives a killed process only.
+    Never,
+}
+
+/// Whose clock leases and deadlines go by.
+#[derive(Debug, Clone, Default)]
+pub enum Clock {
+    /// The database's: all nodes agree, whatever their own clocks say.
+    #[default]
+    Database,
+    /// Milliseconds since the epoch that a test moves by hand.
+    Held(Arc<AtomicI64>),
+}
+
+/// How the database is used.
+#[derive(Debug, Clone)]
+pub struct LedgerOptions {
+    /// No call takes longer, waiting for a connection included.
+    pub deadline: Duration,
+    /// Connections to PostgreSQL. SQLite has one writer and one connection.
+    pub connections: usize,
+    /// Whether a commit waits for the disk.
+    pub sync: Sync,
+    /// Whose clock decides.
+    pub clock: Clock,
+}
+
+impl Default for LedgerOptions {
+    fn default() -> Self {
+        Self {
+            deadline: Duration::from_secs(10),
+            connections: 8,
+            sync: Sync::default(),
+            clock: Clock::default(),
+        }
+    }
+}
+
+/// The ledger of one database. Cheap to share behind an [`Arc`].
+pub struct Ledger {
+    database: Database,
+}
+
+impl fmt::Debug for Ledger {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ledger").field("sqlite", &self.database.is_sqlite()).finish_non_exhaustive()
+    }
+}
+
+impl Ledger {
+    /// Connects to `sqlite:FILE` or `postgres://user:password@host/database` and brings its tables up to date.
+    ///
+    /// Any number of processes may do so at once. Tables of a newer build are refused with [`crate::Trouble::Never`].
+    pub async fn open(url: &str, options: &LedgerOptions) -> Result<Self> {
+        let database = Database::new(url, options)?;
+        database.bounded("ledger.open", database.migrate()).await?;
+        Ok(Self { database })
+    }
+
+    /// Whether the database answers.
+    pub async fn ping(&self) -> Result<()> {
+        self.database
+            .bounded("ledger.ping", async {
+                let mut session = self.database.session().await?;
+                session.one("SELECT seq FROM quaymaster_outbox_last", &[]).await?;
+                session.done();
+                Ok(())
+            })
+            .await
+    }
+}

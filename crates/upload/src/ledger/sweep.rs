@@ -1,0 +1,76 @@
+//! What somebody should look at, and everything there is.
+
+use super::Ledger;
+use super::connection::{Arg, Cell};
+use super::facts::{Due, Errand, Step, Upload};
+use super::rows::{columns, upload};
+use crate::Result;
+
+const DUE: &str = "SELECT upload_id, step, due_ms, total_chunks,
+    (SELECT COUNT(*) FROM quaymaster_upload_parts AS part WHERE part.upload_id = quaymaster_uploads.upload_id)
+    FROM quaymaster_uploads
+    WHERE due_ms <= $1 AND (due_ms > $2 OR (due_ms = $2 AND upload_id > $3)) ORDER BY due_ms, upload_id LIMIT $4";
+const PAGE: &str = concat!(
+    "SELECT ",
+    columns!(),
+    " FROM quaymaster_uploads WHERE upload_id > $1 ORDER BY upload_id LIMIT $2"
+);
+
+impl Ledger {
+    /// Up to `count` uploads that wait for somebody, the longest waiting first; from `after` on, which is the last
+    /// of the page before.
+    pub async fn due(&self, after: Option<&Due>, count: u32) -> Result<Vec<Due>> {
+        self.database
+            .bounded("ledger.due", async {
+                let mut session = self.database.session().await?;
+                let now_ms = session.now_ms().await?;
+                let (since, id) = after.map_or((i64::MIN, ""), |due| (due.due_ms, due.upload_id.as_str()));
+                let args = [Arg::Int(now_ms), Arg::Int(since), Arg::Text(id), Arg::Int(i64::from(count))];
+                let rows = session.fetch(DUE, &args).await?;
+                session.done();
+                let due = rows.iter().filter_map(|row| {
+                    let all = row[3].maybe_int() == Some(row[4].int());
+                    // A step of a newer build is that build's errand.
+                    let errand = errand(Step::from_name(&row[1].text())?, all);
+                    Some(Due { upload_id: row[0].text(), errand, due_ms: row[2].int() })
+                });
+                Ok(due.collect())
+            })
+            .await
+    }
+
+    /// How many uploads wait for somebody, and since when the first of them does.
+    pub async fn overdue(&self) -> Result<(u64, Option<i64>)> {
+        self.database
+            .bounded("ledger.overdue", async {
+                let mut session = self.database.session().await?;
+                let now_ms = session.now_ms().await?;
+                let sql = "SELECT COUNT(*), MIN(due_ms) FROM quaymaster_uploads WHERE due_ms <= $1";
+                let row = session.one(sql, &[Arg::Int(now_ms)]).await?.unwrap_or_default();
+                session.done();
+                Ok((row.first().map_or(0, Cell::size), row.get(1).and_then(Cell::maybe_int)))
+            })
+            .await
+    }
+
+    /// Up to `count` uploads by id, from `after` on: every one there is, page by page.
+    pub async fn page(&self, after: &str, count: u32) -> Result<Vec<Upload>> {
+        self.database
+            .bounded("ledger.page", async {
+                let mut session = self.database.session().await?;
+                let rows = session.fetch(PAGE, &[Arg::Text(after), Arg::Int(i64::from(count))]).await?;
+                session.done();
+                rows.iter().map(upload).collect()
+            })
+            .await
+    }
+}
+
+fn errand(step: Step, all: bool) -> Errand {
+    match step {
+        Step::Open if all => Errand::Complete,
+        Step::Completing | Step::Proved | Step::Recorded | Step::Announced => Errand::Complete,
+        Step::Created | Step::Open | Step::Failed | Step::Expiring | Step::Aborting => Errand::End,
+        Step::Done | Step::Expired | Step::Aborted => Errand::Forget,
+    }
+}
