@@ -7,6 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
 use bytes::Bytes;
 use futures_util::StreamExt as _;
+use futures_util::future::BoxFuture;
 use quaymaster_schema::{Bucket, KeyRow, Resource, Spec};
 use quaymaster_store::{Engine, Reply, ScanCursor};
 use tokio::time::Instant;
@@ -131,9 +132,12 @@ impl Walk<'_> {
             }
         }
         let (engine, mode) = (self.engine, self.mode);
-        let looked = futures_util::stream::iter(doubtful)
-            .map(|(resource, row, bucket, key)| look(engine, mode, resource, row, bucket, key));
-        let mut looked = std::pin::pin!(looked.buffer_unordered(AT_ONCE));
+        // Boxed one by one: a closure over borrowed keys would make the whole walk no task of its own.
+        let mut looks: Vec<BoxFuture<'_, Result<Option<Finding>>>> = Vec::with_capacity(doubtful.len());
+        for (resource, row, bucket, key) in doubtful {
+            looks.push(Box::pin(look(engine, mode, resource, row, bucket, key)));
+        }
+        let mut looked = futures_util::stream::iter(looks).buffer_unordered(AT_ONCE);
         while let Some(finding) = looked.next().await {
             if let Some(finding) = finding? {
                 self.report.note(finding);

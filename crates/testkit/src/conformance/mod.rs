@@ -8,6 +8,8 @@ pub mod batch;
 #[expect(clippy::expect_used, reason = "a case that cannot go on has failed")]
 pub mod cache;
 #[expect(clippy::expect_used, reason = "a case that cannot go on has failed")]
+pub mod clean;
+#[expect(clippy::expect_used, reason = "a case that cannot go on has failed")]
 pub mod dedupe;
 #[expect(clippy::expect_used, reason = "a case that cannot go on has failed")]
 pub mod engine;
@@ -90,6 +92,7 @@ pub fn all() -> impl Iterator<Item = &'static Case> {
         .chain(queue_request::CASES)
         .chain(queue_edges::CASES)
         .chain(stats::CASES)
+        .chain(clean::CASES)
 }
 
 /// Runs every case, one after the other, each under keys of its own.
