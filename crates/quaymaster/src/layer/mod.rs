@@ -2,6 +2,7 @@
 //!
 //! | layer | what it does |
 //! |---|---|
+//! | [`StatsLayer`] | records matched route, status and time of every request |
 //! | [`LimitLayer`] | takes limits before the handler runs; `RateLimit`, `RateLimit-Policy`, `Retry-After`, 429 |
 //! | [`IdempotencyLayer`] | the `Idempotency-Key` header |
 //!
@@ -10,11 +11,20 @@
 
 mod body;
 mod limit;
+#[cfg(feature = "axum")]
+mod listener;
 mod remote;
+mod stats;
 
 pub use body::AnswerBody;
 pub use limit::{Keyed, LimitLayer, LimitService};
+#[cfg(feature = "axum")]
+pub use listener::{CountedIo, CountedListener};
 pub use remote::{Peer, Trust};
+pub use stats::{
+    Head, Route, StatsBody, StatsFuture, StatsLayer, StatsService, WholeStatsFuture, WholeStatsLayer,
+    WholeStatsService,
+};
 
 pub use crate::idempotency::IdempotencyLayer;
 

@@ -41,7 +41,8 @@ impl Trust {
     }
 
     fn with<P: AsRef<str>>(header: Header, proxies: impl IntoIterator<Item = P>) -> Result<Self> {
-        let proxies = proxies.into_iter().map(|proxy| Network::parse(proxy.as_ref())).collect::<Result<_>>()?;
+        let proxies =
+            proxies.into_iter().map(|proxy| Network::parse(proxy.as_ref())).collect::<Result<_>>()?;
         Ok(Self { proxies, header: Some(header) })
     }
 
@@ -112,7 +113,8 @@ struct Network {
 impl Network {
     fn parse(text: &str) -> Result<Self> {
         let wrong = || {
-            let detail = format!("{text:?} is no address and no range of them (10.0.0.7, 10.0.0.0/8, fd00::/8)");
+            let detail =
+                format!("{text:?} is no address and no range of them (10.0.0.7, 10.0.0.0/8, fd00::/8)");
             Error::new("layer.trust", Code::ConfigInvalid, detail)
         };
         let (first, bits) = match text.split_once('/') {
@@ -130,9 +132,7 @@ impl Network {
 
     fn holds(&self, address: IpAddr) -> bool {
         let differ = match (self.first, address) {
-            (IpAddr::V4(first), IpAddr::V4(address)) => {
-                u128::from(first.to_bits() ^ address.to_bits()) << 96
-            }
+            (IpAddr::V4(first), IpAddr::V4(address)) => u128::from(first.to_bits() ^ address.to_bits()) << 96,
             (IpAddr::V6(first), IpAddr::V6(address)) => first.to_bits() ^ address.to_bits(),
             _ => return false,
         };
@@ -193,7 +193,8 @@ mod tests {
     fn nobody_is_believed_unless_trusted() {
         let said = [("x-forwarded-for", "1.2.3.4"), ("forwarded", "for=1.2.3.4")];
         assert_eq!(caller(&Trust::nobody(), "9.9.9.9:1", &said), "9.9.9.9");
-        for trust in [Trust::forwarded(["10.0.0.1"]).unwrap(), Trust::x_forwarded_for(["10.0.0.1"]).unwrap()] {
+        for trust in [Trust::forwarded(["10.0.0.1"]).unwrap(), Trust::x_forwarded_for(["10.0.0.1"]).unwrap()]
+        {
             assert_eq!(caller(&trust, "9.9.9.9:1", &said), "9.9.9.9");
             assert_eq!(caller(&trust, "10.0.0.1:1", &said), "1.2.3.4");
             assert_eq!(caller(&trust, "[::ffff:10.0.0.1]:1", &said), "1.2.3.4");

@@ -26,6 +26,7 @@ use crate::{Code, Error, Result};
 
 type KeyOf = dyn Fn(&Parts) -> Keyed + Send + Sync;
 type CostOf = dyn Fn(&Parts) -> u64 + Send + Sync;
+type Exempt = dyn Fn(&Parts) -> bool + Send + Sync;
 
 /// Under which key a request is counted.
 #[derive(Debug)]
@@ -72,6 +73,7 @@ impl Keyed {
 #[derive(Clone)]
 pub struct LimitLayer {
     rules: Vec<Rule>,
+    exempt: Option<Arc<Exempt>>,
 }
 
 #[derive(Clone)]
@@ -92,7 +94,7 @@ impl fmt::Debug for LimitLayer {
 impl LimitLayer {
     /// `key_of` says under which key a request is counted.
     pub fn new(limit: Limit, key_of: impl Fn(&Parts) -> Keyed + Send + Sync + 'static) -> Self {
-        Self { rules: vec![Rule::new(limit, key_of)] }
+        Self { rules: vec![Rule::new(limit, key_of)], exempt: None }
     }
 
     /// The caller's address is the value of the key's only placeholder, as [`LimitLayer::by_address_behind`] has it
@@ -133,6 +135,12 @@ impl LimitLayer {
         self
     }
 
+    /// Requests that pass whatever the limits say, and are not counted: probes, say.
+    pub fn unless(mut self, exempt: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
+        self.exempt = Some(Arc::new(exempt));
+        self
+    }
+
     /// What a request costs under the limit named last; 1 unless told otherwise. 0 is not counted and passes.
     pub fn cost(mut self, of: impl Fn(&Parts) -> u64 + Send + Sync + 'static) -> Self {
         if let Some(rule) = self.rules.last_mut() {
@@ -156,7 +164,10 @@ impl<S> tower_layer::Layer<S> for LimitLayer {
     type Service = LimitService<S>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        debug_assert!(self.rules.len() <= TAKE_ALL_MAX, "{self:?}: at most {TAKE_ALL_MAX} limits in one step");
-        LimitService { inner, rules: self.rules.clone().into() }
+        debug_assert!(
+            self.rules.len() <= TAKE_ALL_MAX,
+            "{self:?}: at most {TAKE_ALL_MAX} limits in one step"
+        );
+        LimitService { inner, rules: self.rules.clone().into(), exempt: self.exempt.clone() }
     }
 }

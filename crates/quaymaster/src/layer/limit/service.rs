@@ -13,7 +13,7 @@ use http::{Request, Response};
 use http_body::Body;
 use tower_service::Service;
 
-use super::{Keyed, Rule, headers};
+use super::{Exempt, Keyed, Rule, headers};
 use crate::layer::{AnswerBody, Refused};
 use crate::limit::{Charge, Part, Together, Verdict, take_all};
 use crate::problem::Problem;
@@ -24,6 +24,7 @@ use crate::{Code, Error};
 pub struct LimitService<S> {
     pub(super) inner: S,
     pub(super) rules: Arc<[Rule]>,
+    pub(super) exempt: Option<Arc<Exempt>>,
 }
 
 impl<S> fmt::Debug for LimitService<S> {
@@ -53,9 +54,13 @@ where
         // The one that was polled ready is used; its clone waits for its turn.
         let fresh = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, fresh);
-        let rules = self.rules.clone();
+        let (rules, exempt) = (self.rules.clone(), self.exempt.clone());
         Box::pin(async move {
             let (parts, body) = request.into_parts();
+            if exempt.is_some_and(|exempt| exempt(&parts)) {
+                let response = inner.call(Request::from_parts(parts, body)).await?;
+                return Ok(response.map(AnswerBody::theirs));
+            }
             let told = match ask(&rules, &parts).await {
                 Ok(told) => told,
                 Err(mut refused) => {
@@ -88,12 +93,8 @@ async fn ask<'a>(rules: &'a [Rule], request: &Parts) -> Result<Vec<(&'a Rule, Ve
         .collect();
     let verdicts = match (&concerned[..], &keys[..]) {
         ([], _) => return Ok(Vec::new()),
-        ([one], [key]) => {
-            one.rule.limit.take(key, Charge::of(one.cost)).await.map(|verdict| vec![verdict])
-        }
+        ([one], [key]) => one.rule.limit.take(key, Charge::of(one.cost)).await.map(|verdict| vec![verdict]),
         _ => {
-            let part = |(one, key): (&'_ Concerned<'a>, &'_ Vec<_>)| (one.rule, one.cost, key.len());
-            debug_assert!(concerned.iter().zip(&keys).map(part).all(|(_, _, words)| words > 0));
             let parts: Vec<Part<'_>> = concerned
                 .iter()
                 .zip(&keys)
@@ -136,7 +137,8 @@ fn limited(told: &[(&Rule, Verdict)]) -> Response<Bytes> {
         Some(wait) => format!("{}: used up for another {} ms", names.join(", "), wait.as_millis()),
         None => format!("{}: one request costs more than the whole limit", names.join(", ")),
     };
-    let problem = Problem::new(Code::LimitExceeded, &detail).wait(wait.map(|wait| wait.max(Duration::from_millis(1))));
+    let problem =
+        Problem::new(Code::LimitExceeded, &detail).wait(wait.map(|wait| wait.max(Duration::from_millis(1))));
     let mut response = problem.response_with(|body| {
         body["type"] = QUOTA_EXCEEDED.into();
         body["violated-policies"] = names.into();
@@ -158,7 +160,9 @@ const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#qu
 fn failed(error: &Error) -> Response<Bytes> {
     let status = match error.code {
         // The program's mistake, or another program's: the caller can do nothing about it.
-        Code::KeyMissing | Code::KeyUnknown | Code::KeyMalformed | Code::KeyWrongType | Code::LimitCost => 500,
+        Code::KeyMissing | Code::KeyUnknown | Code::KeyMalformed | Code::KeyWrongType | Code::LimitCost => {
+            500
+        }
         code => code.http_status(),
     };
     if status == 500 {
