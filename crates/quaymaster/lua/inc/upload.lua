@@ -1,0 +1,79 @@
+-- upload: what every step on one upload shares.
+--
+-- A step is given the upload's eight keys in this order, from the first on:
+--   1 state   2 work   3 received   4 map   5 todo   6 leases   7 etags   8 metadata
+--
+-- `map` has a letter for every chunk, at its number: r received, d durable, m lost and to be sent again. A chunk with
+-- r is in `todo` by the millisecond it may be claimed, a claimed one by the end of its lease; `leases` has its attempts
+-- and the token of who holds it. A token is good until somebody else has claimed the chunk, or it is settled.
+-- `received` keeps digest, bytes and place of every chunk ever received: a number stands for the same bytes for ever.
+
+-- Reads every key that may be written, so that one of another type stops the script before its first write.
+local function upload_sound(own)
+  redis.call("HLEN", own[1])
+  redis.call("HLEN", own[2])
+  redis.call("HLEN", own[3])
+  redis.call("STRLEN", own[4])
+  redis.call("ZCARD", own[5])
+  redis.call("HLEN", own[6])
+  redis.call("ZCARD", own[7])
+  redis.call("HLEN", own[8])
+end
+
+local function upload_int(text)
+  return tonumber(text or "") or 0
+end
+
+-- Adds to a sum of `work`.
+local function upload_more(own, field, more)
+  local held = upload_int(redis.call("HGET", own[2], field))
+  redis.call("HSET", own[2], field, string.format("%.0f", math.max(0, held + more)))
+end
+
+-- Digest, bytes and place of a chunk; nothing for one never received.
+local function upload_facts(own, number)
+  local held = redis.call("HGET", own[3], number) or ""
+  local sha256, size, place = string.match(held, "^(%x+) (%d+) (%S+)$")
+  return sha256, upload_int(size), place
+end
+
+local function upload_mark(own, number)
+  return redis.call("GETRANGE", own[4], number, number)
+end
+
+-- How many chunks are received (durable ones included), and how many durable.
+local function upload_count(own)
+  local map = redis.call("GET", own[4]) or ""
+  local _, waiting = string.gsub(map, "r", "")
+  local _, durable = string.gsub(map, "d", "")
+  return waiting + durable, durable
+end
+
+-- Whether `token` holds the chunk, and how often it has been tried.
+local function upload_ours(own, number, token)
+  local attempts, holder = string.match(redis.call("HGET", own[6], number) or "", "^(%d+) (%S+)$")
+  return holder == token and token ~= "-", upload_int(attempts)
+end
+
+-- Writes the counts into the state, renews the life of all keys and publishes the progress. Answers chunks received,
+-- chunks durable, chunks in all (0 while unknown), and 1 when all are durable.
+local function upload_tell(own, ttl_ms, channel, now_ms)
+  local received, durable = upload_count(own)
+  local facts = redis.call("HMGET", own[1], "status", "total_chunks", "expected_size")
+  local work = redis.call("HMGET", own[2], "bytes_uploaded", "seq")
+  local status, total, expected = facts[1] or "", upload_int(facts[2]), upload_int(facts[3])
+  local bytes, seq = upload_int(work[1]), upload_int(work[2]) + 1
+  redis.call("HSET", own[1], "received_chunks", string.format("%.0f", received), "uploaded_chunks",
+    string.format("%.0f", durable), "updated_at", string.format("%.0f", now_ms))
+  redis.call("HSET", own[2], "seq", string.format("%.0f", seq))
+  for at = 1, 8 do redis.call("PEXPIRE", own[at], ttl_ms) end
+  local tenths = 0
+  if expected > 0 then tenths = math.floor(bytes * 1000 / expected) end
+  if expected == 0 and total > 0 then tenths = math.floor(durable * 1000 / total) end
+  if status == "COMPLETED" then tenths = 1000 end
+  tenths = math.min(tenths, 1000)
+  redis.call("PUBLISH", channel, string.format('{"uploaded_chunks":%.0f,"total_chunks":%.0f,"bytes_uploaded":%.0f,'
+    .. '"total_bytes":%.0f,"percent":%.0f.%.0f,"status":"%s","received_chunks":%.0f,"seq":%.0f}', durable, total, bytes,
+    expected, math.floor(tenths / 10), tenths % 10, string.match(status, "^%u+$") or "", received, seq))
+  return received, durable, total, (total > 0 and durable >= total) and 1 or 0
+end

@@ -1,0 +1,35 @@
+-- upload/flight: bytes on their way in or not yet durable, over all uploads. A name is a reservation or a chunk; `names`
+-- has its bytes, `ends` when it is given up, `sum` the bytes of all of them, changed in the same step.
+
+local function flight_sum(sum)
+  return tonumber(redis.call("GET", sum) or "") or 0
+end
+
+-- Sets what a name holds; answers the new sum.
+local function flight_put(names, ends, sum, name, bytes, end_ms)
+  local held = tonumber(redis.call("HGET", names, name) or "") or 0
+  local total = math.max(0, flight_sum(sum) + bytes - held)
+  redis.call("HSET", names, name, string.format("%.0f", bytes))
+  redis.call("ZADD", ends, string.format("%.0f", end_ms), name)
+  redis.call("SET", sum, string.format("%.0f", total))
+  return total
+end
+
+-- Gives back what a name holds; answers 1 when it held something.
+local function flight_drop(names, ends, sum, name)
+  local held = tonumber(redis.call("HGET", names, name) or "")
+  redis.call("ZREM", ends, name)
+  if not held then return 0 end
+  redis.call("HDEL", names, name)
+  -- What nobody holds weighs nothing, whatever the sum says.
+  local total = redis.call("HLEN", names) == 0 and 0 or math.max(0, flight_sum(sum) - held)
+  redis.call("SET", sum, string.format("%.0f", total))
+  return 1
+end
+
+-- Gives back what has ended, at most `most`: the bytes of a node that died come back by themselves.
+local function flight_prune(names, ends, sum, now_ms, most)
+  local ended = redis.call("ZRANGEBYSCORE", ends, "-inf", string.format("%.0f", now_ms), "LIMIT", 0, most)
+  for _, name in ipairs(ended) do flight_drop(names, ends, sum, name) end
+  return #ended
+end

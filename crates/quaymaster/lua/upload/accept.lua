@@ -1,0 +1,72 @@
+-- upload.accept: take a chunk whose bytes are there, once; the bytes are only renamed.
+--
+-- KEYS  1.. own           any     the eight keys of `inc/upload.lua`
+--       2 chunk           string  its bytes from now on; the ninth
+--       3 staging?        string  its bytes until now, where they come through this store; the tenth
+-- ARGV  1 ttl_ms          int>0
+--       2 progress        text    channel
+--       3 arrival         text    channel
+--       4 id              text
+--       5 number          int>=0
+--       6 size            int>=0
+--       7 sha256          text    hexadecimal
+--       8 last            int     1 for the last one
+--       9 place           text    where the bytes are: `store`, or what the caller calls it
+--       10 chunk_ttl_ms   int>0
+-- OUT   "accepted"    received  durable  total  complete  status  mark   mark: r or d
+--       "known"       the same: these bytes had come before
+--       "conflict"                other bytes have come under this number
+--       "other_last"  number      another chunk is the last
+--       "passed"      number      a chunk with a higher number has come
+--       "after_last"  number
+--       "over"        bytes       more than announced
+--       "under"       bytes       the last missing one, and fewer than announced
+--       "unstaged"    length      the staged bytes are not as many
+--       "closed"      status  error
+--       "unknown"
+-- COST  O(chunks) for the counts, a byte each
+
+--@include clock
+--@include upload
+--@include upload/accept
+
+local chunk, staging = KEYS[9], KEYS[10]
+local ttl_ms, progress, arrival, id, number, size = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6])
+local sha256, last, place, chunk_ttl_ms = ARGV[7], ARGV[8] == "1", ARGV[9], ARGV[10]
+
+upload_sound(KEYS)
+local facts = redis.call("HMGET", KEYS[1], "status", "error_message", "is_last_received")
+local status = facts[1]
+if not status then return { "unknown" } end
+local held, held_size, held_place = upload_facts(KEYS, number)
+if held and (held ~= sha256 or held_size ~= size) then return { "conflict" } end
+local mark = upload_mark(KEYS, number)
+local known = held and (mark == "r" or mark == "d")
+local now_ms = math.floor(clock_us() / 1000)
+local late = upload_int(redis.call("HGET", KEYS[2], "deadline")) <= now_ms
+local open = (status == "PENDING" or status == "UPLOADING") and not late
+if not open and not known then
+  local ended = status == "PENDING" or status == "UPLOADING"
+  return { "closed", ended and "EXPIRED" or status, facts[2] or "" }
+end
+local why, total = upload_fits(KEYS, tonumber(number), size, last, known)
+if why ~= "" then return { why, total } end
+-- Bytes that a store without memory dropped are welcome again.
+local wanted = not known or (mark == "r" and held_place == "store" and redis.call("EXISTS", chunk) == 0)
+local length = staging and redis.call("STRLEN", staging) or size
+if wanted and length ~= size then return { "unstaged", length } end
+if staging and wanted then
+  redis.call("RENAME", staging, chunk)
+  redis.call("PEXPIRE", chunk, chunk_ttl_ms)
+elseif staging then
+  redis.call("DEL", staging)
+end
+local word = (known and held_place ~= place) and "known" or "accepted"
+if known and place == "store" then word = "known" end
+local ends = last and facts[3] ~= "true"
+if not known then upload_take(KEYS, number, size, sha256 .. " " .. ARGV[6] .. " " .. place, status, now_ms) end
+if ends then redis.call("HSET", KEYS[1], "total_chunks", string.format("%.0f", total), "is_last_received", "true") end
+if not known then upload_hint(arrival, id, number, last, now_ms) end
+local received, durable, all, complete = upload_news(KEYS, ttl_ms, progress, now_ms, ends or not known)
+if not known then status = "UPLOADING" end
+return { word, received, durable, all, complete, status, known and mark or "r" }

@@ -1,0 +1,17 @@
+-- upload.back: give back bytes in flight.
+--
+-- KEYS  1 in_flight         hash    bytes by name
+--       2 in_flight_until   zset    when each is given up
+--       3 in_flight_total   string  their sum
+-- ARGV  1.. names           text    at most 1000
+-- OUT   "given"  count  total
+-- COST  O(names log n)
+
+--@include upload/flight
+
+local names, ends, sum = KEYS[1], KEYS[2], KEYS[3]
+redis.call("HLEN", names)
+redis.call("ZCARD", ends)
+local given = 0
+for at = 1, #ARGV do given = given + flight_drop(names, ends, sum, ARGV[at]) end
+return { "given", given, flight_sum(sum) }

@@ -1,0 +1,56 @@
+-- upload.claim: hand out chunks that may be shipped now, each under a lease.
+--
+-- KEYS  1.. own      any     the eight keys of `inc/upload.lua`
+--       2 claim      string  the numbers this token got, given again when it comes again; the ninth
+-- ARGV  1 ttl_ms     int>0
+--       2 token      text    unique per claim
+--       3 count      int>0   at most 1000
+--       4 lease_ms   int>0
+-- OUT   "chunks"   next_ms  node_id  key  multipart_id, then number  attempt  left_ms  facts …
+--                  next_ms: when the next may be claimed, 0 for now, -1 for none
+--       "closed"   status
+--       "unknown"
+-- COST  O(count log n)
+
+--@include clock
+--@include upload
+
+local ttl_ms, token, count, lease_ms = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+local todo, leases, claim = KEYS[5], KEYS[6], KEYS[9]
+
+upload_sound(KEYS)
+local facts = redis.call("HMGET", KEYS[1], "status", "node_id", "s3_key", "s3_upload_id")
+if not facts[1] then return { "unknown" } end
+if facts[1] ~= "PENDING" and facts[1] ~= "UPLOADING" then return { "closed", facts[1] } end
+local now_ms = math.floor(clock_us() / 1000)
+local reply = { "chunks", -1, facts[2] or "", facts[3] or "", facts[4] or "" }
+local got = redis.call("GET", claim)
+if got then
+  for number in string.gmatch(got, "%d+") do
+    local ours, attempts = upload_ours(KEYS, number, token)
+    local ends = upload_int(redis.call("ZSCORE", todo, number))
+    if ours then
+      for _, part in ipairs({ number, attempts, math.max(0, ends - now_ms), redis.call("HGET", KEYS[3], number) or "" }) do
+        reply[#reply + 1] = part
+      end
+    end
+  end
+else
+  local due = redis.call("ZRANGEBYSCORE", todo, "-inf", string.format("%.0f", now_ms), "LIMIT", 0, count)
+  local ends = string.format("%.0f", now_ms + lease_ms)
+  for _, number in ipairs(due) do
+    local _, attempts = upload_ours(KEYS, number, token)
+    redis.call("HSET", leases, number, string.format("%.0f %s", attempts + 1, token))
+    redis.call("ZADD", todo, ends, number)
+    for _, part in ipairs({ number, attempts + 1, lease_ms, redis.call("HGET", KEYS[3], number) or "" }) do
+      reply[#reply + 1] = part
+    end
+  end
+  if #due > 0 then
+    redis.call("SET", claim, table.concat(due, " "), "PX", ARGV[4])
+    for at = 1, 8 do redis.call("PEXPIRE", KEYS[at], ttl_ms) end
+  end
+end
+local first = redis.call("ZRANGE", todo, 0, 0, "WITHSCORES")[2]
+if first then reply[2] = math.max(0, upload_int(first) - now_ms) end
+return reply

@@ -1,0 +1,33 @@
+-- upload.create: write the state and metadata of a new upload.
+--
+-- KEYS  1.. own          hash   the eight keys of `inc/upload.lua`
+-- ARGV  1 ttl_ms         int>0
+--       2 deadline_ms    int>0  when it expires
+--       3 sized          int    1 when the size was announced
+--       4 node_id        text   whose upload it is: another node's is not overwritten
+--       5 count          int    how many words of state follow
+--       6.. fields       text   names and values of the state, then of the metadata
+-- OUT   "created"
+--       "existing"  status
+--       "taken"
+-- COST  O(fields)
+
+--@include clock
+--@include upload
+
+local ttl_ms, deadline_ms, sized, node_id, count = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
+
+upload_sound(KEYS)
+local held = redis.call("HMGET", KEYS[1], "node_id", "status")
+if held[1] and held[1] ~= node_id then return { "taken" } end
+if held[1] then return { "existing", held[2] or "" } end
+local now = string.format("%.0f", math.floor(clock_us() / 1000))
+redis.call("DEL", KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8])
+redis.call("HSET", KEYS[1], "node_id", node_id, "status", "PENDING", "received_chunks", "0", "uploaded_chunks", "0",
+  "total_chunks", "0", "is_last_received", "false", "created_at", now, "updated_at", now)
+if count > 0 then redis.call("HSET", KEYS[1], unpack(ARGV, 6, 5 + count)) end
+if #ARGV > 5 + count then redis.call("HSET", KEYS[8], unpack(ARGV, 6 + count)) end
+redis.call("HSET", KEYS[2], "deadline", deadline_ms, "bytes_received", "0", "bytes_uploaded", "0", "sized", sized,
+  "seq", "0")
+for _, at in ipairs({ 1, 2, 8 }) do redis.call("PEXPIRE", KEYS[at], ttl_ms) end
+return { "created" }

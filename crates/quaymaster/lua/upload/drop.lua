@@ -1,0 +1,20 @@
+-- upload.drop: remove the bytes of chunks that will never be shipped, of an upload that has ended.
+--
+-- KEYS  1.. own        any     the eight keys of `inc/upload.lua`
+--       2 chunks       string  the bytes of each chunk named; from the ninth on
+-- ARGV  1.. numbers    int     at most 500
+-- OUT   "dropped"  left
+--       "open"     status
+-- COST  O(numbers log n)
+
+--@include upload
+
+upload_sound(KEYS)
+local status = redis.call("HGET", KEYS[1], "status") or "EXPIRED"
+local ended = status == "COMPLETED" or status == "EXPIRED" or redis.call("HGET", KEYS[2], "aborted") == "1"
+if not ended then return { "open", status } end
+for at = 1, #ARGV do
+  redis.call("DEL", KEYS[8 + at])
+  redis.call("ZREM", KEYS[5], ARGV[at])
+end
+return { "dropped", redis.call("ZCARD", KEYS[5]) }

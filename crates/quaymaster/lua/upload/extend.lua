@@ -1,0 +1,29 @@
+-- upload.extend: leases of one upload's chunks begin anew, those that are held.
+--
+-- KEYS  1.. own            any     the eight keys of `inc/upload.lua`
+--       2 chunks           string  the bytes of each chunk named; from the ninth on
+-- ARGV  1.. ttl_ms         int>0
+--       2 lease_ms         int>0
+--       3 chunk_ttl_ms     int>0
+--       4 leases           text    number and token of each, at most 500
+-- OUT   "extended"  then 1 for each that is held, 0 for one that is lost
+-- COST  O(leases log n)
+
+--@include clock
+--@include upload
+
+upload_sound(KEYS)
+local ends = string.format("%.0f", math.floor(clock_us() / 1000) + ARGV[2])
+local reply = { "extended" }
+-- A store without memory refuses what could grow, unless something that cannot was written before.
+redis.call("HDEL", KEYS[6], "")
+for at = 4, #ARGV, 2 do
+  local held = upload_ours(KEYS, ARGV[at], ARGV[at + 1])
+  if held then
+    redis.call("ZADD", KEYS[5], "XX", ends, ARGV[at])
+    redis.call("PEXPIRE", KEYS[9 + (at - 4) / 2], ARGV[3])
+  end
+  reply[#reply + 1] = held and 1 or 0
+end
+for at = 1, 8 do redis.call("PEXPIRE", KEYS[at], ARGV[1]) end
+return reply

@@ -1,0 +1,19 @@
+-- upload.flight: a page of what is in flight, what ends first in front.
+--
+-- KEYS  1 in_flight         hash    bytes by name
+--       2 in_flight_until   zset    when each is given up
+--       3 in_flight_total   string  their sum
+-- ARGV  1 offset            int>=0
+--       2 count             int>=0
+-- OUT   "flight"  total  names, then name …
+-- COST  O(log n + count)
+
+--@include upload/flight
+
+local names, ends, sum = KEYS[1], KEYS[2], KEYS[3]
+local offset, count = tonumber(ARGV[1]), tonumber(ARGV[2])
+local answer = { "flight", flight_sum(sum), redis.call("HLEN", names) }
+if count > 0 then
+  for _, name in ipairs(redis.call("ZRANGE", ends, offset, offset + count - 1)) do answer[#answer + 1] = name end
+end
+return answer

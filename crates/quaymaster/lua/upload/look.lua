@@ -1,0 +1,29 @@
+-- upload.look: which chunks wait to be shipped, for the sweep.
+--
+-- KEYS  1.. own    any    the eight keys of `inc/upload.lua`
+-- ARGV  1 offset   int>=0
+--       2 count    int>0
+-- OUT   "look"  status  aborted  next_ms  waiting, then number  held  facts …   held: 1 for one under a lease that lives
+--       "unknown"
+-- COST  O(log n + count)
+
+--@include clock
+--@include upload
+
+local offset, count = tonumber(ARGV[1]), tonumber(ARGV[2])
+
+local status = redis.call("HGET", KEYS[1], "status")
+if not status then return { "unknown" } end
+local now_ms = math.floor(clock_us() / 1000)
+local answer = { "look", status, redis.call("HGET", KEYS[2], "aborted") == "1" and 1 or 0, -1,
+  redis.call("ZCARD", KEYS[5]) }
+local first = redis.call("ZRANGE", KEYS[5], 0, 0, "WITHSCORES")[2]
+if first then answer[4] = math.max(0, upload_int(first) - now_ms) end
+local waiting = redis.call("ZRANGE", KEYS[5], offset, offset + count - 1, "WITHSCORES")
+for at = 1, #waiting, 2 do
+  local holder = string.match(redis.call("HGET", KEYS[6], waiting[at]) or "", "^%d+ (%S+)$") or "-"
+  answer[#answer + 1] = waiting[at]
+  answer[#answer + 1] = (holder ~= "-" and upload_int(waiting[at + 1]) > now_ms) and 1 or 0
+  answer[#answer + 1] = redis.call("HGET", KEYS[3], waiting[at]) or ""
+end
+return answer

@@ -1,0 +1,24 @@
+-- upload.missing: the bytes of a claimed chunk are gone; the client is asked for them again.
+--
+-- KEYS  1.. own       any     the eight keys of `inc/upload.lua`
+--       2 chunk       string  where the bytes were; the ninth
+-- ARGV  1 ttl_ms      int>0
+--       2 progress    text    channel
+--       3 number      int>=0
+--       4 token       text
+-- OUT   "missing"  received  durable
+--       "lost"
+-- COST  O(log n), and O(chunks) for the counts
+
+--@include clock
+--@include upload
+--@include upload/lose
+
+local ttl_ms, progress, number, token = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+
+upload_sound(KEYS)
+if not upload_ours(KEYS, number, token) or upload_mark(KEYS, number) ~= "r" then return { "lost" } end
+redis.call("DEL", KEYS[9])
+upload_lose(KEYS, number)
+local received, durable = upload_tell(KEYS, ttl_ms, progress, math.floor(clock_us() / 1000))
+return { "missing", received, durable }

@@ -1,0 +1,19 @@
+-- upload.pick: the upload that has waited longest for a claim; it goes behind the others, so that all have their turn.
+--
+-- KEYS  1 ready   zset   uploads with chunks to claim, by the microsecond
+-- ARGV  none
+-- OUT   "picked"  id  score     score: what `upload.rest` must find
+--       "none"    next_ms       until there is one, -1 when there is none
+-- COST  O(log n)
+
+--@include clock
+
+local ready = KEYS[1]
+local first = redis.call("ZRANGE", ready, 0, 0, "WITHSCORES")
+if not first[1] then return { "none", -1 } end
+local now_us = clock_us()
+local left = tonumber(first[2]) - now_us
+if left > 0 then return { "none", math.ceil(left / 1000) } end
+local score = string.format("%.0f", now_us)
+redis.call("ZADD", ready, score, first[1])
+return { "picked", first[1], score }

@@ -1,0 +1,23 @@
+-- upload.release: give a chunk back unshipped; the attempt does not count.
+--
+-- KEYS  1.. own     any    the eight keys of `inc/upload.lua`
+-- ARGV  1 ttl_ms    int>0
+--       2 number    int>=0
+--       3 token     text
+-- OUT   "released"
+--       "lost"
+-- COST  O(log n)
+
+--@include clock
+--@include upload
+
+local ttl_ms, number, token = ARGV[1], ARGV[2], ARGV[3]
+
+upload_sound(KEYS)
+local ours, attempts = upload_ours(KEYS, number, token)
+if not ours then return { "lost" } end
+redis.call("HDEL", KEYS[6], "")
+redis.call("ZADD", KEYS[5], string.format("%.0f", math.floor(clock_us() / 1000)), number)
+redis.call("HSET", KEYS[6], number, string.format("%.0f -", math.max(0, attempts - 1)))
+for at = 1, 8 do redis.call("PEXPIRE", KEYS[at], ttl_ms) end
+return { "released" }

@@ -1,0 +1,57 @@
+-- upload.restore: make the state say what the ledger knows: durable parts, how many there are, how it ended.
+--
+-- KEYS  1.. own            any     the eight keys of `inc/upload.lua`
+--       2 chunks           string  where the bytes of each part may still be; from the ninth on
+-- ARGV  1.. ttl_ms         int>0
+--       2 progress         text    channel
+--       3 total            int     how many chunks there are, 0 for unknown
+--       4 status           text    empty to leave it
+--       5 error            text    empty for none
+--       6 final_etag       text    empty for none
+--       7 final_size       text    empty for none
+--       8 parts            text    number, size, sha256 and ETag of each, at most 200
+-- OUT   "restored"  received  durable  total  complete  changed
+--       "unknown"
+-- COST  O(parts log n), and O(chunks) for the counts
+
+--@include clock
+--@include upload
+--@include upload/durable
+--@include upload/accept
+
+local ttl_ms, progress, total, status = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
+
+upload_sound(KEYS)
+local held = redis.call("HMGET", KEYS[1], "status", "is_last_received")
+if not held[1] then return { "unknown" } end
+local changed = 0
+for at = 8, #ARGV, 4 do
+  local number, size, facts = ARGV[at], tonumber(ARGV[at + 1]), ARGV[at + 2] .. " " .. ARGV[at + 1] .. " store"
+  local mark = upload_mark(KEYS, number)
+  if mark ~= "d" then
+    changed = changed + 1
+    redis.call("DEL", KEYS[9 + (at - 8) / 4])
+    if mark == "r" then
+      local _, before = upload_facts(KEYS, number)
+      upload_more(KEYS, "bytes_received", -before)
+    end
+    redis.call("HSET", KEYS[3], number, facts)
+    upload_more(KEYS, "bytes_received", size)
+    upload_durable(KEYS, number, size, ARGV[at + 3])
+  end
+end
+if held[1] == "PENDING" and changed > 0 then redis.call("HSET", KEYS[1], "status", "UPLOADING") end
+if total > 0 and held[2] ~= "true" then
+  redis.call("HSET", KEYS[1], "total_chunks", ARGV[3], "is_last_received", "true")
+  changed = changed + 1
+end
+if status ~= "" and status ~= held[1] then
+  redis.call("HSET", KEYS[1], "status", status)
+  changed = changed + 1
+end
+for at, name in pairs({ [5] = "error_message", [6] = "final_etag", [7] = "final_size" }) do
+  if ARGV[at] ~= "" then redis.call("HSET", KEYS[1], name, ARGV[at]) end
+end
+local now_ms = math.floor(clock_us() / 1000)
+local received, durable, all, complete = upload_news(KEYS, ttl_ms, progress, now_ms, changed > 0)
+return { "restored", received, durable, all, complete, changed }

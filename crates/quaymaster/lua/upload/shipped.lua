@@ -1,0 +1,35 @@
+-- upload.shipped: a chunk is durable and recorded; its bytes go.
+--
+-- KEYS  1.. own       any     the eight keys of `inc/upload.lua`
+--       2 chunk       string  its bytes; the ninth
+-- ARGV  1 ttl_ms      int>0
+--       2 progress    text    channel
+--       3 number      int>=0
+--       4 token       text
+--       5 etag        text
+-- OUT   "shipped"  received  durable  total  complete
+--       "known"    the same: it was durable already
+--       "lost"
+--       "unknown"
+-- COST  O(log n), and O(chunks) for the counts
+
+--@include clock
+--@include upload
+--@include upload/durable
+--@include upload/accept
+
+local ttl_ms, progress, number, token, etag = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+
+upload_sound(KEYS)
+if redis.call("EXISTS", KEYS[1]) == 0 then return { "unknown" } end
+local now_ms = math.floor(clock_us() / 1000)
+local known = upload_mark(KEYS, number) == "d"
+if not known then
+  if not upload_ours(KEYS, number, token) then return { "lost" } end
+  -- What frees memory comes first: a store without any takes the rest then.
+  redis.call("DEL", KEYS[9])
+  local _, size = upload_facts(KEYS, number)
+  upload_durable(KEYS, number, size, etag)
+end
+local received, durable, total, complete = upload_news(KEYS, ttl_ms, progress, now_ms, not known)
+return { known and "known" or "shipped", received, durable, total, complete }

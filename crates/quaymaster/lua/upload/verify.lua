@@ -1,0 +1,31 @@
+-- upload.verify: find waiting chunks whose bytes the store has lost; the client is asked for them again.
+--
+-- KEYS  1.. own        any     the eight keys of `inc/upload.lua`
+--       2 chunks       string  the bytes of each chunk named; from the ninth on
+-- ARGV  1.. ttl_ms     int>0
+--       2 progress     text    channel
+--       3 numbers      int     at most 500
+-- OUT   "verified"  then the numbers that are lost
+-- COST  O(numbers log n), and O(chunks) for the counts when one is lost
+
+--@include clock
+--@include upload
+--@include upload/lose
+
+upload_sound(KEYS)
+local now_ms = math.floor(clock_us() / 1000)
+local reply = { "verified" }
+for at = 3, #ARGV do
+  local number = ARGV[at]
+  local _, size, place = upload_facts(KEYS, number)
+  local holder = string.match(redis.call("HGET", KEYS[6], number) or "", "^%d+ (%S+)$") or "-"
+  -- Whoever holds it may have read it already.
+  local held = holder ~= "-" and upload_int(redis.call("ZSCORE", KEYS[5], number)) > now_ms
+  local here = place ~= "store" or size == 0 or redis.call("EXISTS", KEYS[6 + at]) == 1
+  if upload_mark(KEYS, number) == "r" and not held and not here then
+    upload_lose(KEYS, number)
+    reply[#reply + 1] = number
+  end
+end
+if #reply > 1 then upload_tell(KEYS, ARGV[1], ARGV[2], now_ms) end
+return reply
