@@ -106,7 +106,8 @@ impl StatsLayer {
         Self { settings: Settings { recorder, route_of: None, trust: Trust::nobody() } }
     }
 
-    /// Names the route of a request, where axum does not: its template, never its path. `None`: unmatched.
+    /// Names the route of a request in axum's place: its template, never its path. Where it is `None` the response may
+    /// still tell ([`Route`]).
     pub fn route(mut self, of: impl Fn(Head<'_>) -> Option<Cow<'static, str>> + Send + Sync + 'static) -> Self {
         self.settings.route_of = Some(Arc::new(of));
         self
