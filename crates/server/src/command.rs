@@ -17,6 +17,7 @@ use crate::http::auth::Guard;
 use crate::http::presence::Presence;
 use crate::metrics::Metrics;
 use crate::page::queues::Depths;
+use crate::page::stats::Reports;
 use crate::probe::Probe;
 
 /// A call's fields besides `key`, each as it is written in JSON: a payload reaches the store byte for byte.
@@ -134,6 +135,7 @@ fn alone(quaymaster: Quaymaster) -> App {
         fan: Arc::new(Fan::new(1)),
         workers: None,
         depths: Depths::default(),
+        reports: Reports::default(),
     }
 }
 

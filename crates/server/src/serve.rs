@@ -21,6 +21,7 @@ use crate::http::connection::{self, Limits};
 use crate::late::{Connect, LateStore};
 use crate::metrics::Metrics;
 use crate::page::queues::Depths;
+use crate::page::stats::Reports;
 use crate::probe::Probe;
 use crate::worker::Workers;
 
@@ -134,6 +135,7 @@ impl Server {
             fan: Arc::new(Fan::new(config.max_subscribers)),
             workers: None,
             depths: Depths::default(),
+            reports: Reports::default(),
         };
         let limits = Limits {
             max_connections: config.max_connections,

@@ -61,6 +61,12 @@ impl Sketch {
         self.count
     }
 
+    /// How many times are in one bucket.
+    #[cfg(test)]
+    pub(crate) fn count_of(&self, bucket: u16) -> u64 {
+        self.buckets.get(&bucket).copied().unwrap_or(0)
+    }
+
     /// The nearest-rank percentile in microseconds; 0 when nothing is in it.
     pub(crate) fn percentile_us(&self, percent: u64) -> u64 {
         let rank = (u128::from(self.count) * u128::from(percent)).div_ceil(100).max(1);

@@ -9,6 +9,7 @@ pub(crate) mod idempotency;
 pub(crate) mod limit;
 pub(crate) mod lock;
 pub(crate) mod queue;
+pub(crate) mod stats;
 
 use std::borrow::Cow;
 use std::sync::OnceLock;
@@ -164,6 +165,9 @@ pub(crate) static CALLS: &[Call] = &[
     queue::DEAD,
     queue::REDRIVE,
     queue::PURGE,
+    stats::RECORD,
+    stats::REPORT,
+    stats::SWEEP,
 ];
 
 /// A call whose answer has no end: a stream of events, or a connection that becomes something else. `GET`.

@@ -29,11 +29,14 @@ pub(crate) async fn run(quaymaster: &Quaymaster, stop: &CancellationToken) {
     let queues = quaymaster
         .queues()
         .map(|queue| repeat("queue.sweep", queue.name(), stop, move || sweep::queue(queue).boxed()).boxed());
+    let stats = quaymaster
+        .all_stats()
+        .map(|stats| repeat("stats.sweep", stats.name(), stop, move || sweep::stats(stats).boxed()).boxed());
     let statuses = quaymaster
         .events()
         .filter(|event| event.spec().status.is_some())
         .map(|event| repeat("event.status", event.name(), stop, move || status::tell(event).boxed()).boxed());
-    join_all(sweeps.chain(queues).chain(statuses)).await;
+    join_all(sweeps.chain(queues).chain(stats).chain(statuses)).await;
 }
 
 /// One duty, round after round.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use quaymaster::Result;
 use quaymaster::batch::Batch;
 use quaymaster::queue::Queue;
+use quaymaster::stats::Stats;
 
 use super::spread;
 
@@ -31,4 +32,16 @@ pub(super) async fn queue(queue: &Queue) -> Result<Duration> {
         tracing::debug!(queue = queue.name(), returned = swept.returned, buried = swept.buried, "swept");
     }
     Ok(spread(QUEUES_EVERY))
+}
+
+/// Instances leave after a day: there is no hurry.
+const STATS_EVERY: Duration = Duration::from_secs(60);
+
+/// One round over a stats; when the next is due.
+pub(super) async fn stats(stats: &Stats) -> Result<Duration> {
+    let swept = stats.sweep().await?;
+    if swept.left > 0 {
+        tracing::debug!(stats = stats.name(), left = swept.left, "swept");
+    }
+    Ok(spread(STATS_EVERY))
 }

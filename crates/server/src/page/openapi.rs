@@ -38,6 +38,7 @@ pub(super) const PAGE: Page = Page {
         crate::call::queue::settle::nack, crate::call::queue::settle::extend, crate::call::queue::state::pressure,
         crate::call::queue::state::pause, crate::call::queue::state::resume, crate::call::queue::state::peek,
         crate::call::queue::dead::dead, crate::call::queue::dead::redrive, crate::call::queue::dead::purge,
+        crate::call::stats::record, crate::call::stats::report, crate::call::stats::sweep,
         super::explain::explain, super::status::status, super::health::healthz, super::health::readyz,
         super::metrics::metrics, openapi,
     ),

@@ -9,6 +9,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::queues::{self, QueueStatus};
+use super::stats::StatsStatus;
 use super::{Access, Page, Place, json};
 use crate::app::App;
 use crate::config::Thresholds;
@@ -40,6 +41,8 @@ pub(crate) struct Status {
     caches: Vec<CacheStatus>,
     /// How full each queue is; those that could not be asked are not there.
     queues: Vec<QueueStatus>,
+    /// What instances counted; those that could not be asked, or that nobody counts into, are not there.
+    stats: Vec<StatsStatus>,
     /// Everything the schema declares.
     resources: Vec<ResourceStatus>,
 }
@@ -314,6 +317,7 @@ async fn status(app: &App) -> Response<Body> {
         limits,
         caches: caches(app),
         queues,
+        stats: super::stats::status(app).await,
         resources: resources(app),
     })
 }

@@ -146,6 +146,12 @@ impl Recorder {
         &self.handle.inner.stats
     }
 
+    /// The most names that one shard keeps.
+    #[cfg(test)]
+    pub(super) fn told_apart(&self) -> usize {
+        self.handle.inner.shards.iter().map(Shard::told_apart).max().unwrap_or(0)
+    }
+
     /// Waits until everything recorded before is in the store. After an error it is kept and sent again by itself.
     pub async fn flush(&self) -> Result<()> {
         self.handle.inner.deliver().await

@@ -31,6 +31,26 @@ impl Admission {
     }
 }
 
+/// Whether an endpoint is told apart, now that it is met.
+fn admit(admission: &RwLock<Admission>, name: &str) -> bool {
+    {
+        let known = admission.read();
+        if known.names.contains(name) {
+            return true;
+        }
+        // Where there is no room, scanners of paths meet here: they must not wait for each other.
+        if known.names.len() >= known.most {
+            return false;
+        }
+    }
+    let mut known = admission.write();
+    if known.names.len() >= known.most {
+        return known.names.contains(name);
+    }
+    known.names.insert(name.to_owned());
+    true
+}
+
 /// On a line of its own, so that threads do not wait for each other's memory.
 #[derive(Debug, Default)]
 #[repr(align(128))]
@@ -167,6 +187,13 @@ impl Shard {
         sums
     }
 
+    /// How many names it keeps.
+    #[cfg(test)]
+    pub(super) fn told_apart(&self) -> usize {
+        let held = self.held.lock();
+        held.routes.len().max(held.endpoints.len())
+    }
+
     /// How many requests it holds.
     pub(super) fn waiting(&self) -> u64 {
         let held = self.held.lock();
@@ -203,19 +230,7 @@ impl Held {
     fn meet(&mut self, method: usize, route: &str, fold: bool, admission: &RwLock<Admission>) -> u32 {
         let name = endpoint::name(method, route, fold);
         let counts_itself = name == UNMATCHED || name == OVERFLOW;
-        let admitted = counts_itself || self.by_name.contains_key(&name) || {
-            let known = {
-                let read = admission.read();
-                (read.names.contains(&name), read.names.len() < read.most)
-            };
-            known.0
-                || (known.1 && {
-                    let mut write = admission.write();
-                    let room = write.names.len() < write.most;
-                    room && (write.names.insert(name.clone()) || true)
-                })
-        };
-        if !admitted {
+        if !counts_itself && !self.by_name.contains_key(&name) && !admit(admission, &name) {
             return self.place(OVERFLOW.to_owned());
         }
         let at = self.place(name);
