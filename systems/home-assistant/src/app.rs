@@ -1,5 +1,6 @@
 //! The backend's routes.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +11,8 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use quaymaster::Quaymaster;
+use quaymaster::extract::{MaybeReady, Ready};
+use quaymaster::stats::{Report, ReportAsk};
 use serde::Deserialize;
 use serde_json::json;
 
@@ -51,12 +54,50 @@ pub(crate) fn auth() -> Router<App> {
     Router::new().route("/api/auth/login", post(log_in))
 }
 
+/// What an operator asks for: neither counted nor limited.
+pub(crate) fn pages() -> Router<App> {
+    Router::new()
+        .route("/healthz", get(async || "ok\n"))
+        .route("/api/status", get(status))
+        .route("/api/stats", get(stats))
+}
+
+/// Whether the store is here; the backend goes on either way.
+async fn status(MaybeReady(quaymaster): MaybeReady) -> Response {
+    let store = if quaymaster.is_some() { "here" } else { "away" };
+    Json(json!({ "status": "up", "store": store })).into_response()
+}
+
+/// What all instances counted; 503 while the store is away.
+async fn stats(Ready(quaymaster): Ready) -> Result<Response, Refusal> {
+    let stats = quaymaster.stats("ha").map_err(Refusal::from)?;
+    let report = stats.report(ReportAsk::default()).await.map_err(Refusal::from)?;
+    Ok(Json(told(&report)).into_response())
+}
+
+/// The totals; Quaymaster's server has the rest.
+fn told(report: &Report) -> serde_json::Value {
+    json!({
+        "requests": { "total": report.total, "accepted": report.accepted, "a_second": report.speed_per_second },
+        "errors": report.errors,
+        "connections": report.connections,
+        "instances": report.instances.iter().cloned().collect::<BTreeMap<_, _>>(),
+    })
+}
+
 /// Why a request was not served.
 struct Refusal(StatusCode, String);
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
         (self.0, Json(json!({ "error": self.1 }))).into_response()
+    }
+}
+
+impl From<quaymaster::Error> for Refusal {
+    fn from(error: quaymaster::Error) -> Self {
+        let status = StatusCode::from_u16(error.code.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        Self(status, error.to_string())
     }
 }
 

@@ -92,8 +92,11 @@ async fn send(sender: &mut SendRequest<Full<Bytes>>, target: &Target, asked: &As
     }
     let answer = match sender.try_send_request(request).await {
         Ok(answer) => answer,
-        Err(mut error) if error.take_message().is_some() => return Told::NotSent,
-        Err(_) => return Told::Nothing,
+        // Handed back: it never went out.
+        Err(mut error) => match error.take_message() {
+            Some(_) => return Told::NotSent,
+            None => return Told::Nothing,
+        },
     };
     let text = |name: &str| {
         let value = answer.headers().get(name).and_then(|value| value.to_str().ok());
