@@ -104,15 +104,10 @@ impl App {
         let (mut parts, mut incoming) = request.into_parts();
         let upgrade = parts.extensions.remove::<OnUpgrade>();
         let target = target(&parts.method, parts.uri.path());
-        let exempt = matches!(&target, Ok(Target::Page(page)) if page.place == page::Place::Exempt);
+        let exempt = is_exempt(&target);
         let place = (!exempt).then(|| Taken(&self.in_flight));
         let busy = !exempt && self.in_flight.fetch_add(1, Relaxed) >= self.bounds.max_requests;
-        let route = match &target {
-            Ok(Target::Page(page)) => page::index(page),
-            Ok(Target::Call(index, ..)) => page::PAGES.len() + index,
-            Ok(Target::Stream(index, ..)) => page::PAGES.len() + call::CALLS.len() + index,
-            Err(_) => self.metrics.unmatched(),
-        };
+        let route = route(&target).unwrap_or(self.metrics.unmatched());
         let line = Line { presence, activity, upgrade };
         let answered = match target {
             _ if busy => Err(Problem::new(Code::ServerBusy, "every place for a request is taken")),
@@ -152,6 +147,12 @@ impl App {
             "request"
         );
         response
+    }
+
+    /// Counts a request that a layer in front has answered.
+    pub(crate) fn turned_away(&self, method: &Method, path: &str, status: u16, took: Duration) {
+        let route = route(&target(method, path)).unwrap_or(self.metrics.unmatched());
+        self.metrics.observe(route, status, took);
     }
 
     async fn run(
@@ -216,6 +217,30 @@ impl App {
             }
         }
     }
+}
+
+/// The route of a request, as metrics name it; `None` when it goes nowhere.
+pub(crate) fn template(method: &Method, path: &str) -> Option<&'static str> {
+    route(&target(method, path)).map(Metrics::template)
+}
+
+/// Whether a request is answered whatever else there is to do.
+pub(crate) fn exempt(method: &Method, path: &str) -> bool {
+    is_exempt(&target(method, path))
+}
+
+fn is_exempt(target: &Result<Target<'_>, Problem>) -> bool {
+    matches!(target, Ok(Target::Page(page)) if page.place == page::Place::Exempt)
+}
+
+/// A route's place among the metrics.
+fn route(target: &Result<Target<'_>, Problem>) -> Option<usize> {
+    Some(match target {
+        Ok(Target::Page(page)) => page::index(page),
+        Ok(Target::Call(index, ..)) => page::PAGES.len() + index,
+        Ok(Target::Stream(index, ..)) => page::PAGES.len() + call::CALLS.len() + index,
+        Err(_) => return None,
+    })
 }
 
 /// Where a request goes, from its method and path alone.

@@ -12,6 +12,7 @@
 //! | `fan` | one subscription per channel, any number of readers |
 //! | `duty` | what happens by itself: sweeps, statuses |
 //! | `page` | what is served at fixed paths: probes, metrics, documents, dashboard |
+//! | `own` | what the server does to its own requests: records them, limits them |
 //! | `http` | connections, bodies, queries, tokens, problems |
 
 mod app;
@@ -24,6 +25,7 @@ mod fan;
 mod http;
 mod late;
 mod metrics;
+mod own;
 mod page;
 mod probe;
 mod serve;
@@ -32,6 +34,7 @@ mod worker;
 pub use call::{Arg, ArgType};
 pub use http::auth::{Role, Token};
 pub use http::problem::reading_advice;
+pub use own::{OwnConfig, OwnLimit};
 pub use page::explain::{KeyActual, KeyExplained};
 pub use page::openapi::document as openapi;
 pub use serve::{Listening, Server, open_store};

@@ -20,6 +20,7 @@ use crate::http::auth::Guard;
 use crate::http::connection::{self, Limits};
 use crate::late::{Connect, LateStore};
 use crate::metrics::Metrics;
+use crate::own::{Own, OwnConfig};
 use crate::page::queues::Depths;
 use crate::page::stats::Reports;
 use crate::probe::Probe;
@@ -42,6 +43,7 @@ pub struct Server {
     listener: TcpListener,
     limits: Limits,
     address: SocketAddr,
+    own: OwnConfig,
 }
 
 /// Opens the store and examines it. A store that is only away for now is waited for in the background: calls
@@ -143,7 +145,7 @@ impl Server {
             shutdown_grace: config.shutdown_grace,
             patience: config.heartbeat * 2,
         };
-        Self { app: Arc::new(app), listener, limits, address }
+        Self { app: Arc::new(app), listener, limits, address, own: config.own }
     }
 
     /// The same, working too.
@@ -161,6 +163,7 @@ impl Server {
 
     /// Serves until `stop` is done, lets requests in flight finish, closes the store.
     pub async fn run(self, stop: impl Future<Output = ()> + Send + 'static) -> Result<()> {
+        let own = Arc::new(Own::start(&self.own, &self.app.quaymaster)?);
         let token = self.app.stopping.clone();
         let stopping = token.clone();
         let watch = tokio::spawn(async move {
@@ -174,7 +177,7 @@ impl Server {
                 Ok(())
             }
         };
-        let serving = connection::serve(self.app.clone(), self.listener, self.limits, token.clone());
+        let serving = connection::serve(self.app.clone(), self.listener, self.limits, own.clone(), token.clone());
         let duties = duty::run(&self.app.quaymaster, &token);
         let (finished, worked, ()) = tokio::join!(serving, working, duties);
         watch.abort();
@@ -185,6 +188,7 @@ impl Server {
             let left = self.app.in_flight.load(Relaxed);
             tracing::warn!(left, "the grace is over; connections still open are dropped");
         }
+        own.stop().await;
         // What this node counted by itself ends with it.
         if let Err(error) = self.app.quaymaster.outages().settle().await {
             tracing::warn!(%error, "what was counted while the store was away could not be told to it");

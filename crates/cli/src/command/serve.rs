@@ -29,6 +29,7 @@ pub(crate) async fn run(args: Serve, global: &Global) -> anyhow::Result<ExitCode
     }
     let schema = setup::usable(loaded)?;
     config.check_seal(&schema)?;
+    config.check_own(&schema)?;
     let names: Vec<&str> = schema.documents().iter().map(|document| document.name.as_str()).collect();
     let names = names.join(", ");
     // Before anything is opened: a stop that comes while starting must not be lost.

@@ -22,6 +22,7 @@ pub use walk::Env;
 
 use crate::doctor::{self, Finding, SealKey};
 use crate::http::auth::Token;
+use crate::own::OwnConfig;
 use crate::worker::WorkerConfig;
 
 /// The file that is read when there is one and no other was named.
@@ -81,6 +82,8 @@ pub struct ServerConfig {
     pub tokens: Vec<Token>,
     /// Whether `serve` also sends the jobs of queues with `push`.
     pub workers: bool,
+    /// What the server does to its own requests.
+    pub own: OwnConfig,
 }
 
 /// When to warn.
@@ -185,6 +188,7 @@ impl Config {
             heartbeat: raw.server.heartbeat.unwrap_or(Duration::from_secs(15)),
             tokens,
             workers: overrides.workers || raw.server.workers.unwrap_or(false),
+            own: raw.server.own,
         };
         let schemas =
             if overrides.schemas.is_empty() { raw.schemas.unwrap_or_default() } else { overrides.schemas };
@@ -217,6 +221,11 @@ impl Config {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Refuses settings of the server's own stats and limit that the schema has not.
+    pub fn check_own(&self, schema: &Schema) -> quaymaster::Result<()> {
+        self.server.own.check(schema)
     }
 
     /// What would be stored readable although the schema calls it `sensitive`.

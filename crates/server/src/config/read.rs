@@ -4,6 +4,7 @@ use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use quaymaster::layer::Trust;
 use quaymaster::queue::Bounds;
 use quaymaster::store::embedded::Durability;
 use quaymaster::store::redis::{PoolOptions, Pools};
@@ -11,6 +12,7 @@ use quaymaster::store::redis::{PoolOptions, Pools};
 use super::walk::{Env, Origin, Scalar, Table, Walk};
 use super::{ConfigError, Thresholds};
 use crate::http::auth::{Role, Token};
+use crate::own::{OwnConfig, OwnLimit};
 use crate::worker::WorkerConfig;
 
 /// `quaymaster.toml`.
@@ -39,6 +41,7 @@ pub(super) struct RawServer {
     pub(super) insecure_listen: Option<bool>,
     pub(super) tokens: Vec<Token>,
     pub(super) workers: Option<bool>,
+    pub(super) own: OwnConfig,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -128,6 +131,10 @@ fn server(root: &Table<'_, '_>) -> RawServer {
         "insecure_listen",
         "tokens",
         "workers",
+        "stats",
+        "instance",
+        "limit",
+        "proxies",
     ];
     let Some(table) = root.table("server", &known) else { return RawServer::default() };
     RawServer {
@@ -149,6 +156,36 @@ fn server(root: &Table<'_, '_>) -> RawServer {
         insecure_listen: table.get("insecure_listen", Scalar::bool),
         tokens: tokens(&table),
         workers: table.get("workers", Scalar::bool),
+        own: own(&table),
+    }
+}
+
+/// What the server does to its own requests.
+fn own(server: &Table<'_, '_>) -> OwnConfig {
+    let limit = server.table("limit", &["name", "address"]).and_then(|table| {
+        let name = table.get("name", Scalar::text);
+        if name.is_none() {
+            table.report("name", "which limit of the schema?", Some("name = \"api\""));
+        }
+        Some(OwnLimit { name: name?, address: table.get("address", Scalar::text) })
+    });
+    let trust = server.table("proxies", &["header", "trusted"]).and_then(|table| {
+        let header = table.get("header", |scalar| match scalar.text()?.as_str() {
+            header @ ("x-forwarded-for" | "forwarded") => Ok(header.to_owned()),
+            _ => Err("must be \"x-forwarded-for\" or \"forwarded\"".into()),
+        });
+        let trusted = table.texts("trusted").unwrap_or_default();
+        let told = match header.as_deref() {
+            Some("forwarded") => Trust::forwarded(&trusted),
+            _ => Trust::x_forwarded_for(&trusted),
+        };
+        told.map_err(|error| table.report("trusted", &error.detail, None)).ok()
+    });
+    OwnConfig {
+        stats: server.get("stats", Scalar::text),
+        instance: server.get("instance", Scalar::text),
+        limit,
+        trust: trust.unwrap_or_default(),
     }
 }
 

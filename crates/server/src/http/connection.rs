@@ -1,16 +1,20 @@
 //! Accepts connections and serves them, until told to stop; then finishes what is in flight.
 
 use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use axum::http::Request;
 use futures_util::future::BoxFuture;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use quaymaster::Code;
+use quaymaster::layer::Peer;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
@@ -20,6 +24,7 @@ use tokio_util::task::TaskTracker;
 use super::presence::Stream;
 use super::problem::Problem;
 use crate::app::App;
+use crate::own::{Answering, Own};
 
 /// What a connection on which no request is being answered gets after a stop, to finish sending an answer or a
 /// request's head. Without it, half a head would hold the stop up for the whole grace.
@@ -42,6 +47,7 @@ pub(crate) async fn serve(
     app: Arc<App>,
     listener: TcpListener,
     limits: Limits,
+    own: Arc<Own>,
     stop: CancellationToken,
 ) -> bool {
     let open = TaskTracker::new();
@@ -51,8 +57,8 @@ pub(crate) async fn serve(
             () = stop.cancelled() => break,
             accepted = listener.accept() => accepted,
         };
-        let stream = match accepted {
-            Ok((stream, _)) => stream,
+        let (stream, peer) = match accepted {
+            Ok(accepted) => accepted,
             Err(error) => {
                 // Out of file descriptors or the like: the next accept would fail at once, again and again.
                 tracing::warn!(%error, "cannot accept connections");
@@ -66,9 +72,10 @@ pub(crate) async fn serve(
             continue;
         }
         app.metrics.connections.fetch_add(1, Relaxed);
-        let (app, stop) = (app.clone(), stop.clone());
+        let (app, own, stop) = (app.clone(), own.clone(), stop.clone());
         open.spawn(async move {
-            converse(app.clone(), stream, limits, stop).await;
+            let _open = own.connected(peer);
+            converse(app.clone(), stream, peer, limits, own.clone(), stop).await;
             app.metrics.connections.fetch_sub(1, Relaxed);
         });
     }
@@ -139,18 +146,36 @@ impl Taking {
     }
 }
 
-async fn converse(app: Arc<App>, stream: TcpStream, limits: Limits, stop: CancellationToken) {
+async fn converse(
+    app: Arc<App>,
+    stream: TcpStream,
+    peer: SocketAddr,
+    limits: Limits,
+    own: Arc<Own>,
+    stop: CancellationToken,
+) {
     let Limits { idle_timeout, patience, .. } = limits;
     // Answers are one small packet each; waiting to join them with a next one would only delay them.
     let _ = stream.set_nodelay(true);
     let activity = Arc::new(Activity::default());
     let stream = Stream::new(stream);
     let presence = stream.presence();
-    let service = service_fn(|request| {
+    let way = (!own.is_off()).then(|| {
+        let (app, presence, activity) = (app.clone(), presence.clone(), activity.clone());
+        own.way(Answering { app, presence, activity })
+    });
+    let service = service_fn(|mut request: Request<Incoming>| {
         let (app, activity, presence) = (app.clone(), activity.clone(), presence.clone());
+        let way = way.clone();
         async move {
             activity.begun.fetch_add(1, Relaxed);
-            let response = app.answer(request, &presence, &activity).await;
+            let response = match way {
+                Some(way) => {
+                    request.extensions_mut().insert(Peer(peer));
+                    way.answer(request).await?
+                }
+                None => app.answer(request, &presence, &activity).await,
+            };
             activity.ended.fetch_add(1, Relaxed);
             Ok::<_, Infallible>(response)
         }

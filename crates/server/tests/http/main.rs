@@ -14,6 +14,7 @@ mod lifecycle;
 mod listening;
 mod locks;
 mod openapi;
+mod own;
 mod queues;
 mod routes;
 mod service;
