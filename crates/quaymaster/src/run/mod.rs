@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use bytes::Bytes;
+use futures_util::FutureExt as _;
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use quaymaster_schema::RunSpec;
 use quaymaster_store::{Invocation, Parts, Reply};
@@ -423,8 +424,8 @@ impl Run {
         for chunk in items.chunks(MAX_ITEMS) {
             check_items(OP, chunk)?;
         }
-        let chunks = stream::iter(items.chunks(MAX_ITEMS).map(|chunk| self.left_of(id, chunk)));
-        chunks.buffered(AT_ONCE).try_concat().await
+        let chunks: Vec<_> = items.chunks(MAX_ITEMS).map(|chunk| self.left_of(id, chunk).boxed()).collect();
+        stream::iter(chunks).buffered(AT_ONCE).try_concat().await
     }
 
     async fn left_of(&self, id: &str, items: &[&str]) -> Result<Vec<String>> {

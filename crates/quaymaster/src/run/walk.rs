@@ -6,6 +6,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
+use futures_util::FutureExt as _;
 use futures_util::stream::{self, StreamExt as _};
 use quaymaster_schema::{BucketUnit, Spelling};
 use quaymaster_store::Reply;
@@ -163,11 +164,12 @@ impl Run {
             item: String::new(),
         });
         ids.truncate(VISITS);
-        let pages = stream::iter(ids).map(|(id, active_ms)| {
+        let mut pages = Vec::with_capacity(ids.len());
+        for (id, active_ms) in ids {
             let place = place.as_ref().filter(|place| place.run_id == id);
-            async move { self.failures_of(id, active_ms, place, from_ms, to_ms, ask).await }
-        });
-        let mut pages = std::pin::pin!(pages.buffered(AT_ONCE));
+            pages.push(self.failures_of(id, active_ms, place, from_ms, to_ms, ask).boxed());
+        }
+        let mut pages = stream::iter(pages).buffered(AT_ONCE);
         let mut found: Vec<(i64, Failure)> = Vec::new();
         let count = usize::try_from(ask.count).unwrap_or(usize::MAX);
         while let Some(page) = pages.next().await {
@@ -297,21 +299,26 @@ impl Run {
             let same = shown.iter().filter(|(_, other)| *other == ms).count() as u64;
             format!("{ms}-{}", if from == ms.to_string() { skip + same } else { same })
         });
-        let looks = stream::iter(shown).map(|(id, active_ms)| async move {
-            match self.look(id, Items::Without).await {
-                Ok(run) => Ok(Some(run)),
-                Err(error) if error.code == Code::RunMissing => {
-                    self.settle(OP, id, *active_ms, "gone", 0).await.map(|()| None)
-                }
-                Err(error) => Err(error.during(OP)),
-            }
-        });
-        let mut looks = std::pin::pin!(looks.buffered(AT_ONCE));
+        let looks: Vec<_> =
+            shown.into_iter().map(|(id, active_ms)| self.look_listed(id, *active_ms).boxed()).collect();
+        let mut looks = stream::iter(looks).buffered(AT_ONCE);
         let mut runs = Vec::new();
         while let Some(run) = looks.next().await {
             runs.extend(run?);
         }
         Ok(RunsPage { runs, next })
+    }
+
+    /// A run of the index; `None` when it is gone, and the index is told so.
+    async fn look_listed(&self, id: &str, active_ms: i64) -> Result<Option<RunState>> {
+        const OP: &str = ops::LIST;
+        match self.look(id, Items::Without).await {
+            Ok(run) => Ok(Some(run)),
+            Err(error) if error.code == Code::RunMissing => {
+                self.settle(OP, id, active_ms, "gone", 0).await.map(|()| None)
+            }
+            Err(error) => Err(error.during(OP)),
+        }
     }
 
     /// Hands out failures for another try, each to one caller until its lease ends. They stay listed until they are
