@@ -17,6 +17,9 @@ pub(crate) fn table(json: &str) -> serde_json::Result<String> {
     if let Ok(listed) = serde_json::from_str::<Listed>(json) {
         return Ok(listed.table());
     }
+    if let Ok(report) = serde_json::from_str::<crate::report::Report>(json) {
+        return Ok(report.table());
+    }
     let Fields(fields) = serde_json::from_str(json)?;
     let mut rows = Vec::new();
     // `used` and `limit` are one fact.
@@ -76,7 +79,7 @@ fn spoken(name: &str) -> String {
 }
 
 /// What the store holds may be made to confuse a terminal: control characters are shown, not sent.
-fn printable(text: &str) -> String {
+pub(crate) fn printable(text: &str) -> String {
     let shown = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
     text.chars().map(shown).collect()
 }

@@ -1,5 +1,7 @@
 //! `<kind> <verb> NAME`: every call of the server's table, with a flag for each of its fields.
 
+use std::time::Duration;
+
 use clap::builder::BoolishValueParser;
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Args as _, FromArgMatches, Subcommand, value_parser};
@@ -31,6 +33,15 @@ pub(crate) enum Wish {
     Ask(Call),
     /// `event stream`, which has no end.
     Listen(Listen),
+    /// `stats report --watch`, asked again and again.
+    Watch(Watch),
+}
+
+/// A call that is asked again and again.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    pub(crate) call: Call,
+    pub(crate) every: Duration,
 }
 
 /// What is published from now on.
@@ -132,6 +143,19 @@ fn verb(call: Command) -> clap::Command {
             ArgType::Flag => arg.action(ArgAction::SetTrue).value_parser(BoolishValueParser::new()),
         });
     }
+    if is_watched(call) {
+        verb = verb.arg(
+            Arg::new("watch")
+                .long("watch")
+                .env("QUAYMASTER_WATCH")
+                .value_name("SECONDS")
+                .num_args(0..=1)
+                .require_equals(true)
+                .default_missing_value("2")
+                .value_parser(seconds)
+                .help("Ask again every so many seconds (2 unless given) and draw the answer in place"),
+        );
+    }
     // The flags' own description would take the place of the verb's.
     Place::augment_args(verb).about(call.about()).long_about(None).arg(
         Arg::new("json")
@@ -173,13 +197,28 @@ impl FromArgMatches for Wish {
             Some((field.name.to_owned(), value.ok()?))
         });
         let (fields, json) = (fields.collect(), given.get_flag("json"));
-        Ok(Self::Ask(Call { command, name, key, fields, place, json }))
+        let watched = is_watched(command).then(|| given.get_one::<Duration>("watch").copied()).flatten();
+        let call = Call { command, name, key, fields, place, json };
+        Ok(match watched {
+            Some(every) => Self::Watch(Watch { call, every }),
+            None => Self::Ask(call),
+        })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
         *self = Self::from_arg_matches(matches)?;
         Ok(())
     }
+}
+
+/// What changes while one looks at it.
+fn is_watched(call: Command) -> bool {
+    (call.kind(), call.verb()) == (Kind::Stats, "report")
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let told = text.parse::<f64>().ok().filter(|seconds| (0.1..=3600.0).contains(seconds));
+    told.map(Duration::from_secs_f64).ok_or_else(|| "must be a number of seconds from 0.1 to 3600".into())
 }
 
 /// JSON as it was typed; what is not JSON is a text.

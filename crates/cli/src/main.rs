@@ -9,6 +9,7 @@ mod command;
 mod failure;
 mod output;
 mod progress;
+mod report;
 mod setup;
 
 use std::process::ExitCode;
@@ -51,6 +52,7 @@ async fn run(args: Args) -> anyhow::Result<ExitCode> {
         Command::Clean(clean) => command::clean::run(clean, &args.global).await,
         Command::Health(health) => command::health::run(health, &args.global).await,
         Command::Wish(Wish::Ask(call)) => command::call::run(call, &args.global).await,
+        Command::Wish(Wish::Watch(watch)) => command::watch::run(watch, &args.global).await,
         Command::Wish(Wish::Listen(listen)) => command::stream::run(listen, &args.global).await,
         Command::Openapi => output::print(&quaymaster_server::openapi()),
     }

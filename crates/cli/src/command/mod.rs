@@ -8,4 +8,5 @@ pub(crate) mod explain;
 pub(crate) mod health;
 pub(crate) mod serve;
 pub(crate) mod stream;
+pub(crate) mod watch;
 pub(crate) mod worker;
