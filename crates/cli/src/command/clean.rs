@@ -53,7 +53,8 @@ pub(crate) async fn run(args: Clean, global: &Global) -> anyhow::Result<ExitCode
 fn resource(text: &str) -> Result<(Kind, String), Error> {
     let parsed = text.split_once('.').and_then(|(kind, name)| Some((kind.parse().ok()?, name.to_owned())));
     parsed.ok_or_else(|| {
-        let detail = format!("--only {text:?}: a resource is named by its kind and name, as `limit.courtlistener`");
+        let detail =
+            format!("--only {text:?}: a resource is named by its kind and name, as `limit.courtlistener`");
         Error::new("clean", Code::RequestInvalid, detail)
     })
 }

@@ -1,0 +1,178 @@
+//! One docket: counted, fetched, kept, noted.
+//!
+//! | a node dies | what happens |
+//! |---|---|
+//! | before the call | the quota may be short of one call |
+//! | after the call, before `run.processed` | the docket is fetched again |
+//! | after `run.processed`, before the ack | the job comes again, and nothing is fetched |
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use quaymaster::Error;
+use quaymaster::queue::Job;
+use quaymaster::run::Run;
+use quaymaster::worker::{Failure, Lost};
+use tokio_util::sync::CancellationToken;
+
+use crate::api::{Answer, Api};
+use crate::docket::Docket;
+use crate::figures::{Ended, Figures};
+use crate::gate::Gate;
+use crate::keep::Keep;
+use crate::patience::Patience;
+
+/// The pause after "not now" without a time: doubled each time, up to a minute.
+const SLOWER: Duration = Duration::from_secs(1);
+const SLOWEST: Duration = Duration::from_secs(60);
+
+/// What every fetch of a node shares.
+#[derive(Debug)]
+pub(crate) struct Fetcher {
+    pub(crate) api: Api,
+    pub(crate) gate: Gate,
+    pub(crate) run: Run,
+    pub(crate) run_id: String,
+    pub(crate) keep: Keep,
+    pub(crate) figures: Figures,
+    /// Attempts before a docket is listed as failed.
+    pub(crate) attempts: u32,
+    /// Tells the calls of this process from all others.
+    pub(crate) incarnation: String,
+    /// Nothing new is begun after it.
+    pub(crate) stop: CancellationToken,
+    /// Why the node cannot go on.
+    pub(crate) fatal: Mutex<Option<String>>,
+    pub(crate) calls: AtomicU64,
+}
+
+/// How one attempt ended.
+enum Outcome {
+    Fetched(Vec<u8>),
+    /// Not begun, or not to be gone on with.
+    Stopped,
+    Failed {
+        after: Option<Duration>,
+        error: String,
+    },
+    Refused {
+        error: String,
+    },
+}
+
+impl Fetcher {
+    /// Runs one job.
+    pub(crate) async fn run(self: Arc<Self>, job: Job, lost: Lost) -> Result<(), Failure> {
+        let docket = match Docket::of_job(&job.payload) {
+            Ok(docket) => docket,
+            Err(why) => return Err(Failure::new(why).dead()),
+        };
+        match self.needed(&docket).await {
+            Ok(Some(true)) => {}
+            Ok(Some(false)) => return Ok(()),
+            Ok(None) => return Err(Failure::not_begun()),
+            Err(error) => return Err(error.into()),
+        }
+        if job.attempt > self.attempts {
+            let error =
+                format!("given up: the nodes of attempts up to {} never said a word", job.attempt - 1);
+            return self.give_up(&docket, &error).await;
+        }
+        match self.attempt(&docket, &job, &lost).await? {
+            Outcome::Stopped => Err(Failure::not_begun()),
+            Outcome::Fetched(body) => {
+                self.keep.put(&docket, body).await?;
+                // What was fetched is noted even while we stop: the worker's drain bounds it.
+                let noted = CancellationToken::new();
+                let mut patience = Patience::new(&noted);
+                loop {
+                    match self.run.processed(&self.run_id, &[docket.as_str()], None).await {
+                        Ok(_) => return Ok(()),
+                        Err(error) => drop(patience.after(error).await?),
+                    }
+                }
+            }
+            Outcome::Refused { error } => self.give_up(&docket, &error).await,
+            Outcome::Failed { error, .. } if job.attempt >= self.attempts => {
+                self.give_up(&docket, &format!("{error} ({} attempts)", job.attempt)).await
+            }
+            Outcome::Failed { after: None, error } => Err(Failure::new(error)),
+            Outcome::Failed { after: Some(after), error } => Err(Failure::new(error).after(after)),
+        }
+    }
+
+    /// Whether the docket is still to be fetched; nothing when told to stop.
+    async fn needed(&self, docket: &Docket) -> Result<Option<bool>, Error> {
+        let mut patience = Patience::new(&self.stop);
+        loop {
+            match self.run.remaining(&self.run_id, &[docket.as_str()]).await {
+                Ok(left) => return Ok(Some(!left.is_empty())),
+                Err(error) => {
+                    if !patience.after(error).await? {
+                        return Ok(None);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Calls until there is an answer about this docket.
+    async fn attempt(&self, docket: &Docket, job: &Job, lost: &Lost) -> Result<Outcome, Failure> {
+        let mut slower = SLOWER;
+        loop {
+            let call = self.calls.fetch_add(1, Relaxed);
+            let request_id = format!("{}.{call}", self.incarnation);
+            if !self.gate.pass(&request_id).await? || lost.is_lost() {
+                return Ok(Outcome::Stopped);
+            }
+            let began = Instant::now();
+            let answer = self.api.docket(docket).await;
+            let (took, now) = (began.elapsed(), Instant::now());
+            let told = |ended| self.figures.call(ended, took, now);
+            match answer {
+                Answer::Docket(body) => {
+                    told(Ended::Well);
+                    return Ok(Outcome::Fetched(body));
+                }
+                Answer::Slower { after, error } => {
+                    told(Ended::Slowed);
+                    let pause = after.unwrap_or(slower).max(Duration::from_millis(100));
+                    slower = (slower * 2).min(SLOWEST);
+                    tracing::info!(%docket, error, ?pause, "the API is to be left alone");
+                    self.gate.pause(pause).await;
+                }
+                Answer::Failed { after, error } => {
+                    told(Ended::Badly);
+                    tracing::debug!(%docket, attempt = job.attempt, error, "failed");
+                    return Ok(Outcome::Failed { after, error });
+                }
+                Answer::Refused { error } => {
+                    told(Ended::Badly);
+                    return Ok(Outcome::Refused { error });
+                }
+                Answer::Unauthorized { error } => {
+                    told(Ended::Badly);
+                    *self.fatal.lock() = Some(format!("the API {error}; is COURTLISTENER_API_TOKEN right?"));
+                    self.stop.cancel();
+                    return Ok(Outcome::Stopped);
+                }
+            }
+        }
+    }
+
+    /// Lists the docket as failed; the job is done with that.
+    async fn give_up(&self, docket: &Docket, error: &str) -> Result<(), Failure> {
+        tracing::warn!(%docket, error, "listed as failed");
+        let noted = CancellationToken::new();
+        let mut patience = Patience::new(&noted);
+        let request_id = format!("{}.f{}", self.incarnation, self.calls.fetch_add(1, Relaxed));
+        loop {
+            match self.run.failed(&self.run_id, docket.as_str(), Some(error), Some(&request_id)).await {
+                Ok(_) => return Ok(()),
+                Err(error) => drop(patience.after(error).await?),
+            }
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! Where dockets are kept: a file each, whole or not there.
+
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::Context as _;
+
+use crate::docket::Docket;
+
+/// A folder of dockets.
+#[derive(Debug, Clone)]
+pub(crate) struct Keep {
+    folder: Arc<Path>,
+    /// Nodes may share the folder: their unfinished files do not meet.
+    node: Arc<str>,
+}
+
+impl Keep {
+    pub(crate) fn open(folder: &Path, node: &str) -> anyhow::Result<Self> {
+        fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        Ok(Self { folder: folder.into(), node: node.into() })
+    }
+
+    /// Keeps a docket; when this returns it outlives a crash of the machine.
+    pub(crate) async fn put(&self, docket: &Docket, body: Vec<u8>) -> io::Result<()> {
+        let (keep, docket) = (self.clone(), docket.clone());
+        tokio::task::spawn_blocking(move || keep.write(&docket, &body)).await.map_err(io::Error::other)?
+    }
+
+    fn write(&self, docket: &Docket, body: &[u8]) -> io::Result<()> {
+        let unfinished = self.folder.join(format!(".{docket}.{}", self.node));
+        let mut file = File::create(&unfinished)?;
+        file.write_all(body)?;
+        file.sync_all()?;
+        fs::rename(&unfinished, self.path(docket))?;
+        File::open(&self.folder)?.sync_all()
+    }
+
+    fn path(&self, docket: &Docket) -> PathBuf {
+        self.folder.join(format!("{docket}.json"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[tokio::test]
+    async fn a_docket_is_kept_whole_and_again_in_its_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let keep = Keep::open(&folder.path().join("a/b"), "node").unwrap();
+        let docket = Docket::parse("12345").unwrap();
+        keep.put(&docket, b"{\"id\":1}".to_vec()).await.unwrap();
+        keep.put(&docket, b"{}".to_vec()).await.unwrap();
+        assert_eq!(fs::read(folder.path().join("a/b/12345.json")).unwrap(), b"{}");
+        assert_eq!(
+            fs::read_dir(folder.path().join("a/b")).unwrap().count(),
+            1,
+            "nothing else is left behind"
+        );
+    }
+}

@@ -1,0 +1,314 @@
+//! A node from its start to its end.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use parking_lot::Mutex;
+use quaymaster::queue::Queue;
+use quaymaster::run::{Fields, Items, Run};
+use quaymaster::store::StoreOptions;
+use quaymaster::worker::Worker;
+use quaymaster::{Code, Error, Quaymaster};
+use quaymaster_server::doctor::Eviction;
+use quaymaster_server::open_store;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::api::Api;
+use crate::fetch::Fetcher;
+use crate::figures::{Figures, Told};
+use crate::gate::{Gate, Waiting};
+use crate::intake::{self, Intake};
+use crate::keep::Keep;
+use crate::patience::Patience;
+use crate::progress::{Progress, Standing};
+use crate::report::newest;
+use crate::settings::{NAME, PAUSES, Work, schema};
+
+/// Between two looks at how far the run is.
+const LOOK: Duration = Duration::from_millis(500);
+/// How often a node gives a sign of life, whatever it waits for.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(30);
+/// What is left to say at the end is said within this, or not at all.
+const FAREWELL: Duration = Duration::from_secs(5);
+
+/// Works until nothing is left, or until told to stop.
+pub(crate) async fn work(args: Work, stop: CancellationToken) -> anyhow::Result<ExitCode> {
+    if let Some(file) = &args.dockets {
+        std::fs::File::open(file).with_context(|| format!("cannot read {}", file.display()))?;
+    }
+    let schema = Arc::new(schema(args.place.schema.as_deref())?);
+    let node = args.node.clone().unwrap_or_else(|| format!("node-{:08x}", fastrand::u32(..)));
+    let api = Api::new(&args.api, args.api_token.as_deref(), args.timeout, usize::from(args.concurrency))?;
+    let keep = Keep::open(&args.out, &node)?;
+    let options = StoreOptions::from_url(&args.place.store, &args.place.data_dir)?;
+    let store = options.to_string();
+    let engine = open_store(options, schema.clone(), Eviction::Refused).await?;
+    let quaymaster = Quaymaster::new(schema, engine);
+    let worked = node_of(&args, &quaymaster, node, api, keep, &store, stop).await;
+    let closed = quaymaster.engine().close().await;
+    let code = worked?;
+    closed?;
+    Ok(code)
+}
+
+async fn node_of(
+    args: &Work,
+    quaymaster: &Quaymaster,
+    node: String,
+    api: Api,
+    keep: Keep,
+    store: &str,
+    stop: CancellationToken,
+) -> anyhow::Result<ExitCode> {
+    let (queue, run) = (quaymaster.queue(&args.queue)?.clone(), quaymaster.run(NAME)?.clone());
+    let most = queue.spec().retry.max_attempts;
+    anyhow::ensure!(
+        args.attempts < most,
+        "--attempts {}: queue {:?} gives up after {most}, and a docket is to be listed before",
+        args.attempts,
+        args.queue
+    );
+    let Some(run_id) = begin(&run, args.run.as_deref(), &stop).await? else { return Ok(ExitCode::from(1)) };
+    crate::say(&format!("docket-pipeline works on run {run_id} as {node} (store: {store})"))?;
+
+    let gate = Gate::new(
+        quaymaster.limit(NAME)?.clone(),
+        quaymaster.cache(PAUSES)?.clone(),
+        quaymaster.engine().clone(),
+        api.name(),
+        args.recheck,
+        stop.clone(),
+    );
+    let waiting = gate.waiting();
+    let fetcher = Arc::new(Fetcher {
+        api,
+        gate,
+        run: run.clone(),
+        run_id: run_id.clone(),
+        keep,
+        figures: Figures::new(Instant::now()),
+        attempts: args.attempts,
+        incarnation: format!("{node}.{:016x}", fastrand::u64(..)),
+        stop: stop.clone(),
+        fatal: Mutex::new(None),
+        calls: AtomicU64::new(0),
+    });
+    let whole = Whole { run, run_id, node, queue: queue.clone(), waiting, stay: args.stay };
+    let (loaded, loading) = watch::channel(args.dockets.is_none());
+    let reading = args.dockets.clone().map(|file| {
+        let (whole, stop) = (whole.clone(), stop.clone());
+        tokio::spawn(async move {
+            let read = whole.load(&file, &stop).await;
+            if read.is_err() {
+                stop.cancel();
+            }
+            let _ = loaded.send(true);
+            read
+        })
+    });
+    let done = CancellationToken::new();
+    let living = tokio::spawn(whole.clone().live(done.clone()));
+    let looking = tokio::spawn(whole.clone().look(loading, stop.clone(), done.clone()));
+
+    let worker = Worker::new(queue)
+        .concurrency(usize::from(args.concurrency))
+        .name(whole.node.clone())
+        .drain(args.drain)
+        .handlers_on(tokio::runtime::Handle::current());
+    let fetching = fetcher.clone();
+    let handler = move |job, lost| fetching.clone().run(job, lost);
+    let working = worker.run(handler, either(&stop, &done)).await;
+
+    done.cancel();
+    let empty = looking.await?;
+    let _ = living.await;
+    let intake = match reading {
+        Some(reading) => Some(reading.await??),
+        None => None,
+    };
+    let _ended = working?;
+    if let Some(why) = fetcher.fatal.lock().take() {
+        anyhow::bail!("{why}");
+    }
+    whole.farewell(empty, intake, fetcher.figures.told()).await
+}
+
+/// Cancelled with either.
+fn either(one: &CancellationToken, two: &CancellationToken) -> CancellationToken {
+    let (both, one, two) = (CancellationToken::new(), one.clone(), two.clone());
+    let told = both.clone();
+    tokio::spawn(async move {
+        tokio::select! {
+            () = one.cancelled() => {}
+            () = two.cancelled() => {}
+        }
+        told.cancel();
+    });
+    both
+}
+
+/// Starts or resumes the run; nothing when told to stop.
+async fn begin(run: &Run, id: Option<&str>, stop: &CancellationToken) -> anyhow::Result<Option<String>> {
+    let mut patience = Patience::new(stop);
+    // The same however often it has to be asked: a lost reply starts no second run.
+    let request_id = format!("start-{:016x}", fastrand::u64(..));
+    loop {
+        let started = async {
+            let known = match id {
+                Some(id) => Some(id.to_owned()),
+                None => newest(run).await?.filter(|run| !run.over).map(|run| run.run_id),
+            };
+            run.start(known.as_deref(), Some(&request_id)).await
+        };
+        match started.await {
+            Ok(started) => return Ok(Some(started.run.run_id)),
+            Err(error) => {
+                if !patience.after(error).await? {
+                    return Ok(None);
+                }
+            }
+        }
+    }
+}
+
+/// What a node's own tasks share.
+#[derive(Debug, Clone)]
+struct Whole {
+    run: Run,
+    run_id: String,
+    node: String,
+    queue: Queue,
+    waiting: watch::Receiver<Waiting>,
+    stay: bool,
+}
+
+impl Whole {
+    async fn load(&self, file: &std::path::Path, stop: &CancellationToken) -> anyhow::Result<Intake> {
+        let task = format!("load-{}", self.node);
+        self.told("task_start", self.run.task_start(&self.run_id, &task, None).await);
+        let intake = intake::load(file, &self.queue, &self.run, &self.run_id, stop).await?;
+        self.told("task_finish", self.run.task_finish(&self.run_id, &task, None).await);
+        tracing::info!(
+            dockets = intake.dockets,
+            pushed = intake.pushed,
+            done = intake.done,
+            repeated = intake.repeated,
+            bad = intake.bad,
+            "the file is read"
+        );
+        Ok(intake)
+    }
+
+    /// Signs of life, and what the run waits for, until `done`.
+    async fn live(mut self, done: CancellationToken) {
+        let task = format!("work-{}", self.node);
+        loop {
+            // Begun again while it runs, it keeps its start: the run learns that somebody is there.
+            self.told("task_start", self.run.task_start(&self.run_id, &task, None).await);
+            tokio::select! {
+                () = done.cancelled() => break,
+                () = tokio::time::sleep(SIGN_OF_LIFE) => {}
+                changed = self.waiting.changed() => {
+                    if changed.is_ok() {
+                        let status = match *self.waiting.borrow_and_update() {
+                            Waiting::Not => "running",
+                            Waiting::Quota(_) => "waiting_for_quota",
+                            Waiting::Api(_) => "waiting_for_api",
+                        };
+                        let fields = Fields { status: Some(status), ..Fields::default() };
+                        self.told("update", self.run.update(&self.run_id, &fields, None).await);
+                    }
+                }
+            }
+        }
+        self.told("task_finish", self.run.task_finish(&self.run_id, &task, None).await);
+    }
+
+    /// Shows how far the run is until nothing is left, `stop` or `done`; whether nothing is left.
+    async fn look(
+        self,
+        loading: watch::Receiver<bool>,
+        stop: CancellationToken,
+        done: CancellationToken,
+    ) -> bool {
+        let mut progress = Progress::new();
+        let empty = loop {
+            // Before the look at the queue: what is read later is in it already.
+            let loaded = *loading.borrow();
+            if let (Ok(standing), waiting) = (self.standing().await, *self.waiting.borrow()) {
+                progress.told(standing, waiting);
+                if loaded && standing.left == 0 && !self.stay {
+                    break true;
+                }
+            }
+            tokio::select! {
+                () = stop.cancelled() => break false,
+                () = done.cancelled() => break false,
+                () = tokio::time::sleep(LOOK) => {}
+            }
+        };
+        progress.end();
+        done.cancel();
+        empty
+    }
+
+    async fn standing(&self) -> Result<Standing, Error> {
+        let shown = self.run.show(&self.run_id, Items::Without).await?;
+        let pressure = self.queue.pressure().await?;
+        Ok(Standing {
+            processed: shown.as_ref().map_or(0, |run| run.processed_count),
+            failed: shown.as_ref().map_or(0, |run| run.failed_count),
+            left: pressure.current_length + pressure.leased + pressure.delayed,
+        })
+    }
+
+    /// The last words: to the run, and to whoever started us.
+    async fn farewell(&self, empty: bool, intake: Option<Intake>, told: Told) -> anyhow::Result<ExitCode> {
+        let standing = tokio::time::timeout(FAREWELL, async {
+            let standing = self.standing().await?;
+            let ended = match empty {
+                true if standing.failed == 0 => self.run.finish(&self.run_id, "completed", None).await,
+                true => self.run.finish(&self.run_id, "incomplete", None).await,
+                false => {
+                    let fields = Fields { status: Some("stopped"), ..Fields::default() };
+                    self.run.update(&self.run_id, &fields, None).await
+                }
+            };
+            match ended {
+                // Another node has had the last word.
+                Err(error) if error.code != Code::RunFinished => Err(error),
+                _ => Ok(standing),
+            }
+        });
+        let standing = match standing.await {
+            Ok(standing) => standing?,
+            Err(_) => anyhow::bail!("the store did not answer in the end; what was fetched is noted"),
+        };
+        let bad = intake.map_or(0, |intake| intake.bad);
+        crate::say(&format!(
+            "run {}: {} processed, {} failed, {} left, {bad} bad lines; this node made {} calls, {:.1} % well, {} ms on \
+             average, {} a minute at most",
+            self.run_id,
+            standing.processed,
+            standing.failed,
+            standing.left,
+            told.attempts,
+            told.success_rate * 100.0,
+            told.average_ms,
+            told.peak_per_minute,
+        ))?;
+        let all = empty && standing.failed == 0 && bad == 0;
+        Ok(if all { ExitCode::SUCCESS } else { ExitCode::from(1) })
+    }
+
+    /// What is told by the way must not end the work.
+    fn told<T>(&self, what: &str, told: Result<T, Error>) {
+        if let Err(error) = told {
+            tracing::debug!(run = self.run_id, what, %error, "not told");
+        }
+    }
+}
