@@ -11,13 +11,14 @@ use axum::extract::connect_info;
 use axum::serve::{IncomingStream, Listener};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::Peer;
+use super::{Peer, Trust};
 use crate::stats::{Connected, Recorder};
 
 /// A listener whose connections are counted; from [`Recorder::listener`].
 pub struct CountedListener<L> {
     inner: L,
     recorder: Recorder,
+    trust: Trust,
 }
 
 /// A connection that is counted until it is dropped.
@@ -39,7 +40,16 @@ impl Recorder {
     ///
     /// Serve with `into_make_service_with_connect_info::<Peer>()` where callers' addresses matter.
     pub fn listener<L: Listener>(&self, inner: L) -> CountedListener<L> {
-        CountedListener { inner, recorder: self.clone() }
+        CountedListener { inner, recorder: self.clone(), trust: Trust::nobody() }
+    }
+}
+
+impl<L> CountedListener<L> {
+    /// Counts connections of these proxies too where the schema ignores their addresses: what comes over them is
+    /// others' requests.
+    pub fn trust(mut self, trust: Trust) -> Self {
+        self.trust = trust;
+        self
     }
 }
 
@@ -54,7 +64,10 @@ where
     async fn accept(&mut self) -> (Self::Io, L::Addr) {
         let (inner, address) = self.inner.accept().await;
         let socket = (&address as &dyn Any).downcast_ref::<SocketAddr>();
-        let ignored = socket.is_some_and(|socket| self.recorder.ignores(socket.ip().to_canonical()));
+        let ignored = socket.is_some_and(|socket| {
+            let address = socket.ip().to_canonical();
+            self.recorder.ignores(address) && !self.trust.is_trusted(address)
+        });
         let open = (!ignored).then(|| self.recorder.connected());
         (CountedIo { inner, _open: open }, address)
     }

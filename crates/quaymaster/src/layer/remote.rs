@@ -75,7 +75,7 @@ impl Trust {
         Some(caller)
     }
 
-    fn is_trusted(&self, address: IpAddr) -> bool {
+    pub(super) fn is_trusted(&self, address: IpAddr) -> bool {
         self.proxies.iter().any(|network| network.holds(address))
     }
 }
