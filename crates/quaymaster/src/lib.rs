@@ -29,6 +29,7 @@ mod scripts;
 mod seal;
 pub mod stats;
 mod token;
+pub mod upload;
 mod wake;
 pub mod worker;
 
@@ -221,6 +222,16 @@ impl Quaymaster {
     /// All stats.
     pub fn all_stats(&self) -> impl Iterator<Item = &stats::Stats> {
         self.inner.registry.stats.values()
+    }
+
+    /// The upload of this name.
+    pub fn upload(&self, name: &str) -> Result<&upload::Upload> {
+        self.inner.registry.uploads.get(name).ok_or_else(|| self.unknown(Kind::Upload, name))
+    }
+
+    /// All uploads.
+    pub fn uploads(&self) -> impl Iterator<Item = &upload::Upload> {
+        self.inner.registry.uploads.values()
     }
 
     fn unknown(&self, kind: Kind, name: &str) -> Error {

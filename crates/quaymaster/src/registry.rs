@@ -18,6 +18,7 @@ use crate::queue::Queue;
 use crate::queue::keys::Around;
 use crate::run::Run;
 use crate::stats::Stats;
+use crate::upload::Upload;
 
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
@@ -30,6 +31,7 @@ pub(crate) struct Registry {
     pub(crate) events: HashMap<String, Event>,
     pub(crate) guards: HashMap<String, Guard>,
     pub(crate) queues: HashMap<String, Queue>,
+    pub(crate) uploads: HashMap<String, Upload>,
     pub(crate) stats: HashMap<String, Stats>,
     pub(crate) runs: HashMap<String, Run>,
 }
@@ -46,6 +48,7 @@ impl Registry {
                 }
                 Spec::Lock(spec) => drop(all.locks.insert(name, Lock::new(bound, spec.clone()))),
                 Spec::Cache(spec) => drop(all.caches.insert(name, Cache::new(bound, spec.clone()))),
+                Spec::Upload(spec) => drop(all.uploads.insert(name, Upload::new(bound, spec.clone()))),
                 Spec::Dedupe(spec) => drop(all.dedupes.insert(name, Dedupe::new(bound, spec.clone()))),
                 Spec::Batch(spec) => {
                     // The loader has checked that the queue is there.

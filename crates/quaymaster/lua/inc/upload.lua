@@ -5,7 +5,7 @@
 --
 -- `map` has a letter for every chunk, at its number: r received, d durable, m lost and to be sent again. A chunk with
 -- r is in `todo` by the millisecond it may be claimed, a claimed one by the end of its lease; `leases` has its attempts
--- and the token of who holds it. A token is good until somebody else has claimed the chunk, or it is settled.
+-- and the token of who holds it, `-` and the token of who gave it back for one that nobody holds. A token is good until somebody else has claimed the chunk, or it is settled.
 -- `received` keeps digest, bytes and place of every chunk ever received: a number stands for the same bytes for ever.
 
 -- Reads every key that may be written, so that one of another type stops the script before its first write.
@@ -49,10 +49,16 @@ local function upload_count(own)
   return waiting + durable, durable
 end
 
--- Whether `token` holds the chunk, and how often it has been tried.
+-- Whether `token` holds the chunk, how often it has been tried, and whether `token` was the last to give it back.
 local function upload_ours(own, number, token)
-  local attempts, holder = string.match(redis.call("HGET", own[6], number) or "", "^(%d+) (%S+)$")
-  return holder == token and token ~= "-", upload_int(attempts)
+  local attempts, holder, last = string.match(redis.call("HGET", own[6], number) or "", "^(%d+) (%S+) ?(%S*)$")
+  return holder == token and token ~= "-", upload_int(attempts), holder == "-" and last == token
+end
+
+-- Whether somebody holds the chunk whose lease lives.
+local function upload_held(own, number, now_ms)
+  local holder = string.match(redis.call("HGET", own[6], number) or "", "^%d+ (%S+)") or "-"
+  return holder ~= "-" and upload_int(redis.call("ZSCORE", own[5], number)) > now_ms
 end
 
 -- Writes the counts into the state, renews the life of all keys and publishes the progress. Answers chunks received,

@@ -21,11 +21,12 @@ local ttl_ms, progress, number, token = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local delay_ms, reason, chunk_ttl_ms = tonumber(ARGV[5]), ARGV[6], ARGV[7]
 
 upload_sound(KEYS)
-local ours, attempts = upload_ours(KEYS, number, token)
+local ours, attempts, given = upload_ours(KEYS, number, token)
+if given then return { delay_ms >= 0 and "retry" or "failed", attempts } end
 if not ours then return { "lost" } end
 local now_ms = math.floor(clock_us() / 1000)
 redis.call("HDEL", KEYS[6], "")
-redis.call("HSET", KEYS[6], number, string.format("%.0f -", attempts))
+redis.call("HSET", KEYS[6], number, string.format("%.0f - %s", attempts, token))
 redis.call("ZADD", KEYS[5], string.format("%.0f", now_ms + math.max(0, delay_ms)), number)
 -- What is tried again must not expire meanwhile.
 redis.call("PEXPIRE", KEYS[9], chunk_ttl_ms)

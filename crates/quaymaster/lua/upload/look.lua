@@ -19,11 +19,9 @@ local answer = { "look", status, redis.call("HGET", KEYS[2], "aborted") == "1" a
   redis.call("ZCARD", KEYS[5]) }
 local first = redis.call("ZRANGE", KEYS[5], 0, 0, "WITHSCORES")[2]
 if first then answer[4] = math.max(0, upload_int(first) - now_ms) end
-local waiting = redis.call("ZRANGE", KEYS[5], offset, offset + count - 1, "WITHSCORES")
-for at = 1, #waiting, 2 do
-  local holder = string.match(redis.call("HGET", KEYS[6], waiting[at]) or "", "^%d+ (%S+)$") or "-"
-  answer[#answer + 1] = waiting[at]
-  answer[#answer + 1] = (holder ~= "-" and upload_int(waiting[at + 1]) > now_ms) and 1 or 0
-  answer[#answer + 1] = redis.call("HGET", KEYS[3], waiting[at]) or ""
+for _, number in ipairs(redis.call("ZRANGE", KEYS[5], offset, offset + count - 1)) do
+  answer[#answer + 1] = number
+  answer[#answer + 1] = upload_held(KEYS, number, now_ms) and 1 or 0
+  answer[#answer + 1] = redis.call("HGET", KEYS[3], number) or ""
 end
 return answer

@@ -17,7 +17,10 @@
 local ttl_ms, progress, number, token = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
 upload_sound(KEYS)
-if not upload_ours(KEYS, number, token) or upload_mark(KEYS, number) ~= "r" then return { "lost" } end
+local mark, ours = upload_mark(KEYS, number), upload_ours(KEYS, number, token)
+-- It is asked for already, whoever has said so.
+if mark == "m" then return { "missing", upload_count(KEYS) } end
+if mark ~= "r" or not ours then return { "lost" } end
 redis.call("DEL", KEYS[9])
 upload_lose(KEYS, number)
 local received, durable = upload_tell(KEYS, ttl_ms, progress, math.floor(clock_us() / 1000))

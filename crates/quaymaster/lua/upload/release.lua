@@ -14,10 +14,11 @@
 local ttl_ms, number, token = ARGV[1], ARGV[2], ARGV[3]
 
 upload_sound(KEYS)
-local ours, attempts = upload_ours(KEYS, number, token)
+local ours, attempts, given = upload_ours(KEYS, number, token)
+if given then return { "released" } end
 if not ours then return { "lost" } end
 redis.call("HDEL", KEYS[6], "")
 redis.call("ZADD", KEYS[5], string.format("%.0f", math.floor(clock_us() / 1000)), number)
-redis.call("HSET", KEYS[6], number, string.format("%.0f -", math.max(0, attempts - 1)))
+redis.call("HSET", KEYS[6], number, string.format("%.0f - %s", math.max(0, attempts - 1), token))
 for at = 1, 8 do redis.call("PEXPIRE", KEYS[at], ttl_ms) end
 return { "released" }

@@ -18,11 +18,9 @@ local reply = { "verified" }
 for at = 3, #ARGV do
   local number = ARGV[at]
   local _, size, place = upload_facts(KEYS, number)
-  local holder = string.match(redis.call("HGET", KEYS[6], number) or "", "^%d+ (%S+)$") or "-"
-  -- Whoever holds it may have read it already.
-  local held = holder ~= "-" and upload_int(redis.call("ZSCORE", KEYS[5], number)) > now_ms
   local here = place ~= "store" or size == 0 or redis.call("EXISTS", KEYS[6 + at]) == 1
-  if upload_mark(KEYS, number) == "r" and not held and not here then
+  -- Whoever holds it may have read it already.
+  if upload_mark(KEYS, number) == "r" and not here and not upload_held(KEYS, number, now_ms) then
     upload_lose(KEYS, number)
     reply[#reply + 1] = number
   end

@@ -1,0 +1,71 @@
+//! The bytes of chunks in this store, by pieces on connections of their own. Memory is bounded by a piece.
+
+use bytes::Bytes;
+use quaymaster_store::{MAX_PIECE, Words};
+
+use super::ask::Stage;
+use super::{Upload, ops};
+use crate::Result;
+
+/// Staged bytes longer than so many pieces get their room at once, where their number is known: a string that grows
+/// piece by piece is copied again and again.
+const GROWS: u64 = 2;
+
+impl Upload {
+    /// Stages a piece of at most [`MAX_PIECE`] bytes at `offset`. The same piece again changes nothing. `size` is how
+    /// many bytes there will be, if that is known when the first piece comes.
+    ///
+    /// What is staged lives ten minutes from its last piece.
+    pub async fn write(
+        &self,
+        id: &str,
+        stage: &Stage,
+        offset: u64,
+        piece: &[u8],
+        size: Option<u64>,
+    ) -> Result<()> {
+        const OP: &str = ops::STAGE;
+        let key = self.staging(OP, id, stage)?;
+        let (engine, ttl) = (&self.bound.engine, self.staging_ttl());
+        engine.write_piece(&key, offset, piece, ttl).await.map_err(|error| error.during(OP))?;
+        let end = offset + piece.len() as u64;
+        if let Some(size) = size.filter(|size| offset == 0 && *size > end + GROWS * MAX_PIECE as u64) {
+            engine.write_piece(&key, size - 1, &[0], ttl).await.map_err(|error| error.during(OP))?;
+        }
+        Ok(())
+    }
+
+    /// Removes what was staged: the request broke off, or its bytes were not what it said.
+    pub async fn unstage(&self, id: &str, stage: &Stage) -> Result<()> {
+        const OP: &str = ops::STAGE;
+        let mut call = quaymaster_store::Invocation::new(
+            &crate::scripts::UPLOAD_UNSTAGE.script,
+            quaymaster_store::Workload::Queue,
+        )
+        .repeat_safe();
+        self.bind_staging(OP, id, stage.as_str(), &mut call.keys)?;
+        self.bound.run(OP, call).await.map(drop)
+    }
+
+    /// Reads at most `length` (and [`MAX_PIECE`]) bytes of a chunk at `offset`; fewer at its end, none when they are
+    /// gone. Whoever ships a chunk holds what it read against the chunk's digest.
+    pub async fn read(&self, id: &str, number: u32, offset: u64, length: usize) -> Result<Bytes> {
+        const OP: &str = ops::READ;
+        let mut words = Words::default();
+        self.bind_chunk(OP, id, number, &mut words)?;
+        let key = words.word(0).unwrap_or_default();
+        let piece = self.bound.engine.read_piece(key, offset, length.min(MAX_PIECE)).await;
+        piece.map_err(|error| error.during(OP))
+    }
+
+    fn staging(&self, op: &'static str, id: &str, stage: &Stage) -> Result<Vec<u8>> {
+        let mut words = Words::default();
+        self.bind_staging(op, id, stage.as_str(), &mut words)?;
+        Ok(words.word(0).unwrap_or_default().to_vec())
+    }
+
+    fn staging_ttl(&self) -> std::time::Duration {
+        let row = self.bound.resource.key("staging");
+        row.and_then(|row| row.ttl.duration()).unwrap_or(self.spec.chunk_ttl)
+    }
+}

@@ -1,0 +1,85 @@
+//! Taking chunks.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use super::answer::{Accepted, Admitted, Held, Refusal};
+use super::ask::{Last, Offer, Source, check_place};
+use super::{MAX_CHUNKS, Upload, keys, ops, tell};
+use crate::Result;
+
+/// A reservation lasts so long from the moment its chunk is taken, until the chunk stands in its place.
+const TAKING: Duration = Duration::from_secs(60);
+
+impl Upload {
+    /// Why a chunk of this number and size could be none of any upload; to be asked before its bytes are read.
+    pub fn check(&self, number: u32, size: u64, last: Last) -> Option<Refusal> {
+        let spec = &self.spec;
+        if number >= MAX_CHUNKS {
+            return Some(Refusal::TooMany { most: MAX_CHUNKS });
+        }
+        if size > spec.chunk_max {
+            return Some(Refusal::TooLarge { most: spec.chunk_max });
+        }
+        if size == 0 && (number > 0 || last == Last::No) {
+            return Some(Refusal::Empty);
+        }
+        if size < spec.chunk_min && last == Last::No {
+            return Some(Refusal::TooSmall { least: spec.chunk_min });
+        }
+        None
+    }
+
+    /// Takes a chunk whose bytes are there, once; the same bytes again get the same answer.
+    ///
+    /// An error after the chunk was taken (its upload is not in the index yet) is an error here, too: the chunk is
+    /// offered again, and is known.
+    pub async fn accept(&self, id: &str, offer: &Offer<'_>) -> Result<Accepted> {
+        const OP: &str = ops::ACCEPT;
+        let accepted = self.accepted(OP, id, offer).await?;
+        match &accepted {
+            Accepted::Taken { .. } => {
+                self.counts.taken.fetch_add(1, Relaxed);
+                self.counts.taken_bytes.fetch_add(offer.size, Relaxed);
+            }
+            Accepted::Known { .. } => drop(self.counts.known.fetch_add(1, Relaxed)),
+            // Counted where it was found.
+            Accepted::Busy { .. } => {}
+            _ => drop(self.counts.refused.fetch_add(1, Relaxed)),
+        }
+        Ok(accepted)
+    }
+
+    async fn accepted(&self, op: &'static str, id: &str, offer: &Offer<'_>) -> Result<Accepted> {
+        keys::check_id(op, "upload_id", id)?;
+        if let Source::Elsewhere(place) = offer.source {
+            check_place(op, place)?;
+        }
+        if let Some(refusal) = self.check(offer.number, offer.size, offer.last) {
+            return Ok(Accepted::Refused(refusal));
+        }
+        // A node that stood still for longer than its reservation must not bring the bytes in unasked.
+        if let Some(name) = offer.reservation
+            && self.renew(&[name], TAKING).await? != [Held::Ours]
+            && let Admitted::Busy { retry_after, .. } = self.admit(name, offer.size, TAKING).await?
+        {
+            return Ok(Accepted::Busy { retry_after });
+        }
+        let accepted = tell::accepted(op, self.bound.run(op, ops::accept(self, id, offer)?).await?)?;
+        let waits = match &accepted {
+            Accepted::Taken { .. } => true,
+            // Whoever took it may have died before it was in the index.
+            Accepted::Known { durable, .. } => !durable,
+            _ => false,
+        };
+        let reservation = offer.reservation.map_or("", |name| name.as_str());
+        if waits {
+            let name = keys::flight_name(id, offer.number);
+            let chunks = std::iter::once((name.as_str(), offer.size));
+            self.bound.run(op, ops::arrive(self, op, Some(id), reservation, chunks)?).await?;
+        } else if !reservation.is_empty() {
+            self.bound.run(op, ops::back(self, op, std::iter::once(reservation))?).await?;
+        }
+        Ok(accepted)
+    }
+}

@@ -1,0 +1,93 @@
+//! Bytes in flight: an account that all nodes share, so that nobody is let in whom the store could not hold.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use super::answer::{Admitted, Held, InFlight};
+use super::ask::Reservation;
+use super::{LEASE_MAX, Upload, ops, tell};
+use crate::{Code, Error, Result};
+
+/// The shortest and the longest time a caller is told to stay away.
+const STAY_AWAY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(5));
+
+/// The most names of one call.
+const MOST: usize = 1000;
+
+impl Upload {
+    /// Reserves `bytes` in flight under a name, or tells when to come back; under the same name again, so many in all.
+    ///
+    /// A reservation that is neither renewed nor given back is given up when `lease` is over: the bytes of a node that
+    /// died come back by themselves.
+    pub async fn admit(&self, name: &Reservation, bytes: u64, lease: Duration) -> Result<Admitted> {
+        const OP: &str = ops::ADMIT;
+        check_lease(OP, lease)?;
+        let most = self.spec.max_bytes_in_flight;
+        if bytes > most {
+            let detail = format!("{bytes} bytes can never be in flight; the most is {most}");
+            return Err(Error::new(OP, Code::RequestTooLarge, detail));
+        }
+        let call = ops::admit(self, name.as_str(), bytes, lease)?;
+        let mut parts = self.bound.run(OP, call).await?.parts(OP)?;
+        let word = parts.bytes()?;
+        let in_flight = u64::try_from(parts.int()?).unwrap_or(0);
+        match &word[..] {
+            b"admitted" => Ok(Admitted::Admitted { in_flight }),
+            b"busy" => {
+                self.counts.busy.fetch_add(1, Relaxed);
+                let (shortest, longest) = STAY_AWAY;
+                let retry_after = tell::wait(&mut parts)?.unwrap_or(shortest).clamp(shortest, longest);
+                Ok(Admitted::Busy { retry_after, in_flight })
+            }
+            other => Err(tell::unknown(OP, other)),
+        }
+    }
+
+    /// Lets reservations begin anew; in their order, which of them are still held.
+    pub async fn renew(&self, names: &[&Reservation], lease: Duration) -> Result<Vec<Held>> {
+        check_lease(ops::ADMIT, lease)?;
+        let mut held = Vec::with_capacity(names.len());
+        for page in names.chunks(MOST) {
+            held.extend(self.renew_names(ops::ADMIT, page.iter().map(|name| name.as_str()), lease).await?);
+        }
+        Ok(held)
+    }
+
+    pub(super) async fn renew_names<'a>(
+        &self,
+        op: &'static str,
+        names: impl Iterator<Item = &'a str>,
+        lease: Duration,
+    ) -> Result<Vec<Held>> {
+        let mut parts = self.bound.run(op, ops::renew(self, op, names, lease)?).await?.parts(op)?;
+        parts.bytes()?;
+        let mut held = Vec::new();
+        while let Some(part) = parts.any() {
+            held.push(if part == quaymaster_store::Reply::Int(1) { Held::Ours } else { Held::Lost });
+        }
+        Ok(held)
+    }
+
+    /// Gives a reservation back: nothing came of it.
+    pub async fn give_back(&self, name: &Reservation) -> Result<()> {
+        let call = ops::back(self, ops::ADMIT, std::iter::once(name.as_str()))?;
+        self.bound.run(ops::ADMIT, call).await.map(drop)
+    }
+
+    /// How much is in flight over all nodes.
+    pub async fn in_flight(&self) -> Result<InFlight> {
+        const OP: &str = ops::ADMIT;
+        let mut parts = self.bound.run(OP, ops::in_flight(self, 0, 0)?).await?.parts(OP)?;
+        parts.bytes()?;
+        let mut next = || Ok::<u64, Error>(u64::try_from(parts.int()?).unwrap_or(0));
+        Ok(InFlight { bytes: next()?, names: next()?, max_bytes: self.spec.max_bytes_in_flight })
+    }
+}
+
+pub(super) fn check_lease(op: &'static str, lease: Duration) -> Result<()> {
+    if lease < Duration::from_millis(1) || lease > LEASE_MAX {
+        let detail = format!("lease_ms: 1 to {}, got {}", LEASE_MAX.as_millis(), lease.as_millis());
+        return Err(Error::new(op, Code::RequestInvalid, detail));
+    }
+    Ok(())
+}

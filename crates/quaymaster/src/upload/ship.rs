@@ -1,0 +1,236 @@
+//! Shipping chunks: who has which, and what became of it.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use quaymaster_store::Reply;
+use tokio::time::Instant;
+
+use super::answer::{Claimed, Failed, Held, Lease, Shipped};
+use super::ask::{Claim, Next};
+use super::flight::check_lease;
+use super::{TEXT_MAX, Upload, check_text, keys, ops, shortened, tell};
+use crate::wake::Wake;
+use crate::{Code, Error, Result, Token};
+
+/// The most chunks of one claim.
+pub(super) const MAX_COUNT: usize = 1000;
+
+/// Uploads one look goes through: behind those that have nothing more there may be one that has.
+const PICKS: usize = 64;
+
+/// A waiting claim looks again at least so often: hints may be missed.
+const SLICE: Duration = Duration::from_secs(1);
+
+/// Leases of one upload in one step.
+const EXTEND_PAGE: usize = 500;
+
+impl Upload {
+    /// Claims chunks to ship, of the uploads in turn; waits for the first one as long as it is told.
+    ///
+    /// Whoever is dropped while it waits may have claimed something: that comes again when its lease has ended.
+    pub async fn claim(&self, claim: Claim) -> Result<Claimed> {
+        const OP: &str = ops::CLAIM;
+        check_lease(OP, claim.lease)?;
+        if claim.count == 0 || claim.count > MAX_COUNT {
+            let detail = format!("count: 1 to {MAX_COUNT}, got {}", claim.count);
+            return Err(Error::new(OP, Code::RequestInvalid, detail));
+        }
+        let until = Instant::now() + claim.wait;
+        let mut claimed = self.look_for(&claim).await?;
+        if !claimed.chunks.is_empty() || claim.wait.is_zero() {
+            return Ok(claimed);
+        }
+        // Listening comes before the question, so that nothing in between is missed.
+        let mut wake = Wake::on(&*self.bound.engine, &self.arrival_channel(OP)?).await?;
+        loop {
+            claimed = self.look_for(&claim).await?;
+            let left = until.saturating_duration_since(Instant::now());
+            if !claimed.chunks.is_empty() || left.is_zero() {
+                return Ok(claimed);
+            }
+            let nap = claimed.next.unwrap_or(SLICE).clamp(Duration::from_millis(1), SLICE);
+            wake.wait(nap.min(left)).await;
+        }
+    }
+
+    async fn look_for(&self, claim: &Claim) -> Result<Claimed> {
+        const OP: &str = ops::CLAIM;
+        let mut claimed = Claimed::default();
+        for _ in 0..PICKS {
+            match self.claim_once(OP, claim, &mut claimed).await {
+                Ok(true) if claimed.chunks.len() < claim.count => {}
+                Ok(_) => return Ok(claimed),
+                // What was claimed before is ours nevertheless.
+                Err(error) if !claimed.chunks.is_empty() => {
+                    tracing::warn!(upload = self.name(), %error, "a claim broke off; going on with what it had");
+                    return Ok(claimed);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        claimed.next = Some(Duration::ZERO);
+        Ok(claimed)
+    }
+
+    /// Looks at the upload whose turn it is; false when there is none.
+    async fn claim_once(&self, op: &'static str, claim: &Claim, claimed: &mut Claimed) -> Result<bool> {
+        let mut picked = self.bound.run(op, ops::pick(self)?).await?.parts(op)?;
+        match &picked.bytes()?[..] {
+            b"picked" => {}
+            b"none" => {
+                claimed.next = tell::wait(&mut picked)?;
+                return Ok(false);
+            }
+            other => return Err(tell::unknown(op, other)),
+        }
+        let (id, score) = (tell::text(&mut picked)?, picked.int()?);
+        let token = Token::random();
+        let count = claim.count - claimed.chunks.len();
+        let call = ops::claim(self, &id, &token, count, claim.lease)?;
+        let (chunks, next) = tell::chunks(op, self.bound.run(op, call).await?, &id, &token)?;
+        claimed.chunks.extend(chunks);
+        // An upload with more to claim keeps its place; the others rest until they have.
+        if next != Some(Duration::ZERO)
+            && let Err(error) = self.bound.run(op, ops::rest(self, &id, score, next)?).await
+        {
+            tracing::debug!(upload = self.name(), %error, "an upload is looked at again though it has nothing");
+        }
+        Ok(true)
+    }
+
+    /// Lets leases begin anew; in their order, which of them are still held.
+    pub async fn extend(&self, leases: &[&Lease], lease: Duration) -> Result<Vec<Held>> {
+        const OP: &str = ops::EXTEND;
+        check_lease(OP, lease)?;
+        let mut by_upload: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+        for (at, lease) in leases.iter().enumerate() {
+            by_upload.entry(lease.upload_id()).or_default().push(at);
+        }
+        let mut held = vec![Held::Lost; leases.len()];
+        let pages =
+            by_upload.iter().flat_map(|(id, all)| all.chunks(EXTEND_PAGE).map(move |page| (*id, page)));
+        for (id, page) in pages {
+            let ours: Vec<&Lease> = page.iter().map(|at| leases[*at]).collect();
+            let mut parts = self.bound.run(OP, ops::extend(self, id, &ours, lease)?).await?.parts(OP)?;
+            parts.bytes()?;
+            for at in page {
+                if parts.int()? == 1 {
+                    held[*at] = Held::Ours;
+                }
+            }
+        }
+        let ours = leases.iter().zip(&held).filter(|(_, held)| **held == Held::Ours);
+        let names: Vec<String> =
+            ours.map(|(lease, _)| keys::flight_name(&lease.upload_id, lease.number)).collect();
+        self.keep_counting(OP, &names).await;
+        Ok(held)
+    }
+
+    /// The bytes of these chunks are there for longer, and so they count for longer.
+    async fn keep_counting(&self, op: &'static str, names: &[String]) {
+        if names.is_empty() {
+            return;
+        }
+        let renewed = self.renew_names(op, names.iter().map(String::as_str), self.spec.chunk_ttl).await;
+        if let Err(error) = renewed {
+            tracing::debug!(upload = self.name(), %error, "bytes in flight are counted again by the sweep");
+        }
+    }
+
+    /// Gives a chunk back unshipped, to be claimed at once; the attempt does not count.
+    pub async fn release(&self, lease: &Lease) -> Result<Held> {
+        const OP: &str = ops::RELEASE;
+        let mut parts = self.bound.run(OP, ops::release(self, lease)?).await?.parts(OP)?;
+        match &parts.bytes()?[..] {
+            b"released" => {
+                self.call(OP, &lease.upload_id, Duration::ZERO).await;
+                Ok(Held::Ours)
+            }
+            b"lost" => Ok(Held::Lost),
+            other => Err(tell::unknown(OP, other)),
+        }
+    }
+
+    /// The upload may be claimed from again, now or later; the sweep says so as well.
+    async fn call(&self, op: &'static str, id: &str, delay: Duration) {
+        let called = match ops::call(self, op, id, delay) {
+            Ok(call) => self.bound.run(op, call).await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = called {
+            tracing::debug!(upload = self.name(), %error, "the sweep finds what is to be claimed");
+        }
+    }
+
+    /// The chunk is durable **and recorded in the ledger**: its bytes are removed. Said again it is the same.
+    pub async fn shipped(&self, lease: &Lease, etag: &str) -> Result<Shipped> {
+        const OP: &str = ops::SHIPPED;
+        check_text(OP, "etag", etag, TEXT_MAX)?;
+        let mut parts = self.bound.run(OP, ops::shipped(self, lease, etag)?).await?.parts(OP)?;
+        let word = parts.bytes()?;
+        match &word[..] {
+            b"shipped" | b"known" => {
+                let receipt = tell::receipt(&mut parts)?;
+                if &word[..] == b"shipped" {
+                    self.counts.shipped.fetch_add(1, Relaxed);
+                }
+                self.no_longer_in_flight(OP, lease).await;
+                Ok(Shipped::Durable(receipt))
+            }
+            b"lost" => Ok(Shipped::Lost),
+            b"unknown" => Ok(Shipped::Unknown),
+            other => Err(tell::unknown(OP, other)),
+        }
+    }
+
+    async fn no_longer_in_flight(&self, op: &'static str, lease: &Lease) {
+        let name = keys::flight_name(&lease.upload_id, lease.number);
+        let given = match ops::back(self, op, std::iter::once(name.as_str())) {
+            Ok(call) => self.bound.run(op, call).await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = given {
+            tracing::debug!(upload = self.name(), %error, "bytes in flight are given back by the sweep");
+        }
+    }
+
+    /// Shipping it did not work: it comes again after a while, or the upload has FAILED.
+    pub async fn failed(&self, lease: &Lease, error: &str, next: Next) -> Result<Failed> {
+        const OP: &str = ops::FAILED;
+        let call = ops::failed(self, lease, shortened(error), next)?;
+        let mut parts = self.bound.run(OP, call).await?.parts(OP)?;
+        let word = parts.bytes()?;
+        if &word[..] == b"lost" {
+            return Ok(Failed::Lost);
+        }
+        self.counts.failed.fetch_add(1, Relaxed);
+        let attempt = u32::try_from(parts.int()?).unwrap_or(0);
+        match (&word[..], next) {
+            (b"retry", Next::Retry(delay)) => {
+                self.keep_counting(OP, &[keys::flight_name(&lease.upload_id, lease.number)]).await;
+                self.call(OP, &lease.upload_id, delay).await;
+                Ok(Failed::Retry { attempt })
+            }
+            (b"failed", _) => Ok(Failed::GivenUp { attempt }),
+            (other, _) => Err(tell::unknown(OP, other)),
+        }
+    }
+
+    /// Its bytes are gone, or are not what was received: the client is asked for the chunk again.
+    pub async fn missing(&self, lease: &Lease) -> Result<Held> {
+        const OP: &str = ops::MISSING;
+        let reply = self.bound.run(OP, ops::missing(self, lease)?).await?;
+        let mut parts = Reply::parts(reply, OP)?;
+        match &parts.bytes()?[..] {
+            b"missing" => {
+                self.counts.missing.fetch_add(1, Relaxed);
+                self.no_longer_in_flight(OP, lease).await;
+                Ok(Held::Ours)
+            }
+            b"lost" => Ok(Held::Lost),
+            other => Err(tell::unknown(OP, other)),
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! What a sweep does: deadlines, indexes that a crash left behind their uploads, bytes nobody will ship.
+
+use std::collections::BTreeMap;
+
+use quaymaster_store::{Parts, Reply};
+
+use super::answer::{Audited, Dropped, Due, Forgotten, Place, Status, Tended};
+use super::{Upload, keys, ops, tell};
+use crate::{Code, Error, Result};
+
+/// Chunks looked at in one step.
+const PAGE: usize = 500;
+
+/// Names above which the account is not summed up anew.
+const RECOUNT_MOST: usize = 10_000;
+
+/// A chunk that waits.
+struct Waiting {
+    number: u32,
+    held: bool,
+    size: u64,
+    place: Place,
+}
+
+/// What `upload.look` told.
+struct Looked {
+    status: Status,
+    aborted: bool,
+    next: Option<std::time::Duration>,
+    total: u64,
+    chunks: Vec<Waiting>,
+}
+
+impl Upload {
+    /// Uploads past their deadline, and ended ones that were kept long enough; at most `count` after the first `skip`.
+    /// What becomes of each is for the ledger to say: then [`Upload::expire`], [`Upload::clear`], [`Upload::forget`].
+    pub async fn due(&self, count: usize, skip: usize) -> Result<Due> {
+        const OP: &str = ops::SWEEP;
+        check_count(OP, count)?;
+        let mut parts = self.bound.run(OP, ops::due(self, count, skip)?).await?.parts(OP)?;
+        parts.bytes()?;
+        let next = tell::wait(&mut parts)?;
+        Ok(Due { ids: rest_of(&mut parts), next })
+    }
+
+    /// A page of all uploads in the index; fewer than `count` at the end. Uploads come and go between two pages.
+    pub async fn page(&self, offset: u64, count: usize) -> Result<Vec<String>> {
+        const OP: &str = ops::SWEEP;
+        check_count(OP, count)?;
+        let mut parts = self.bound.run(OP, ops::page(self, offset, count)?).await?.parts(OP)?;
+        parts.bytes()?;
+        Ok(rest_of(&mut parts).into_iter().step_by(2).collect())
+    }
+
+    /// Looks after one upload: chunks that wait are in the index and counted as in flight, and those whose bytes the
+    /// store has lost are asked for again.
+    pub async fn tend(&self, id: &str) -> Result<Tended> {
+        const OP: &str = ops::SWEEP;
+        let mut offset = 0;
+        let mut tended = Tended { status: None, aborted: false, waiting: 0, lost: Vec::new() };
+        loop {
+            let Some(looked) = self.look(id, offset, PAGE).await? else { return Ok(tended) };
+            tended.status = Some(looked.status);
+            tended.aborted = looked.aborted;
+            tended.waiting = looked.total;
+            let open = matches!(looked.status, Status::Pending | Status::Uploading);
+            if looked.chunks.is_empty() || looked.aborted || !(open || looked.status == Status::Failed) {
+                return Ok(tended);
+            }
+            let lost = self.verify(id, &looked.chunks).await?;
+            let here = looked.chunks.iter().filter(|chunk| !lost.contains(&chunk.number));
+            let names: Vec<(String, u64)> =
+                here.map(|chunk| (keys::flight_name(id, chunk.number), chunk.size)).collect();
+            let pairs = names.iter().map(|(name, size)| (name.as_str(), *size));
+            self.bound.run(OP, ops::arrive(self, OP, None, "", pairs)?).await?;
+            if let (true, Some(next)) = (open && offset == 0, looked.next) {
+                self.bound.run(OP, ops::call(self, OP, id, next)?).await?;
+            }
+            // Those that were lost have left the schedule.
+            offset += (looked.chunks.len() - lost.len()) as u64;
+            tended.waiting -= (lost.len() as u64).min(tended.waiting);
+            tended.lost.extend(lost);
+            if looked.chunks.len() < PAGE {
+                return Ok(tended);
+            }
+        }
+    }
+
+    async fn look(&self, id: &str, offset: u64, count: usize) -> Result<Option<Looked>> {
+        const OP: &str = ops::SWEEP;
+        let mut parts = self.bound.run(OP, ops::look(self, id, offset, count)?).await?.parts(OP)?;
+        match &parts.bytes()?[..] {
+            b"look" => {}
+            b"unknown" => return Ok(None),
+            other => return Err(tell::unknown(OP, other)),
+        }
+        let status = tell::status(OP, &tell::text(&mut parts)?)?;
+        let (aborted, next) = (parts.int()? == 1, tell::wait(&mut parts)?);
+        let total = u64::try_from(parts.int()?).unwrap_or(0);
+        let mut chunks = Vec::new();
+        while let Some(Reply::Bytes(number)) = parts.any() {
+            let held = parts.int()? == 1;
+            let facts = tell::text(&mut parts)?;
+            let number = String::from_utf8_lossy(&number).parse();
+            if let (Ok(number), Some((_, size, place))) = (number, tell::facts(&facts)) {
+                chunks.push(Waiting { number, held, size, place });
+            }
+        }
+        Ok(Some(Looked { status, aborted, next, total, chunks }))
+    }
+
+    /// Which of these the store has lost; they are given back, too.
+    async fn verify(&self, id: &str, chunks: &[Waiting]) -> Result<Vec<u32>> {
+        const OP: &str = ops::SWEEP;
+        let ours = chunks.iter().filter(|chunk| !chunk.held && chunk.size > 0 && chunk.place == Place::Store);
+        let numbers: Vec<u32> = ours.map(|chunk| chunk.number).collect();
+        if numbers.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut parts = self.bound.run(OP, ops::verify(self, id, &numbers)?).await?.parts(OP)?;
+        parts.bytes()?;
+        let lost: Vec<u32> = rest_of(&mut parts).iter().filter_map(|number| number.parse().ok()).collect();
+        let names: Vec<String> = lost.iter().map(|number| keys::flight_name(id, *number)).collect();
+        if !names.is_empty() {
+            self.bound.run(OP, ops::back(self, OP, names.iter().map(String::as_str))?).await?;
+        }
+        Ok(lost)
+    }
+
+    /// Removes the bytes of an upload that has ended, a page at a time: until the answer is empty. What lies elsewhere
+    /// is named, for the caller to remove.
+    pub async fn clear(&self, id: &str) -> Result<Vec<Dropped>> {
+        const OP: &str = ops::SWEEP;
+        let Some(looked) = self.look(id, 0, PAGE).await? else { return Ok(Vec::new()) };
+        let numbers: Vec<u32> = looked.chunks.iter().map(|chunk| chunk.number).collect();
+        if numbers.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut parts = self.bound.run(OP, ops::drop_bytes(self, id, &numbers)?).await?.parts(OP)?;
+        match &parts.bytes()?[..] {
+            b"dropped" => {}
+            b"open" => return Ok(Vec::new()),
+            other => return Err(tell::unknown(OP, other)),
+        }
+        let names: Vec<String> = numbers.iter().map(|number| keys::flight_name(id, *number)).collect();
+        self.bound.run(OP, ops::back(self, OP, names.iter().map(String::as_str))?).await?;
+        let dropped = |chunk: Waiting| Dropped { number: chunk.number, place: chunk.place };
+        Ok(looked.chunks.into_iter().map(dropped).collect())
+    }
+
+    /// Removes every key of an upload that has ended and was cleared, and takes it out of the indexes.
+    pub async fn forget(&self, id: &str) -> Result<Forgotten> {
+        const OP: &str = ops::FORGET;
+        let mut parts = self.bound.run(OP, ops::forget(self, id)?).await?.parts(OP)?;
+        match &parts.bytes()?[..] {
+            b"forgotten" => {}
+            b"open" => return Ok(Forgotten::Open(tell::status(OP, &tell::text(&mut parts)?)?)),
+            b"bytes" => return Ok(Forgotten::Bytes),
+            other => return Err(tell::unknown(OP, other)),
+        }
+        self.bound.run(OP, ops::delist(self, OP, id)?).await?;
+        Ok(Forgotten::Forgotten)
+    }
+
+    /// Looks over a page of what is in flight: chunks that wait for nothing any more are given back, and from the
+    /// beginning the sum is made anew, where that costs little.
+    pub async fn audit(&self, offset: u64, count: usize) -> Result<Audited> {
+        const OP: &str = ops::SWEEP;
+        check_count(OP, count)?;
+        let mut audited = Audited::default();
+        if offset == 0 {
+            let mut parts = self.bound.run(OP, ops::recount(self, RECOUNT_MOST)?).await?.parts(OP)?;
+            if &parts.bytes()?[..] == b"counted" {
+                let (_, _, off) = (parts.int()?, parts.int()?, parts.int()?);
+                audited.off_bytes = u64::try_from(off).unwrap_or(0);
+            }
+        }
+        let mut parts = self.bound.run(OP, ops::in_flight(self, offset, count)?).await?.parts(OP)?;
+        let (_, _, _) = (parts.bytes()?, parts.int()?, parts.int()?);
+        let names = rest_of(&mut parts);
+        audited.looked = names.len() as u64;
+        let mut by_upload: BTreeMap<&str, Vec<(u32, &str)>> = BTreeMap::new();
+        for name in &names {
+            if let Some((id, number)) = keys::flight_chunk(name) {
+                by_upload.entry(id).or_default().push((number, name));
+            }
+        }
+        for (id, chunks) in by_upload {
+            let map = self.status(id).await?.map(|state| state.map).unwrap_or_default();
+            let done = chunks.iter().filter(|(number, _)| map.get(*number as usize) != Some(&b'r'));
+            let done: Vec<&str> = done.map(|(_, name)| *name).collect();
+            if !done.is_empty() {
+                audited.given_back += done.len() as u64;
+                self.bound.run(OP, ops::back(self, OP, done.into_iter())?).await?;
+            }
+        }
+        Ok(audited)
+    }
+}
+
+fn check_count(op: &'static str, count: usize) -> Result<()> {
+    if count == 0 || count > super::ship::MAX_COUNT {
+        let detail = format!("count: 1 to {}, got {count}", super::ship::MAX_COUNT);
+        return Err(Error::new(op, Code::RequestInvalid, detail));
+    }
+    Ok(())
+}
+
+fn rest_of(parts: &mut Parts) -> Vec<String> {
+    let mut found = Vec::new();
+    while let Some(Reply::Bytes(text)) = parts.any() {
+        found.push(String::from_utf8_lossy(&text).into_owned());
+    }
+    found
+}

@@ -1,0 +1,266 @@
+//! From replies to answers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use quaymaster_store::{Parts, Reply};
+
+use super::answer::{Accepted, Chunk, Kept, Lease, Moved, Place, Receipt, Refusal, Reopened, State, Status};
+use crate::{Code, Error, Result, Token};
+
+pub(super) fn text(parts: &mut Parts) -> Result<String> {
+    Ok(String::from_utf8_lossy(&parts.bytes()?).into_owned())
+}
+
+fn count(parts: &mut Parts) -> Result<u32> {
+    Ok(u32::try_from(parts.int()?).unwrap_or(0))
+}
+
+fn bytes(parts: &mut Parts) -> Result<u64> {
+    Ok(u64::try_from(parts.int()?).unwrap_or(0))
+}
+
+/// Milliseconds; none when negative.
+pub(super) fn wait(parts: &mut Parts) -> Result<Option<Duration>> {
+    Ok(u64::try_from(parts.int()?).ok().map(Duration::from_millis))
+}
+
+pub(super) fn unknown(op: &'static str, word: &[u8]) -> Error {
+    Error::new(op, Code::StoreProtocol, format!("unknown status {:?}", String::from_utf8_lossy(word)))
+}
+
+fn malformed(op: &'static str, what: &str, text: &str) -> Error {
+    Error::new(op, Code::KeyMalformed, format!("{what} is {text:?}"))
+}
+
+pub(super) fn status(op: &'static str, name: &str) -> Result<Status> {
+    Status::parse(name).ok_or_else(|| malformed(op, "the status of the upload", name))
+}
+
+pub(super) fn receipt(parts: &mut Parts) -> Result<Receipt> {
+    let (received_chunks, durable_chunks) = (count(parts)?, count(parts)?);
+    let total_chunks = Some(count(parts)?).filter(|total| *total > 0);
+    Ok(Receipt { received_chunks, durable_chunks, total_chunks, complete: parts.int()? == 1 })
+}
+
+pub(super) fn accepted(op: &'static str, reply: Reply) -> Result<Accepted> {
+    let mut parts = reply.parts(op)?;
+    let word = parts.bytes()?;
+    let refused = |refusal| Ok(Accepted::Refused(refusal));
+    match &word[..] {
+        b"accepted" | b"known" => {
+            let receipt = receipt(&mut parts)?;
+            let status = status(op, &text(&mut parts)?)?;
+            let durable = &parts.bytes()?[..] == b"d";
+            if &word[..] == b"accepted" && !durable {
+                return Ok(Accepted::Taken { receipt, status });
+            }
+            Ok(Accepted::Known { receipt, status, durable })
+        }
+        b"conflict" => Ok(Accepted::Conflict),
+        b"other_last" => refused(Refusal::OtherLast { last: count(&mut parts)? }),
+        b"passed" => refused(Refusal::Passed { highest: count(&mut parts)? }),
+        b"after_last" => refused(Refusal::AfterLast { last: count(&mut parts)? }),
+        b"over" => refused(Refusal::Over { bytes: bytes(&mut parts)? }),
+        b"under" => refused(Refusal::Under { bytes: bytes(&mut parts)? }),
+        b"unstaged" => refused(Refusal::Unstaged { bytes: bytes(&mut parts)? }),
+        b"closed" => {
+            let status = status(op, &text(&mut parts)?)?;
+            Ok(Accepted::Closed { status, error: text(&mut parts)? })
+        }
+        b"unknown" => Ok(Accepted::Unknown),
+        other => Err(unknown(op, other)),
+    }
+}
+
+/// Digest, size and place as `received` keeps them.
+pub(super) fn facts(held: &str) -> Option<([u8; 32], u64, Place)> {
+    let mut words = held.split(' ');
+    let sha256 = from_hex(words.next()?)?;
+    let size = words.next()?.parse().ok()?;
+    let place = match words.next()? {
+        "store" => Place::Store,
+        other => Place::Elsewhere(other.to_owned()),
+    };
+    Some((sha256, size, place))
+}
+
+/// The chunks of one upload, and when the next may be claimed.
+pub(super) fn chunks(
+    op: &'static str,
+    reply: Reply,
+    id: &str,
+    token: &Token,
+) -> Result<(Vec<Chunk>, Option<Duration>)> {
+    let mut parts = reply.parts(op)?;
+    match &parts.bytes()?[..] {
+        b"chunks" => {}
+        // What has ended or is gone has nothing to claim.
+        b"closed" | b"unknown" => return Ok((Vec::new(), None)),
+        other => return Err(unknown(op, other)),
+    }
+    let next = wait(&mut parts)?;
+    let upload_id: Arc<str> = id.into();
+    let mut shared = || -> Result<Arc<str>> { Ok(text(&mut parts)?.into()) };
+    let (node_id, key, multipart_id) = (shared()?, shared()?, shared()?);
+    let mut found = Vec::new();
+    while let Some(Reply::Bytes(number)) = parts.any() {
+        let number = String::from_utf8_lossy(&number).into_owned();
+        let (attempt, left) = (count(&mut parts)?, wait(&mut parts)?.unwrap_or_default());
+        let held = text(&mut parts)?;
+        let (Ok(number), Some((sha256, size, place))) = (number.parse(), facts(&held)) else {
+            return Err(malformed(op, &format!("what is known of chunk {number} of upload {id}"), &held));
+        };
+        found.push(Chunk {
+            lease: Lease { upload_id: upload_id.clone(), number, token: token.clone() },
+            lease_expires_in: left,
+            attempt,
+            size,
+            sha256,
+            place,
+            node_id: node_id.clone(),
+            key: key.clone(),
+            multipart_id: multipart_id.clone(),
+        });
+    }
+    Ok((found, next))
+}
+
+pub(super) fn moved(op: &'static str, reply: Reply) -> Result<Moved> {
+    let mut parts = reply.parts(op)?;
+    match &parts.bytes()?[..] {
+        b"moved" => Ok(Moved::Moved { from: status(op, &text(&mut parts)?)? }),
+        b"already" => Ok(Moved::Already),
+        b"refused" => {
+            let status = status(op, &text(&mut parts)?)?;
+            Ok(Moved::Refused { status, error: text(&mut parts)? })
+        }
+        b"incomplete" => {
+            let durable = count(&mut parts)?;
+            Ok(Moved::Incomplete { durable, total: Some(count(&mut parts)?).filter(|total| *total > 0) })
+        }
+        b"unknown" => Ok(Moved::Unknown),
+        other => Err(unknown(op, other)),
+    }
+}
+
+/// The answer, and the deadline that counts now.
+pub(super) fn reopened(op: &'static str, reply: Reply) -> Result<(Reopened, i64)> {
+    let mut parts = reply.parts(op)?;
+    match &parts.bytes()?[..] {
+        b"reopened" => {
+            let waiting = count(&mut parts)?;
+            let durable_chunks = count(&mut parts)?;
+            let total_chunks = Some(count(&mut parts)?).filter(|total| *total > 0);
+            let complete = parts.int()? == 1;
+            let receipt =
+                Receipt { received_chunks: waiting + durable_chunks, durable_chunks, total_chunks, complete };
+            Ok((Reopened::Open { waiting, receipt }, parts.int()?))
+        }
+        b"refused" => {
+            let status = status(op, &text(&mut parts)?)?;
+            Ok((Reopened::Refused { status, error: text(&mut parts)? }, 0))
+        }
+        b"unknown" => Ok((Reopened::Unknown, 0)),
+        other => Err(unknown(op, other)),
+    }
+}
+
+/// An integer another program may have spoilt.
+fn number(parts: &mut Parts) -> Result<Option<u64>> {
+    Ok(text(parts)?.parse().ok())
+}
+
+fn filled(parts: &mut Parts) -> Result<Option<String>> {
+    Ok(Some(text(parts)?).filter(|text| !text.is_empty()))
+}
+
+pub(super) fn state(op: &'static str, reply: Reply, id: &str) -> Result<Option<State>> {
+    let mut parts = reply.parts(op)?;
+    match &parts.bytes()?[..] {
+        b"state" => {}
+        b"unknown" => return Ok(None),
+        other => return Err(unknown(op, other)),
+    }
+    let parts = &mut parts;
+    let now_ms = parts.int()?;
+    let map: Bytes = parts.bytes()?;
+    let (node_id, multipart_id, key, drive) = (text(parts)?, text(parts)?, text(parts)?, text(parts)?);
+    let status = status(op, &text(parts)?)?;
+    let expected = number(parts)?;
+    // What the documented fields say is counted from the map; that is what is told here, too.
+    let (_, _, total, _) = (text(parts)?, text(parts)?, number(parts)?, text(parts)?);
+    let moment = |held: Option<u64>| held.and_then(|ms| i64::try_from(ms).ok()).unwrap_or(0);
+    let (created_ms, updated_ms) = (moment(number(parts)?), moment(number(parts)?));
+    let mime_type = text(parts)?;
+    let (final_etag, final_size, error) = (filled(parts)?, number(parts)?, filled(parts)?);
+    let deadline_ms = moment(number(parts)?);
+    let (bytes_received, bytes_durable) = (number(parts)?.unwrap_or(0), number(parts)?.unwrap_or(0));
+    let sized = text(parts)? == "1";
+    let (seq, aborted) = (number(parts)?.unwrap_or(0), text(parts)? == "1");
+    let marks = |wanted: &[u8]| map.iter().filter(|mark| wanted.contains(mark)).count() as u32;
+    let (received_chunks, durable_chunks) = (marks(b"rd"), marks(b"d"));
+    let total_chunks = total.and_then(|total| u32::try_from(total).ok()).filter(|total| *total > 0);
+    let complete = total_chunks.is_some_and(|total| durable_chunks >= total);
+    Ok(Some(State {
+        upload_id: id.to_owned(),
+        node_id,
+        multipart_id,
+        key,
+        drive,
+        status,
+        aborted,
+        expected_size: expected.filter(|_| sized),
+        receipt: Receipt { received_chunks, durable_chunks, total_chunks, complete },
+        bytes_received,
+        bytes_durable,
+        created_ms,
+        updated_ms,
+        deadline_ms,
+        now_ms,
+        mime_type,
+        final_etag,
+        final_size,
+        error,
+        seq,
+        map,
+    }))
+}
+
+pub(super) fn kept(op: &'static str, reply: Reply) -> Result<Option<Kept>> {
+    let mut parts = reply.parts(op)?;
+    match &parts.bytes()?[..] {
+        b"metadata" => {}
+        b"unknown" => return Ok(None),
+        other => return Err(unknown(op, other)),
+    }
+    let mut next = || text(&mut parts);
+    Ok(Some(Kept {
+        name: next()?,
+        connector_id: next()?,
+        parent_id: next()?,
+        path: next()?,
+        custom_metadata: next()?,
+        client_node_id: next()?,
+    }))
+}
+
+/// Lower-case hexadecimal.
+pub(super) fn hex(digest: &[u8; 32]) -> String {
+    let digit = |four: u8| char::from(b"0123456789abcdef"[usize::from(four)]);
+    digest.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+}
+
+fn from_hex(text: &str) -> Option<[u8; 32]> {
+    let digits = text.as_bytes();
+    let mut out = [0; 32];
+    if digits.len() != 64 {
+        return None;
+    }
+    for (byte, pair) in out.iter_mut().zip(digits.chunks(2)) {
+        let digit = |at: usize| char::from(pair[at]).to_digit(16);
+        *byte = u8::try_from(digit(0)? * 16 + digit(1)?).ok()?;
+    }
+    Some(out)
+}
