@@ -117,7 +117,8 @@ mod tests {
 
     #[test]
     fn only_name_and_password_together_let_in() {
-        let with = |name: &str, password: &str| login(&Login { name: name.into(), password: password.into() });
+        let with =
+            |name: &str, password: &str| login(&Login { name: name.into(), password: password.into() });
         assert_eq!(with("curie", PASSWORD), Some(&USERS[2]));
         assert_eq!(with("curie", ""), None);
         assert_eq!(with("nobody", PASSWORD), None);

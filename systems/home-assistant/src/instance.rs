@@ -34,17 +34,16 @@ pub(crate) async fn run(args: Run, stop: CancellationToken) -> anyhow::Result<()
     // The last layer is the outermost: a request is counted before anybody may refuse it.
     let by_address = LimitLayer::by_address_behind(quaymaster.limit("ha")?.clone(), trust.clone())?;
     let logins = LimitLayer::by_address_behind(quaymaster.limit("ha_sliding")?.clone(), trust.clone())?;
-    let mut counted: Router<App> =
-        app::api().layer(by_address).merge(app::auth().layer(logins)).layer(map_response(
-            move |mut response: Response| {
-                response.headers_mut().insert(INSTANCE, name.clone());
-                std::future::ready(response)
-            },
-        ));
+    let mut counted: Router<App> = app::api().layer(by_address).merge(app::auth().layer(logins)).layer(
+        map_response(move |mut response: Response| {
+            response.headers_mut().insert(INSTANCE, name.clone());
+            std::future::ready(response)
+        }),
+    );
     if journal.is_some() {
         counted = counted.layer(from_fn(journal::inside));
     }
-    counted = counted.layer(StatsLayer::new(recorder.clone()).trust(trust));
+    counted = counted.layer(StatsLayer::new(recorder.clone()).trust(trust.clone()));
     if let Some(journal) = journal {
         counted = counted.layer(from_fn_with_state(journal, journal::outside));
     }
@@ -59,9 +58,9 @@ pub(crate) async fn run(args: Run, stop: CancellationToken) -> anyhow::Result<()
             tokio::time::sleep(GRACE).await;
         }
     };
-    let serving =
-        axum::serve(recorder.listener(listener), router.into_make_service_with_connect_info::<Peer>())
-            .with_graceful_shutdown(stop.cancelled_owned());
+    let listener = recorder.listener(listener).trust(trust);
+    let serving = axum::serve(listener, router.into_make_service_with_connect_info::<Peer>())
+        .with_graceful_shutdown(stop.cancelled_owned());
     tokio::select! {
         served = async { serving.await } => served?,
         () = grace => tracing::warn!("the grace is over; connections still open are dropped"),

@@ -102,7 +102,10 @@ mod tests {
         assert_eq!(one, all);
         assert_eq!((all.requests, all.accepted, all.errors), (2, 1, 1));
         let rows = all.rows();
-        assert_eq!((rows["GET /a"], rows["GET /a (errors)"], rows["status 429"], rows["instance 0"]), (2, 1, 1, 2));
+        assert_eq!(
+            (rows["GET /a"], rows["GET /a (errors)"], rows["status 429"], rows["instance 0"]),
+            (2, 1, 1, 2)
+        );
         assert!(!rows.contains_key("status 200"));
     }
 }

@@ -136,9 +136,7 @@ impl Work {
         if let Some(number) = self.returned.lock().pop() {
             return Some(number);
         }
-        self.next
-            .fetch_update(Relaxed, Relaxed, |next| (next < self.requests).then_some(next + 1))
-            .ok()
+        self.next.fetch_update(Relaxed, Relaxed, |next| (next < self.requests).then_some(next + 1)).ok()
     }
 
     fn is_done(&self) -> bool {

@@ -32,9 +32,7 @@ impl Plan {
         let (method, path, body, endpoint) = match random.u32(0..100) {
             0..30 => (Method::GET, "/api/users".to_owned(), String::new(), "GET /api/users"),
             // Four of them are there.
-            30..45 => {
-                (Method::GET, format!("/api/users/{}", id % 6), String::new(), "GET /api/users/:id")
-            }
+            30..45 => (Method::GET, format!("/api/users/{}", id % 6), String::new(), "GET /api/users/:id"),
             45..55 => {
                 let password = if random.bool() { "correct horse" } else { "guessed" };
                 let body = format!("{{\"name\":\"ada\",\"password\":\"{password}\"}}");

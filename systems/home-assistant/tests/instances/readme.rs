@@ -1,0 +1,83 @@
+//! The README's commands are run, in one shell, and answer what it says.
+
+use std::path::Path;
+use std::process::Stdio;
+
+use quaymaster_testkit::servers::free_port;
+
+use crate::scene::PATIENCE;
+
+const MARK: &str = "--- end of block";
+
+/// The fenced blocks: language and text.
+fn blocks(text: &str) -> Vec<(&str, &str)> {
+    let parts = text.split("```").enumerate().filter(|(at, _)| at % 2 == 1);
+    parts.filter_map(|(_, part)| part.split_once('\n')).collect()
+}
+
+/// Without what differs from run to run: how long something lasts, and how long a caller is to wait.
+fn settled(text: &str) -> String {
+    let mut out = String::new();
+    for line in text.trim().lines() {
+        for word in line.split_inclusive(|c: char| !c.is_ascii_digit()) {
+            let digits = word.bytes().take_while(u8::is_ascii_digit).count();
+            // Milliseconds of a quarter of an hour.
+            let (number, rest) = word.split_at(digits);
+            out.push_str(if (5..=6).contains(&digits) { "MS" } else { number });
+            out.push_str(rest);
+        }
+        out.push('\n');
+    }
+    out
+}
+
+/// As many free ports in a row as the page has instances.
+fn row_of_ports() -> u16 {
+    loop {
+        let first = free_port() / 10 * 10;
+        let free = |port: u16| std::net::TcpListener::bind(("127.0.0.1", port)).is_ok();
+        if (first..first + 10).all(free) {
+            return first;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_readme_is_true() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    std::os::unix::fs::symlink(here.parent().unwrap(), folder.path().join("systems")).unwrap();
+    let mut script = "set -eu\n".to_owned();
+    let mut shown = Vec::new();
+    let parts = blocks(include_str!("../../README.md"));
+    for (at, (language, text)) in parts.iter().enumerate() {
+        if *language == "sh" {
+            script.extend([text, "echo '", MARK, "'\n"]);
+            shown.push(
+                parts.get(at + 1).filter(|(language, _)| *language == "text").map_or("", |(_, text)| text),
+            );
+        }
+    }
+    assert_eq!(shown.iter().filter(|text| !text.is_empty()).count(), 5, "blocks whose output is shown");
+    // 7460 to 7469 are written 746$n in places.
+    let first = row_of_ports();
+    script = script.replace("746", &(first / 10).to_string()).replace("7379", &free_port().to_string());
+    let programs = Path::new(env!("CARGO_BIN_EXE_ha-backend")).parent().unwrap();
+    let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
+    let shell = tokio::process::Command::new("setpriv")
+        // Whatever it started dies with it.
+        .args(["--pdeathsig", "KILL", "--", "bash", "-c"])
+        .arg(format!("trap 'kill -9 $(jobs -p) 2>/dev/null || true' EXIT\n{script}"))
+        .current_dir(folder.path())
+        .env("PATH", path)
+        .stdin(Stdio::null())
+        .output();
+    let output = tokio::time::timeout(PATIENCE, shell).await.unwrap().unwrap();
+    let (out, err) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    let log = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap_or_default();
+    assert!(output.status.success(), "{out}\n{err}\n{}\n{}", log("serve.log"), log("instance0.log"));
+    let told: Vec<&str> = out.split(&format!("{MARK}\n")).collect();
+    for (at, shown) in shown.iter().enumerate() {
+        assert_eq!(settled(told[at]), settled(shown), "block {}:\n{}", at + 1, told[at]);
+    }
+}
