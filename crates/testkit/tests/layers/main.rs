@@ -5,6 +5,7 @@ mod client;
 mod extract;
 mod limit;
 mod outage;
+mod page;
 mod stats;
 
 use std::sync::Arc;
