@@ -232,7 +232,10 @@ fn the_settings_of_the_configuration_page_are_accepted() {
     assert!(served.line.contains("quaymaster-data"), "{}", served.line);
     assert_eq!(served.stop().code, 0);
     // The page shows every setting; those that only Redis has are read and not used here.
-    let folder = folder(&[("quaymaster.toml", toml), ("schema.toml", crate::process::SCHEMA)]);
+    let own = "[stats.web]\nkey = \"web:\"\n[limit.callers]\nkey = \"callers:{identifier}\"\n\
+               algorithm = \"fixed_window\"\nlimit = 100\nwindow = \"1m\"\n";
+    let schema = format!("{}{own}", crate::process::SCHEMA);
+    let folder = folder(&[("quaymaster.toml", toml), ("schema.toml", &schema)]);
     let mut serve = command(folder.path());
     serve.args(["serve", "--listen", "127.0.0.1:0", "--store", "memory"]);
     for name in ["QUAYMASTER_WRITE_TOKEN", "QUAYMASTER_READ_TOKEN"] {
@@ -243,5 +246,10 @@ fn the_settings_of_the_configuration_page_are_accepted() {
     let served = Served::spawn(&mut serve);
     assert!(served.line.contains("schemas: shop"), "{}", served.line);
     assert_eq!(served.ask("GET", "/v1/status", "").0, 401, "its tokens are in force");
+    for _ in 0..99 {
+        served.ask("GET", "/v1/status", "");
+    }
+    assert_eq!(served.ask("GET", "/v1/status", "").0, 429, "its limit is in force");
+    assert_eq!(served.ask("GET", "/healthz", "").0, 200, "and not on probes");
     assert_eq!(served.stop().code, 0);
 }
