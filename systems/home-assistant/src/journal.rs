@@ -47,8 +47,10 @@ pub(crate) async fn outside(State(journal): State<Journal>, mut request: Request
         "inner_us": inner.0.load(Relaxed),
         "outer_us": outer_us as u64,
     });
-    let mut file = journal.file.lock();
-    if let Err(error) = writeln!(file, "{line}") {
+    // In one piece: other instances may write into the same file.
+    let line = format!("{line}\n");
+    let written = journal.file.lock().write_all(line.as_bytes());
+    if let Err(error) = written {
         tracing::warn!(%error, "the journal cannot be written");
     }
     response

@@ -32,7 +32,15 @@ async fn agree(store: Store) {
     under_way(&server, requests / 10).await;
     // The store goes away in the middle of it and comes back with everything it acknowledged.
     match &mut scene.store {
-        Store::Server(redis) => redis.restart(),
+        Store::Server(redis) => {
+            redis.kill9();
+            // From loopback, which is not counted.
+            eventually("an instance has noticed", async || {
+                (instances[0].get("/api/users").await.status == 503).then_some(())
+            })
+            .await;
+            redis.restart();
+        }
         Store::Cluster(cluster) => {
             let owner = cluster.first_owner("ha:requests:total");
             cluster.nodes[owner].restart();

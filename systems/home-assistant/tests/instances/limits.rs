@@ -11,15 +11,17 @@ async fn one_limit(store: Store) {
     let (server, instances) = scene.all(3).await;
     let all: Vec<&Part> = instances.iter().collect();
     // Far more than five callers may, at both doors: logins are under a limit of their own.
-    let counted =
-        scene.load(&all, REQUESTS, &["--callers", "5", "--connections", "4"]).count().await;
+    let counted = scene.load(&all, REQUESTS, &["--callers", "5", "--connections", "4"]).count().await;
     let logins = counted.endpoints()["POST /api/auth/login"].0;
     assert!(logins > 6 * LIMIT && REQUESTS - logins > 6 * LIMIT, "{counted:?}");
-    assert_eq!(counted.number("accepted"), 2 * 5 * LIMIT, "each caller exactly its limit, twice: {counted:?}");
+    assert_eq!(
+        counted.number("accepted"),
+        2 * 5 * LIMIT,
+        "each caller exactly its limit, twice: {counted:?}"
+    );
     assert_eq!(counted.by_status()["429"], REQUESTS - 2 * 5 * LIMIT);
-    let report = server
-        .report_when("all is reported", |report| reported(report).number("requests") == REQUESTS)
-        .await;
+    let report =
+        server.report_when("all is reported", |report| reported(report).number("requests") == REQUESTS).await;
     assert_eq!(reported(&report).number("accepted"), 2 * 5 * LIMIT);
     assert_eq!(reported(&report).by_status(), counted.by_status());
 }
