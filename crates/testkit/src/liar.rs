@@ -1,6 +1,7 @@
 //! A store whose node has a wrong clock.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -14,12 +15,19 @@ use quaymaster_store::{
 pub struct Liar {
     inner: Arc<dyn Engine>,
     offset_us: i64,
+    /// What the node's clock says, whatever the store's does.
+    told_us: Option<Arc<AtomicI64>>,
 }
 
 impl Liar {
     /// A node whose corrected clock is wrong by `offset_ms`.
     pub fn new(inner: Arc<dyn Engine>, offset_ms: i64) -> Self {
-        Self { inner, offset_us: offset_ms * 1000 }
+        Self { inner, offset_us: offset_ms * 1000, told_us: None }
+    }
+
+    /// A node whose corrected clock is told by the test.
+    pub fn told(inner: Arc<dyn Engine>, told_us: Arc<AtomicI64>) -> Self {
+        Self { inner, offset_us: 0, told_us: Some(told_us) }
     }
 }
 
@@ -31,7 +39,7 @@ impl Engine for Liar {
         self.inner.time_us()
     }
     fn now_us(&self) -> i64 {
-        self.inner.now_us() + self.offset_us
+        self.told_us.as_ref().map_or_else(|| self.inner.now_us(), |told| told.load(SeqCst)) + self.offset_us
     }
     fn deadline(&self) -> Duration {
         self.inner.deadline()

@@ -195,6 +195,33 @@ async fn batches_answer_alike_on_redis_7() {
     }
 }
 
+async fn stats_agree(binary: Binary, short: u64, soak: u64) {
+    let fixture = Fixture::start(binary).await;
+    let histories = count(short, soak);
+    let tally = match fixture.compare_stats(seed()..seed() + histories).await {
+        Ok(tally) => tally,
+        Err(mismatch) => panic!("{mismatch}"),
+    };
+    println!("{tally:#?}");
+    assert_eq!(tally.histories, histories);
+    for word in ["Record Recorded", "Report Report", "Sweep Swept", "Live Lived"] {
+        assert!(tally.answered(word) >= histories / 4, "{word}: {}", tally.answered(word));
+    }
+    for word in ["Record key.malformed", "Record request.invalid"] {
+        assert!(tally.answered(word) > 0, "{word}: {tally:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn stats_answer_alike_on_redis_7() {
+    stats_agree(Binary::Redis7, 200, 5_000).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn stats_answer_alike_on_redis_6_2() {
+    stats_agree(Binary::Redis62, 100, 5_000).await;
+}
+
 /// What the journal gives back is what the server still holds, whatever the histories did to it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_read_back_from_disk_is_what_redis_7_holds() {

@@ -7,9 +7,10 @@ use http::Method;
 use quaymaster::stats::{OVERFLOW, Record, Recorder, Report, ReportAsk, Request, Seen, Stats, UNMATCHED};
 use quaymaster::{Code, Quaymaster};
 use quaymaster_schema::{Kind, Spelling};
-use quaymaster_store::Topology;
+use quaymaster_store::{Invocation, Reply, Topology, Workload};
 
 use super::{Subject, command, command_int, command_text};
+use crate::toll::Toll;
 
 /// `web` never flushes by itself within a test; `small` has room for little.
 fn stats(subject: &Subject) -> Quaymaster {
@@ -174,13 +175,13 @@ crate::cases! {
         flush(&recorder).await;
         assert_eq!(command_int(&*subject.engine, &["ZCARD", &key]).await, 10, "the last ten are kept");
         let words: [&[u8]; 5] = [b"ZRANGE", key.as_bytes(), b"0", b"-1", b"WITHSCORES"];
-        let Ok(quaymaster_store::Reply::Array(held)) = command(&*subject.engine, key.as_bytes(), &words).await else {
+        let Ok(Reply::Array(held)) = command(&*subject.engine, key.as_bytes(), &words).await else {
             panic!("no samples");
         };
         let now_ms = subject.time_us().await / 1000;
         let mut kept = Vec::new();
         for pair in held.chunks(2) {
-            let [quaymaster_store::Reply::Bytes(member), quaymaster_store::Reply::Bytes(score)] = pair else { panic!("{pair:?}") };
+            let [Reply::Bytes(member), Reply::Bytes(score)] = pair else { panic!("{pair:?}") };
             let (member, score) = (String::from_utf8_lossy(member), String::from_utf8_lossy(score));
             kept.push(member.split('#').next().expect("milliseconds").to_owned());
             let age_ms = now_ms - score.parse::<i64>().expect("whole milliseconds");
@@ -260,6 +261,9 @@ crate::cases! {
         subject.pass(160).await;
         let told = report(brief).await;
         assert_eq!((told.connections, told.alive), (2, 1), "b is silent for longer than its heartbeat");
+        let told = tell(&[("a", 3)]).await;
+        assert_eq!((told.connections, told.connections_max, told.alive), (3, 8, 1));
+        assert_eq!(command_text(&*subject.engine, &["GET", &current]).await.as_deref(), Some("3"));
         subject.pass(401).await;
         let told = report(brief).await;
         assert_eq!((told.connections, told.alive, told.speed_per_second), (0, 0, 0));
@@ -463,5 +467,62 @@ crate::cases! {
             flush(&recorder).await;
             assert_eq!(command_text(engine, &["GET", &avg]).await.as_deref(), Some(rendered));
         }
+    }
+
+    async fn a_flush_sent_twice_counts_once(subject: &Subject) {
+        let toll = Toll::new(subject.engine.clone());
+        toll.send_twice();
+        let quaymaster = stats(&Subject { engine: toll, ..subject.clone() });
+        let web = of(&quaymaster, "web");
+        let (one, two) = (web.recorder("a"), web.recorder("a"));
+        for round in 1..=3 {
+            for recorder in [&one, &two] {
+                recorder.record(&seen("/x", 500, 1000));
+                flush(recorder).await;
+            }
+            let told = report(web).await;
+            assert_eq!((told.total, told.errors, told.endpoints[0].count), (2 * round, 2 * round, 2 * round));
+        }
+        assert_eq!(web.counts().repeats(), web.counts().flushes());
+    }
+
+    async fn a_flush_whose_reply_was_lost_is_sent_again_and_adds_up(subject: &Subject) {
+        let toll = Toll::new(subject.engine.clone());
+        let quaymaster = stats(&Subject { engine: toll.clone(), ..subject.clone() });
+        let web = of(&quaymaster, "web");
+        let recorder = web.recorder("a");
+        flush(&recorder).await;
+        for round in 1..=5_u64 {
+            // More endpoints than one script takes, so that the reply of a later part is lost as well.
+            for number in 0..150 {
+                recorder.record(&seen(&format!("/p/{number}"), 200, 1000 * round + number));
+            }
+            toll.lose_after(round % 3);
+            let _ = recorder.flush().await;
+            recorder.record(&seen("/p/0", 500, 7));
+            flush(&recorder).await;
+            let told = report(web).await;
+            assert_eq!((told.total, told.errors, told.endpoints.len()), (151 * round, round, 150));
+            assert_eq!(told.endpoints.iter().map(|found| found.count).sum::<u64>(), 151 * round);
+            assert_eq!(told.instances, [("a".to_owned(), 151 * round)]);
+        }
+        assert!(web.counts().failures() >= 3, "{:?}", web.counts());
+        assert_eq!((web.counts().recorded(), web.counts().lost()), (755, 0));
+    }
+
+    async fn an_instance_that_came_back_stays(subject: &Subject) {
+        let quaymaster = stats(subject);
+        let web = of(&quaymaster, "web");
+        let requests = [request("a", "/x", 200)];
+        let _ = web.record(Record { requests: &requests, ..Record::default() }).await.expect("a record");
+        // It was listed as silent and has flushed since: the second step of a sweep finds it again.
+        let leave = quaymaster::operations().iter().find(|op| op.script.id == "stats.leave").expect("a script");
+        let mut call = Invocation::new(&leave.script, Workload::Default);
+        call.keys.push(spelled(&quaymaster, "web", "instances", &[]));
+        call.keys.push(spelled(&quaymaster, "web", "requests_instance", &[("instance_id", "a")]));
+        call.args.push("a");
+        let told = subject.engine.run(call).await.expect("an answer");
+        assert_eq!(told, Reply::Array(vec![Reply::Bytes("left".into()), Reply::Int(0)]));
+        assert_eq!(report(web).await.instances, [("a".to_owned(), 1)]);
     }
 }

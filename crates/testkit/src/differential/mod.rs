@@ -21,6 +21,7 @@ pub mod queues;
 mod scripts;
 mod shrink;
 pub mod side;
+pub mod stats;
 mod values;
 
 use std::collections::BTreeMap;
