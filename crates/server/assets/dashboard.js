@@ -116,6 +116,22 @@ function drawQueues(queues, seconds) {
   }));
 }
 
+function drawRuns(runs) {
+  by("runs-section").hidden = runs.length === 0;
+  by("runs").replaceChildren(...runs.map((run) => {
+    const tr = document.createElement("tr");
+    const count = (value) => cell(number.format(value), { numeric: true });
+    const status = cell(run.status);
+    status.className = run.stale ? "bad" : "";
+    tr.append(
+      cell(run.name, { code: true }), cell(run.run_id, { code: true }), count(run.processed), count(run.failed),
+      count(run.api_calls_this_hour), cell(run.last_activity.slice(0, 19).replace("T", " ")), status,
+    );
+    if (run.failed > 0) tr.children[3].classList.add("warn");
+    return tr;
+  }));
+}
+
 function drawSchema() {
   const wanted = by("filter").value.trim().toLowerCase();
   const rows = [];
@@ -163,6 +179,7 @@ async function look() {
   const seconds = before ? (now - before.at) / 1000 : 0;
   drawLimits(status.limits, seconds);
   drawQueues(status.queues, seconds);
+  drawRuns(status.runs);
   if (JSON.stringify(resources) !== JSON.stringify(status.resources)) {
     resources = status.resources;
     drawSchema();

@@ -27,6 +27,7 @@ use crate::http::problem::{Problem, excerpt, unknown};
 use crate::http::query::{self, Plus, decode};
 use crate::metrics::Metrics;
 use crate::page::queues::Depths;
+use crate::page::runs::Recent;
 use crate::page::stats::Reports;
 use crate::page::{self, Page};
 use crate::probe::Probe;
@@ -65,6 +66,8 @@ pub(crate) struct App {
     pub(crate) workers: Option<Workers>,
     /// What was last heard of the queues.
     pub(crate) depths: Depths,
+    /// What was last heard of the runs.
+    pub(crate) runs: Recent,
     /// What was last heard of the stats.
     pub(crate) reports: Reports,
 }

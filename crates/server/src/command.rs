@@ -17,6 +17,7 @@ use crate::http::auth::Guard;
 use crate::http::presence::Presence;
 use crate::metrics::Metrics;
 use crate::page::queues::Depths;
+use crate::page::runs::Recent;
 use crate::page::stats::Reports;
 use crate::probe::Probe;
 
@@ -135,6 +136,7 @@ fn alone(quaymaster: Quaymaster) -> App {
         fan: Arc::new(Fan::new(1)),
         workers: None,
         depths: Depths::default(),
+        runs: Recent::default(),
         reports: Reports::default(),
     }
 }

@@ -22,6 +22,7 @@ use crate::late::{Connect, LateStore};
 use crate::metrics::Metrics;
 use crate::own::{Own, OwnConfig};
 use crate::page::queues::Depths;
+use crate::page::runs::Recent;
 use crate::page::stats::Reports;
 use crate::probe::Probe;
 use crate::worker::Workers;
@@ -137,6 +138,7 @@ impl Server {
             fan: Arc::new(Fan::new(config.max_subscribers)),
             workers: None,
             depths: Depths::default(),
+            runs: Recent::default(),
             reports: Reports::default(),
         };
         let limits = Limits {

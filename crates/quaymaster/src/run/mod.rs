@@ -37,6 +37,11 @@ use crate::limit::{Limit, STALE_TRIES};
 use crate::{Code, Error, Result};
 use ops::Frame;
 
+/// The page's examples are compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../../../../docs/runs.md")]
+struct Page;
+
 /// The longest item.
 pub const MAX_ITEM_BYTES: usize = 512;
 
@@ -203,8 +208,9 @@ impl Run {
     async fn begin_fresh(&self, request_id: Option<&str>) -> Result<Option<Started>> {
         const OP: &str = ops::START;
         let mut taken = String::new();
-        for _ in 0..TRIES {
-            let mut id = fresh_id(self.bound.engine.now_us());
+        for try_number in 0..64 {
+            // Another one may have begun in the very microsecond.
+            let mut id = fresh_id(self.bound.engine.now_us() + try_number);
             if let Some(request_id) = request_id {
                 let call = ops::name(self, request_id, &id, &taken)?;
                 let mut told = self.bound.run(OP, call).await?.parts(OP)?;
@@ -215,7 +221,6 @@ impl Run {
                 return Ok(Some(started));
             }
             taken = id;
-            tokio::time::sleep(std::time::Duration::from_micros(50)).await;
         }
         Ok(None)
     }

@@ -9,6 +9,7 @@ pub(crate) mod idempotency;
 pub(crate) mod limit;
 pub(crate) mod lock;
 pub(crate) mod queue;
+pub(crate) mod run;
 pub(crate) mod stats;
 
 use std::borrow::Cow;
@@ -165,6 +166,19 @@ pub(crate) static CALLS: &[Call] = &[
     queue::DEAD,
     queue::REDRIVE,
     queue::PURGE,
+    run::START,
+    run::UPDATE,
+    run::FINISH,
+    run::SHOW,
+    run::LIST,
+    run::TASK_START,
+    run::TASK_FINISH,
+    run::PROCESSED,
+    run::FAILED,
+    run::REMAINING,
+    run::FAILURES,
+    run::RETRY,
+    run::SWEEP,
     stats::RECORD,
     stats::REPORT,
     stats::SWEEP,

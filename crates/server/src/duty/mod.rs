@@ -29,6 +29,9 @@ pub(crate) async fn run(quaymaster: &Quaymaster, stop: &CancellationToken) {
     let queues = quaymaster
         .queues()
         .map(|queue| repeat("queue.sweep", queue.name(), stop, move || sweep::queue(queue).boxed()).boxed());
+    let runs = quaymaster
+        .runs()
+        .map(|run| repeat("run.sweep", run.name(), stop, move || sweep::run(run).boxed()).boxed());
     let stats = quaymaster
         .all_stats()
         .map(|stats| repeat("stats.sweep", stats.name(), stop, move || sweep::stats(stats).boxed()).boxed());
@@ -36,7 +39,7 @@ pub(crate) async fn run(quaymaster: &Quaymaster, stop: &CancellationToken) {
         .events()
         .filter(|event| event.spec().status.is_some())
         .map(|event| repeat("event.status", event.name(), stop, move || status::tell(event).boxed()).boxed());
-    join_all(sweeps.chain(queues).chain(stats).chain(statuses)).await;
+    join_all(sweeps.chain(queues).chain(runs).chain(stats).chain(statuses)).await;
 }
 
 /// One duty, round after round.

@@ -1,10 +1,11 @@
-//! Queues batches that are due, and brings jobs back whose worker is gone.
+//! Queues batches that are due, brings jobs back whose worker is gone, and marks runs that nobody works on.
 
 use std::time::Duration;
 
 use quaymaster::Result;
 use quaymaster::batch::Batch;
 use quaymaster::queue::Queue;
+use quaymaster::run::Run;
 use quaymaster::stats::Stats;
 
 use super::spread;
@@ -44,4 +45,17 @@ pub(super) async fn stats(stats: &Stats) -> Result<Duration> {
         tracing::debug!(stats = stats.name(), left = swept.left, "swept");
     }
     Ok(spread(STATS_EVERY))
+}
+
+/// How often runs are looked at, and how much of the time until they are stale that may be.
+const RUNS_EVERY: Duration = Duration::from_secs(10);
+const RUNS_SHARE: u32 = 4;
+
+/// One round over the runs of a name; when the next is due.
+pub(super) async fn run(run: &Run) -> Result<Duration> {
+    let swept = run.sweep().await?;
+    if swept.stale > 0 || swept.forgotten > 0 {
+        tracing::debug!(run = run.name(), stale = swept.stale, forgotten = swept.forgotten, "swept");
+    }
+    Ok(spread(RUNS_EVERY.min(run.spec().stale_after / RUNS_SHARE)))
 }

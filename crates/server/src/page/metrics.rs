@@ -47,6 +47,7 @@ async fn metrics(app: &App) -> Response<Body> {
     guards(&mut out, app);
     queues::write(&mut out, app).await;
     super::events::write(&mut out, app);
+    super::runs::write(&mut out, app);
     super::stats::write(&mut out, app).await;
     outages(&mut out, app).await;
     store(&mut out, &health, told.is_ok() && health.connected);

@@ -7,6 +7,7 @@ pub(crate) mod health;
 mod metrics;
 pub(crate) mod openapi;
 pub(crate) mod queues;
+pub(crate) mod runs;
 pub(crate) mod stats;
 pub(crate) mod status;
 

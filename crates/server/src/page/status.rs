@@ -9,6 +9,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::queues::{self, QueueStatus};
+use super::runs::{self, RunStatus};
 use super::stats::StatsStatus;
 use super::{Access, Page, Place, json};
 use crate::app::App;
@@ -41,6 +42,8 @@ pub(crate) struct Status {
     caches: Vec<CacheStatus>,
     /// How full each queue is; those that could not be asked are not there.
     queues: Vec<QueueStatus>,
+    /// The last active runs, ten of each name; those that could not be asked are not there.
+    runs: Vec<RunStatus>,
     /// What instances counted; those that could not be asked, or that nobody counts into, are not there.
     stats: Vec<StatsStatus>,
     /// Everything the schema declares.
@@ -293,6 +296,8 @@ async fn status(app: &App) -> Response<Body> {
     }
     let queues = queues::status(app).await;
     warnings.extend(queues::warnings(&queues));
+    let runs = runs::status(app).await;
+    warnings.extend(runs::warnings(&runs));
     let mut limits: Vec<LimitStatus> = app
         .quaymaster
         .limits()
@@ -317,6 +322,7 @@ async fn status(app: &App) -> Response<Body> {
         limits,
         caches: caches(app),
         queues,
+        runs,
         stats: super::stats::status(app).await,
         resources: resources(app),
     })

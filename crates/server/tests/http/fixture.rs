@@ -91,6 +91,12 @@ to = "jobs"
 [event.pulse]
 status = { every = "5s", queues = ["jobs"] }
 
+[run.pipeline]
+key = "pipeline:{run_id}"
+state_ttl = "25h"
+hour_ttl = "2h"
+limit = "plain"
+
 [queue.ranked]
 order = "priority"
 max_size = 1000

@@ -17,6 +17,7 @@ mod openapi;
 mod own;
 mod queues;
 mod routes;
+mod runs;
 mod service;
 mod snippets;
 mod waiting;

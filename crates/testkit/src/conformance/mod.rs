@@ -34,9 +34,17 @@ pub mod queue_lease;
 #[expect(clippy::expect_used, reason = "a case that cannot go on has failed")]
 pub mod queue_request;
 #[expect(clippy::expect_used, reason = "a case that cannot go on has failed")]
+pub mod run;
+#[expect(clippy::expect_used, reason = "a case that cannot go on has failed")]
+pub mod run_edges;
+#[expect(clippy::expect_used, reason = "a case that cannot go on has failed")]
 pub mod stats;
 #[expect(clippy::expect_used, reason = "a case that cannot go on has failed")]
 mod subject;
+#[expect(clippy::expect_used, reason = "a case that cannot go on has failed")]
+pub mod upload;
+#[expect(clippy::expect_used, reason = "a case that cannot go on has failed")]
+pub mod upload_life;
 
 pub use subject::{Subject, command, command_int, command_text};
 
@@ -91,6 +99,10 @@ pub fn all() -> impl Iterator<Item = &'static Case> {
         .chain(queue_lease::CASES)
         .chain(queue_request::CASES)
         .chain(queue_edges::CASES)
+        .chain(upload::CASES)
+        .chain(upload_life::CASES)
+        .chain(run::CASES)
+        .chain(run_edges::CASES)
         .chain(stats::CASES)
         .chain(clean::CASES)
 }
