@@ -16,3 +16,4 @@ pub mod saboteur;
 pub mod servers;
 pub mod storm;
 pub mod toll;
+pub mod traffic;
