@@ -54,6 +54,7 @@ pub fn load(sources: &[Source<'_>], env: &dyn Fn(&str) -> Option<String>) -> Loa
         references(&drafts, &declared, &report);
     }
     check::overlap(&mut drafts, &report);
+    check::runs(&drafts, &report);
     let cluster_problems = check::slots(&drafts, &report);
 
     let resources = drafts.iter().map(|draft| Arc::new(resource(draft, &documents))).collect();

@@ -247,6 +247,27 @@ fn a_key_that_is_a_bucket_and_separators_has_no_hash_tag_and_is_refused() {
 }
 
 #[test]
+fn a_run_is_stale_before_it_is_forgotten_and_counts_the_calls_of_an_hour() {
+    let codes = |text: &str| one(text).into_iter().map(|d| d.code).collect::<Vec<_>>();
+    let run = |more: &str| {
+        codes(&format!("[run.r]\nkey = \"r:{{id}}\"\nstate_ttl = \"1h\"\nhour_ttl = \"2h\"\n{more}"))
+    };
+    assert_eq!(run("stale_after = \"59m\"\n"), [""; 0]);
+    assert_eq!(run("stale_after = \"1h\"\n"), ["contradiction"]);
+    assert_eq!(run("stale_after = \"0s\"\n"), ["bad-value"]);
+    let limit = |key: &str, window: &str| {
+        let limit = format!(
+            "[limit.l]\nkey = \"{key}\"\nalgorithm = \"fixed_window\"\nlimit = 9\nwindow = \"{window}\"\n"
+        );
+        run(&format!("limit = \"l\"\n{limit}"))
+    };
+    assert_eq!(limit("calls:{hour}", "1h"), [""; 0]);
+    assert_eq!(limit("calls:{minute}", "1m"), ["contradiction"]);
+    assert_eq!(limit("calls:{who}:{hour}", "1h"), ["contradiction"]);
+    assert_eq!(run("limit = \"l\"\n"), ["unknown-resource"]);
+}
+
+#[test]
 fn a_placeholder_may_not_be_named_like_one_of_the_kinds_other_keys() {
     let codes = |text: &str| one(text).into_iter().map(|d| d.code).collect::<Vec<_>>();
     let upload = |id: &str| codes(&format!("[upload.u]\nkey = \"up:{{{id}}}:state\"\n"));

@@ -95,7 +95,6 @@ status = { every = "5s", queues = ["jobs"] }
 key = "pipeline:{run_id}"
 state_ttl = "25h"
 hour_ttl = "2h"
-limit = "plain"
 
 [queue.ranked]
 order = "priority"
