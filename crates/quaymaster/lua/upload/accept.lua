@@ -44,10 +44,9 @@ local mark = upload_mark(KEYS, number)
 local known = held and (mark == "r" or mark == "d")
 local now_ms = math.floor(clock_us() / 1000)
 local late = upload_int(redis.call("HGET", KEYS[2], "deadline")) <= now_ms
-local open = (status == "PENDING" or status == "UPLOADING") and not late
-if not open and not known then
-  local ended = status == "PENDING" or status == "UPLOADING"
-  return { "closed", ended and "EXPIRED" or status, facts[2] or "" }
+local open, whole = status == "PENDING" or status == "UPLOADING", status == "COMPLETING" or status == "COMPLETED"
+if (late or not open) and not (known and whole) then
+  return { "closed", open and "EXPIRED" or status, facts[2] or "" }
 end
 local why, total = upload_fits(KEYS, tonumber(number), size, last, known)
 if why ~= "" then return { why, total } end

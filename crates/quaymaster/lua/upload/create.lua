@@ -21,13 +21,15 @@ upload_sound(KEYS)
 local held = redis.call("HMGET", KEYS[1], "node_id", "status")
 if held[1] and held[1] ~= node_id then return { "taken" } end
 if held[1] then return { "existing", held[2] or "" } end
-local now = string.format("%.0f", math.floor(clock_us() / 1000))
+local now_us = clock_us()
+local now = string.format("%.0f", math.floor(now_us / 1000))
 redis.call("DEL", KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8])
 redis.call("HSET", KEYS[1], "node_id", node_id, "status", "PENDING", "received_chunks", "0", "uploaded_chunks", "0",
   "total_chunks", "0", "is_last_received", "false", "created_at", now, "updated_at", now)
 if count > 0 then redis.call("HSET", KEYS[1], unpack(ARGV, 6, 5 + count)) end
 if #ARGV > 5 + count then redis.call("HSET", KEYS[8], unpack(ARGV, 6 + count)) end
 redis.call("HSET", KEYS[2], "deadline", deadline_ms, "bytes_received", "0", "bytes_uploaded", "0", "sized", sized,
-  "seq", "0")
+  -- Higher than any number before, also when the state was lost and is made anew.
+  "seq", string.format("%.0f", now_us))
 for _, at in ipairs({ 1, 2, 8 }) do redis.call("PEXPIRE", KEYS[at], ttl_ms) end
 return { "created" }

@@ -3,9 +3,10 @@
 -- KEYS  1.. own    any    the eight keys of `inc/upload.lua`
 -- ARGV  1 offset   int>=0
 --       2 count    int>0
--- OUT   "look"  status  aborted  next_ms  waiting, then number  held  facts …   held: 1 for one under a lease that lives
+-- OUT   "look"  status  aborted  next_ms  waiting  marked, then number  held  facts …
+--               marked: chunks that the map calls received; held: 1 for one under a lease that lives
 --       "unknown"
--- COST  O(log n + count)
+-- COST  O(log n + count), and O(chunks) for the map
 
 --@include clock
 --@include upload
@@ -15,8 +16,9 @@ local offset, count = tonumber(ARGV[1]), tonumber(ARGV[2])
 local status = redis.call("HGET", KEYS[1], "status")
 if not status then return { "unknown" } end
 local now_ms = math.floor(clock_us() / 1000)
+local _, marked = string.gsub(redis.call("GET", KEYS[4]) or "", "r", "")
 local answer = { "look", status, redis.call("HGET", KEYS[2], "aborted") == "1" and 1 or 0, -1,
-  redis.call("ZCARD", KEYS[5]) }
+  redis.call("ZCARD", KEYS[5]), marked }
 local first = redis.call("ZRANGE", KEYS[5], 0, 0, "WITHSCORES")[2]
 if first then answer[4] = math.max(0, upload_int(first) - now_ms) end
 for _, number in ipairs(redis.call("ZRANGE", KEYS[5], offset, offset + count - 1)) do

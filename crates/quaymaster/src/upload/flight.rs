@@ -48,15 +48,16 @@ impl Upload {
         check_lease(ops::ADMIT, lease)?;
         let mut held = Vec::with_capacity(names.len());
         for page in names.chunks(MOST) {
-            held.extend(self.renew_names(ops::ADMIT, page.iter().map(|name| name.as_str()), lease).await?);
+            let names: Vec<&str> = page.iter().map(|name| name.as_str()).collect();
+            held.extend(self.renew_names(ops::ADMIT, &names, lease).await?);
         }
         Ok(held)
     }
 
-    pub(super) async fn renew_names<'a>(
+    pub(super) async fn renew_names(
         &self,
         op: &'static str,
-        names: impl Iterator<Item = &'a str>,
+        names: &[&str],
         lease: Duration,
     ) -> Result<Vec<Held>> {
         let mut parts = self.bound.run(op, ops::renew(self, op, names, lease)?).await?.parts(op)?;

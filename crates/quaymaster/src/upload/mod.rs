@@ -242,22 +242,25 @@ impl Upload {
             return Err(Error::new(OP, Code::RequestInvalid, detail));
         }
         let _ = self.create(id, new).await?;
-        // The status comes last: what it says must be true by then.
-        let pages =
-            known.parts.chunks(RESTORE_PAGE).map(|page| (Known { parts: page, ..Known::default() }, page));
         let mut receipt = None;
-        for (known, parts) in pages.chain([(Known { parts: &[], ..*known }, &[][..])]) {
-            let mut told = self.bound.run(OP, ops::restore(self, id, &known, parts)?).await?.parts(OP)?;
+        let mut pages: Vec<Known<'_>> =
+            known.parts.chunks(RESTORE_PAGE).map(|parts| Known { parts, ..Known::default() }).collect();
+        // The status comes last: what it says must be true by then.
+        pages.push(Known { parts: &[], ..*known });
+        for page in pages {
+            let mut told = self.bound.run(OP, ops::restore(self, id, &page)?).await?.parts(OP)?;
             match &told.bytes()?[..] {
                 b"restored" => receipt = Some(tell::receipt(&mut told)?),
                 b"unknown" => receipt = None,
                 other => return Err(tell::unknown(OP, other)),
             }
-            let names: Vec<String> = parts.iter().map(|part| keys::flight_name(id, part.number)).collect();
+            let names: Vec<String> =
+                page.parts.iter().map(|part| keys::flight_name(id, part.number)).collect();
             if !names.is_empty() {
                 self.bound.run(OP, ops::back(self, OP, names.iter().map(String::as_str))?).await?;
             }
         }
+        self.bound.run(OP, ops::call(self, OP, id, Duration::ZERO)?).await?;
         receipt.ok_or_else(|| Error::new(OP, Code::StoreProtocol, format!("upload {id} vanished meanwhile")))
     }
 }

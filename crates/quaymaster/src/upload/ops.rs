@@ -7,7 +7,7 @@ use std::time::Duration;
 use quaymaster_store::{Invocation, Workload};
 
 use super::answer::Lease;
-use super::ask::{Known, Last, Metadata, New, Next, Offer, Part, Reopen, Resend, Source};
+use super::ask::{Known, Last, Metadata, New, Next, Offer, Reopen, Resend, Source};
 use super::{MAX_CHUNKS, Upload, tell};
 use crate::scripts::{self, Operation};
 use crate::{Result, Token};
@@ -249,14 +249,14 @@ pub(super) fn reopen(upload: &Upload, id: &str, reopen: &Reopen<'_>) -> Result<I
     Ok(call)
 }
 
-pub(super) fn restore(upload: &Upload, id: &str, known: &Known<'_>, parts: &[Part]) -> Result<Invocation> {
+pub(super) fn restore(upload: &Upload, id: &str, known: &Known<'_>) -> Result<Invocation> {
     let mut call = told(upload, RESTORE, &scripts::UPLOAD_RESTORE, id)?;
     call.args.push_int(known.total_chunks.unwrap_or(0).into());
     call.args.push(known.status.map_or("", super::Status::name));
     call.args.push(known.error);
     call.args.push(known.final_etag);
     call.args.push(known.final_size.map(|size| size.to_string()).unwrap_or_default());
-    for part in parts {
+    for part in known.parts {
         upload.bind_chunk(RESTORE, id, part.number, &mut call.keys)?;
         call.args.push_int(part.number.into());
         call.args.push_int(int(part.size));
@@ -270,6 +270,12 @@ pub(super) fn look(upload: &Upload, id: &str, offset: u64, count: usize) -> Resu
     let mut call = own(upload, SWEEP, &scripts::UPLOAD_LOOK, id)?;
     call.args.push_int(int(offset));
     call.args.push_int(count as i64);
+    Ok(call)
+}
+
+pub(super) fn mend(upload: &Upload, id: &str) -> Result<Invocation> {
+    let mut call = own(upload, SWEEP, &scripts::UPLOAD_MEND, id)?;
+    call.args.push_int(millis(upload.spec.state_ttl));
     Ok(call)
 }
 
@@ -304,15 +310,15 @@ pub(super) fn admit(upload: &Upload, name: &str, bytes: u64, lease: Duration) ->
     Ok(call)
 }
 
-pub(super) fn renew<'a>(
+pub(super) fn renew(
     upload: &Upload,
     op: &'static str,
-    names: impl Iterator<Item = &'a str>,
+    names: &[&str],
     lease: Duration,
 ) -> Result<Invocation> {
     let mut call = index(upload, op, &scripts::UPLOAD_RENEW, &["in_flight", "in_flight_until"])?;
     call.args.push_int(millis(lease));
-    names.for_each(|name| call.args.push(name));
+    names.iter().for_each(|name| call.args.push(name));
     Ok(call)
 }
 

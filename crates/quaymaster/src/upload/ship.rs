@@ -109,8 +109,8 @@ impl Upload {
             by_upload.entry(lease.upload_id()).or_default().push(at);
         }
         let mut held = vec![Held::Lost; leases.len()];
-        let pages =
-            by_upload.iter().flat_map(|(id, all)| all.chunks(EXTEND_PAGE).map(move |page| (*id, page)));
+        let pages: Vec<(&str, &[usize])> =
+            by_upload.iter().flat_map(|(id, all)| all.chunks(EXTEND_PAGE).map(|page| (*id, page))).collect();
         for (id, page) in pages {
             let ours: Vec<&Lease> = page.iter().map(|at| leases[*at]).collect();
             let mut parts = self.bound.run(OP, ops::extend(self, id, &ours, lease)?).await?.parts(OP)?;
@@ -133,8 +133,8 @@ impl Upload {
         if names.is_empty() {
             return;
         }
-        let renewed = self.renew_names(op, names.iter().map(String::as_str), self.spec.chunk_ttl).await;
-        if let Err(error) = renewed {
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        if let Err(error) = self.renew_names(op, &names, self.spec.chunk_ttl).await {
             tracing::debug!(upload = self.name(), %error, "bytes in flight are counted again by the sweep");
         }
     }

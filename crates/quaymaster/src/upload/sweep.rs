@@ -28,6 +28,8 @@ struct Looked {
     aborted: bool,
     next: Option<std::time::Duration>,
     total: u64,
+    /// How many there would be by the map.
+    marked: u64,
     chunks: Vec<Waiting>,
 }
 
@@ -59,7 +61,14 @@ impl Upload {
         let mut offset = 0;
         let mut tended = Tended { status: None, aborted: false, waiting: 0, lost: Vec::new() };
         loop {
-            let Some(looked) = self.look(id, offset, PAGE).await? else { return Ok(tended) };
+            let Some(mut looked) = self.look(id, offset, PAGE).await? else { return Ok(tended) };
+            if offset == 0 && looked.marked != looked.total {
+                self.bound.run(OP, ops::mend(self, id)?).await?;
+                match self.look(id, offset, PAGE).await? {
+                    Some(again) => looked = again,
+                    None => return Ok(tended),
+                }
+            }
             tended.status = Some(looked.status);
             tended.aborted = looked.aborted;
             tended.waiting = looked.total;
@@ -96,7 +105,8 @@ impl Upload {
         }
         let status = tell::status(OP, &tell::text(&mut parts)?)?;
         let (aborted, next) = (parts.int()? == 1, tell::wait(&mut parts)?);
-        let total = u64::try_from(parts.int()?).unwrap_or(0);
+        let mut count = || Ok::<u64, Error>(u64::try_from(parts.int()?).unwrap_or(0));
+        let (total, marked) = (count()?, count()?);
         let mut chunks = Vec::new();
         while let Some(Reply::Bytes(number)) = parts.any() {
             let held = parts.int()? == 1;
@@ -106,7 +116,7 @@ impl Upload {
                 chunks.push(Waiting { number, held, size, place });
             }
         }
-        Ok(Some(Looked { status, aborted, next, total, chunks }))
+        Ok(Some(Looked { status, aborted, next, total, marked, chunks }))
     }
 
     /// Which of these the store has lost; they are given back, too.
