@@ -33,8 +33,6 @@ impl Ledger {
                 let now_ms = session.now_ms().await?;
                 let now = Upload {
                     step: Step::Failed,
-                    // Whoever completed it can move nothing any more, not even when it is reopened.
-                    fence: was.fence + 1,
                     lease_ms: now_ms,
                     due_ms: was.deadline_ms,
                     error: Some(reason.to_owned()),

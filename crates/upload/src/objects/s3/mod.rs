@@ -1,0 +1,303 @@
+//! Objects on S3 and what speaks like it.
+//!
+//! `object_store` finds credentials and signs; the requests are ours, for three reasons: a part streams through
+//! instead of lying in memory, the store's own code and message reach the caller, and `ListMultipartUploads` is not
+//! among its calls.
+
+mod body;
+mod client;
+mod xml;
+
+use std::fmt;
+use std::ops::Range;
+use std::time::Duration;
+
+use futures_util::{StreamExt as _, stream};
+use http::{Method, StatusCode};
+use object_store::RetryConfig;
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
+
+use super::Pieces;
+use super::answer::{Abort, About, Completed, Cursor, Head, MultipartId, PartBody, PendingPage};
+use super::key::Key;
+use super::options::ObjectsOptions;
+use crate::{Error, Result, Sha256, Trouble};
+use client::{Ask, Failure, Sender};
+
+/// The metadata that says whose object it is.
+const TOKEN: &str = "x-amz-meta-quaymaster-token";
+
+/// A bucket, or a folder of it.
+pub(super) struct S3 {
+    sender: Sender,
+    /// Empty, or ends with a slash.
+    prefix: String,
+    slowest: u64,
+}
+
+impl fmt::Debug for S3 {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("S3")
+            .field("bucket", &self.sender.bucket)
+            .field("prefix", &self.prefix)
+            .finish_non_exhaustive()
+    }
+}
+
+impl S3 {
+    /// `//bucket/prefix`.
+    pub(super) fn open(rest: &str, options: &ObjectsOptions) -> Result<Self> {
+        const OP: &str = "objects.open";
+        let wrong = |detail: String| Error::new(OP, Trouble::Never, format!("objects: {detail}"));
+        let place = rest.trim_start_matches("//").trim_end_matches('/');
+        let (bucket, prefix) = place.split_once('/').unwrap_or((place, ""));
+        if bucket.is_empty()
+            || !bucket.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
+        {
+            return Err(wrong("s3://bucket/prefix wants a bucket".to_owned()));
+        }
+        let prefix = if prefix.is_empty() { String::new() } else { format!("{}/", Key::new(OP, prefix)?) };
+
+        // One provider of cryptography in the process; whoever was first has chosen it.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let mut builder = AmazonS3Builder::from_env()
+            .with_bucket_name(bucket)
+            .with_retry(RetryConfig { max_retries: options.retries, ..RetryConfig::default() });
+        if let Some(region) = &options.region {
+            builder = builder.with_region(region);
+        }
+        if let Some(credentials) = &options.credentials {
+            builder =
+                builder.with_access_key_id(&credentials.key_id).with_secret_access_key(&credentials.secret);
+            if let Some(token) = &credentials.token {
+                builder = builder.with_token(token);
+            }
+        }
+        let setting = |key| builder.get_config_value(&key).filter(|value| !value.is_empty());
+        let endpoint = options
+            .endpoint
+            .clone()
+            .or_else(|| setting(AmazonS3ConfigKey::S3Endpoint))
+            .or_else(|| setting(AmazonS3ConfigKey::Endpoint));
+        let region = setting(AmazonS3ConfigKey::Region)
+            .or_else(|| setting(AmazonS3ConfigKey::DefaultRegion))
+            .unwrap_or_else(|| "us-east-1".to_owned());
+        let path_style = options.path_style.unwrap_or_else(|| {
+            setting(AmazonS3ConfigKey::VirtualHostedStyleRequest)
+                .map_or(endpoint.is_some(), |virtual_host| virtual_host != "true")
+        });
+        let unsigned = setting(AmazonS3ConfigKey::SkipSignature).is_some_and(|skip| skip == "true");
+        let credentials = if unsigned {
+            None
+        } else {
+            let built = builder.build().map_err(|error| wrong(error.to_string()))?;
+            Some(std::sync::Arc::clone(built.credentials()))
+        };
+        let client = reqwest::Client::builder()
+            .connect_timeout(options.patience.min(Duration::from_secs(10)))
+            .redirect(reqwest::redirect::Policy::none())
+            .build()
+            .map_err(|error| wrong(error.to_string()))?;
+        let bucket = bucket_url(endpoint.as_deref(), &region, bucket, path_style)
+            .ok_or_else(|| wrong("the endpoint is http://host or https://host, without a path".to_owned()))?;
+        let (patience, retries) = (options.patience, options.retries);
+        let sender = Sender { client, credentials, region, bucket, patience, retries };
+        Ok(Self { sender, prefix, slowest: options.slowest.max(1) })
+    }
+
+    fn ask(&self, op: &'static str, method: Method, key: &Key) -> Ask {
+        Ask::new(op, method, format!("{}{key}", self.prefix))
+    }
+
+    pub(super) async fn begin(&self, key: &Key, about: &About) -> Result<MultipartId> {
+        const OP: &str = "objects.begin";
+        let ask = described(self.ask(OP, Method::POST, key).query("uploads", ""), about)?;
+        let response = self.sender.send(&ask, "").await?;
+        let answer = self.sender.document(OP, response).await?;
+        xml::upload_id(&answer).map(MultipartId::new).ok_or_else(|| {
+            Error::new(OP, Trouble::Passing, "the object store gave no upload id").coded("answer")
+        })
+    }
+
+    pub(super) async fn part(
+        &self,
+        key: &Key,
+        id: &MultipartId,
+        number: u32,
+        part: PartBody,
+    ) -> Result<String> {
+        const OP: &str = "objects.part";
+        let ask = self
+            .ask(OP, Method::PUT, key)
+            .query("partNumber", number.to_string())
+            .query("uploadId", id.as_str());
+        let (size, sha256) = (part.size, part.sha256);
+        let deadline = self.sender.patience + Duration::from_secs(size / self.slowest);
+        let body = body::body(part).await?;
+        let response = self
+            .sender
+            .once(&ask, sha256, Some(size), body, deadline)
+            .await
+            .map_err(|failure| failure.error)?;
+        etag(&response)
+            .ok_or_else(|| Error::new(OP, Trouble::Passing, "the object store gave no ETag").coded("answer"))
+    }
+
+    pub(super) async fn complete(
+        &self,
+        key: &Key,
+        id: &MultipartId,
+        parts: &[(u32, String)],
+    ) -> Result<Completed> {
+        const OP: &str = "objects.complete";
+        let ask = self.ask(OP, Method::POST, key).query("uploadId", id.as_str());
+        let request = xml::complete_request(parts);
+        let digest = Sha256::of(request.as_bytes());
+        let length = Some(request.len() as u64);
+        // Once: whether a second one helps is told by a look at the object. The store may be busy for long with many
+        // parts, and says nothing meanwhile.
+        let deadline = self.sender.patience + Duration::from_millis(10) * parts.len() as u32;
+        let response = match self.sender.once(&ask, digest, length, request.into(), deadline).await {
+            Ok(response) => response,
+            Err(Failure { error, may_have_run, status }) => {
+                let gone = status == Some(StatusCode::NOT_FOUND) && error.code() != Some("NoSuchBucket");
+                return if may_have_run || gone { Ok(Completed::Unknown(error)) } else { Err(error) };
+            }
+        };
+        let status = response.status();
+        Ok(match self.sender.document(OP, response).await {
+            Err(error) => Completed::Unknown(error),
+            Ok(answer) => match xml::completed_etag(&answer) {
+                Some(etag) => Completed::Done { etag: Some(etag) },
+                None => Completed::Unknown(client::refused(OP, status, &answer)),
+            },
+        })
+    }
+
+    pub(super) async fn head(&self, key: &Key) -> Result<Option<Head>> {
+        const OP: &str = "objects.head";
+        let response = match self.sender.send(&self.ask(OP, Method::HEAD, key), "").await {
+            // A HEAD has no body to say more in.
+            Err(error) if error.code() == Some("404") => return Ok(None),
+            answered => answered?,
+        };
+        let text = |name: &str| {
+            let value = response.headers().get(name)?.to_str().ok()?;
+            Some(value.to_owned()).filter(|value| !value.is_empty())
+        };
+        let size = text("content-length").and_then(|size| size.parse().ok());
+        Ok(Some(Head {
+            size: size.ok_or_else(|| {
+                Error::new(OP, Trouble::Passing, "the object store gave no size").coded("answer")
+            })?,
+            etag: etag(&response),
+            token: text(TOKEN),
+            mime_type: text("content-type"),
+        }))
+    }
+
+    pub(super) async fn abort(&self, key: &Key, id: &MultipartId) -> Result<Abort> {
+        let ask = self.ask("objects.abort", Method::DELETE, key).query("uploadId", id.as_str());
+        match self.sender.send(&ask, "").await {
+            Ok(_) => Ok(Abort::Done),
+            Err(error) if matches!(error.code(), Some("NoSuchUpload" | "404")) => Ok(Abort::Gone),
+            Err(error) => Err(error),
+        }
+    }
+
+    pub(super) async fn read(&self, key: &Key, range: Option<Range<u64>>) -> Result<Option<Pieces>> {
+        const OP: &str = "objects.read";
+        let mut ask = self.ask(OP, Method::GET, key);
+        if let Some(range) = &range {
+            if range.is_empty() {
+                return Ok(Some(stream::empty().boxed()));
+            }
+            ask = ask.header("range", &format!("bytes={}-{}", range.start, range.end - 1))?;
+        }
+        let response = match self.sender.send(&ask, "").await {
+            Err(error) if matches!(error.code(), Some("NoSuchKey" | "404")) => return Ok(None),
+            answered => answered?,
+        };
+        if range.is_some() && response.status() != StatusCode::PARTIAL_CONTENT {
+            return Err(
+                Error::new(OP, Trouble::Never, "the object store does not read ranges").coded("answer")
+            );
+        }
+        let patience = self.sender.patience;
+        let pieces = stream::try_unfold(response, move |mut response| async move {
+            let piece = tokio::time::timeout(patience, response.chunk()).await.map_err(|_| {
+                let detail = format!("the object stopped for {} ms", patience.as_millis());
+                Error::new(OP, Trouble::Passing, detail).coded("timeout")
+            })?;
+            Ok(piece.map_err(|error| client::unsent(OP, error).error)?.map(|piece| (piece, response)))
+        });
+        Ok(Some(pieces.boxed()))
+    }
+
+    pub(super) async fn put_empty(&self, key: &Key, about: &About) -> Result<()> {
+        let ask = described(self.ask("objects.put_empty", Method::PUT, key), about)?;
+        self.sender.send(&ask, "").await.map(drop)
+    }
+
+    pub(super) async fn pending(&self, prefix: &str, after: Option<&Cursor>) -> Result<PendingPage> {
+        const OP: &str = "objects.pending";
+        let mut ask = Ask::new(OP, Method::GET, "")
+            .query("uploads", "")
+            .query("prefix", format!("{}{prefix}", self.prefix))
+            .query("max-uploads", "1000");
+        if let Some(Cursor { key, id }) = after {
+            ask = ask.query("key-marker", key).query("upload-id-marker", id);
+        }
+        let response = self.sender.send(&ask, "").await?;
+        let answer = self.sender.document(OP, response).await?;
+        xml::pending(&answer, &self.prefix).map_err(|error| {
+            Error::new(OP, Trouble::Passing, format!("no list of uploads: {error}"))
+                .coded("answer")
+                .because(error)
+        })
+    }
+}
+
+/// With the object's own description.
+fn described(mut ask: Ask, about: &About) -> Result<Ask> {
+    ask = ask.header(TOKEN, &about.token)?;
+    if !about.mime_type.is_empty() {
+        ask = ask.header("content-type", &about.mime_type)?;
+    }
+    for (name, value) in &about.custom {
+        ask = ask.header(&format!("x-amz-meta-{name}"), value)?;
+    }
+    Ok(ask)
+}
+
+fn etag(response: &reqwest::Response) -> Option<String> {
+    response.headers().get(http::header::ETAG)?.to_str().ok().map(str::to_owned)
+}
+
+/// Where the bucket is, without a slash at the end.
+fn bucket_url(endpoint: Option<&str>, region: &str, bucket: &str, path_style: bool) -> Option<String> {
+    let amazon = format!("https://s3.{region}.amazonaws.com");
+    let endpoint = endpoint.unwrap_or(&amazon).trim_end_matches('/');
+    let (scheme, host) = endpoint.split_once("://")?;
+    if !matches!(scheme, "http" | "https") || host.is_empty() || host.contains(['/', '?', '#', '@']) {
+        return None;
+    }
+    Some(if path_style { format!("{endpoint}/{bucket}") } else { format!("{scheme}://{bucket}.{host}") })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bucket_is_found_at_amazon_or_at_an_endpoint() {
+        let url = |endpoint, path_style| bucket_url(endpoint, "eu-west-1", "b", path_style);
+        assert_eq!(url(None, true).as_deref(), Some("https://s3.eu-west-1.amazonaws.com/b"));
+        assert_eq!(url(None, false).as_deref(), Some("https://b.s3.eu-west-1.amazonaws.com"));
+        assert_eq!(url(Some("http://127.0.0.1:8333/"), true).as_deref(), Some("http://127.0.0.1:8333/b"));
+        assert_eq!(url(Some("https://s3.example"), false).as_deref(), Some("https://b.s3.example"));
+        for wrong in ["127.0.0.1:8333", "ftp://x", "http://", "http://x/path", "http://user@x"] {
+            assert_eq!(url(Some(wrong), true), None, "{wrong}");
+        }
+    }
+}

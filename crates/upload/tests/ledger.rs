@@ -1,0 +1,593 @@
+//! Every promise of the ledger, on SQLite and on PostgreSQL.
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+#[path = "support/servers.rs"]
+mod servers;
+mod support;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use quaymaster_upload::Trouble;
+use quaymaster_upload::ledger::{
+    Claim, Created, Errand, Ledger, LedgerOptions, Moved, RecordPart, Reopen, Step, Total,
+};
+use support::databases::{
+    Database, HOUR, LEASE, Server, claimed, complete, held, lost, new, opened, part, record, whole,
+};
+
+/// Each of these on both engines.
+macro_rules! on_both {
+    ($($name:ident)*) => {
+        mod sqlite {
+            $(#[tokio::test(flavor = "multi_thread")]
+            async fn $name() {
+                super::$name(super::Database::sqlite()).await;
+            })*
+        }
+        mod postgres {
+            $(#[tokio::test(flavor = "multi_thread")]
+            async fn $name() {
+                super::$name(super::Database::postgres()).await;
+            })*
+        }
+    };
+}
+
+on_both! {
+    a_new_upload_is_kept_with_its_pending_node
+    one_key_and_one_request_make_one_upload
+    creates_at_once_make_one_upload_and_one_node
+    parts_are_kept_by_number_and_refuse_other_bytes
+    parts_of_another_multipart_upload_are_refused
+    whoever_records_the_last_part_is_told
+    a_total_that_disagrees_is_refused
+    only_one_of_many_claims_is_ours
+    a_former_owner_moves_nothing
+    a_repeated_move_gets_the_same_answer_and_one_event
+    row_and_event_are_written_both_or_none
+    a_failed_upload_goes_on_with_or_without_its_parts
+    an_upload_expires_after_its_deadline_unless_it_is_whole
+    an_ending_upload_whose_object_is_there_is_rescued
+    an_upload_that_completes_cannot_be_called_off
+    a_sweep_finds_what_waits_and_nothing_else
+    a_reader_of_events_misses_none
+    tables_are_made_once_and_newer_ones_refused
+    a_foreign_nodes_table_is_used_or_refused
+    a_history_tells_every_move
+}
+
+async fn a_new_upload_is_kept_with_its_pending_node(database: Database) {
+    let ledger = database.ledger().await;
+    let request = new("a");
+    let Created::Created(made) = ledger.create(&request).await.unwrap() else { panic!("it is new") };
+    assert_eq!((made.step, made.fence, made.expected_size), (Step::Created, 0, Some(30)));
+    assert_eq!(made.deadline_ms, made.created_ms + 3_600_000);
+
+    // Somebody else sees the same.
+    let other = database.ledger().await;
+    assert_eq!(other.find("a").await.unwrap(), Some(*made));
+    let node = other.node("node-a").await.unwrap().unwrap();
+    assert_eq!(node.status, "PENDING");
+    assert_eq!(node.facts, request.node);
+    assert_eq!(node.s3_key.as_deref(), Some("connectors/default/node-a.pb"));
+
+    let open = held(ledger.opened("a", "m1").await.unwrap());
+    assert_eq!((open.step, open.multipart_id.as_deref()), (Step::Open, Some("m1")));
+    held(other.opened("a", "m1").await.unwrap());
+    // A second multipart upload is an orphan, and whoever made it learns so.
+    assert_eq!(lost(other.opened("a", "m2").await.unwrap()).multipart_id.as_deref(), Some("m1"));
+    assert_eq!(ledger.opened("none", "m").await.unwrap(), Moved::Unknown);
+}
+
+async fn one_key_and_one_request_make_one_upload(database: Database) {
+    let ledger = database.ledger().await;
+    let with_key = |id: &str, key: &str, fingerprint: &str| {
+        let mut request = new(id);
+        request.idempotency_key = Some(key.to_owned());
+        request.fingerprint = fingerprint.to_owned();
+        request
+    };
+    assert!(matches!(ledger.create(&with_key("a", "k", "f")).await.unwrap(), Created::Created(_)));
+    let Created::Existing(found) = ledger.create(&with_key("b", "k", "f")).await.unwrap() else { panic!() };
+    assert_eq!(found.upload_id, "a");
+    assert!(ledger.node("node-b").await.unwrap().is_none(), "nothing was made for the second call");
+    let Created::Mismatch(found) = ledger.create(&with_key("b", "k", "g")).await.unwrap() else { panic!() };
+    assert_eq!(found.upload_id, "a");
+
+    // The same id again is the same call again, key or no key.
+    assert!(matches!(ledger.create(&with_key("a", "k", "f")).await.unwrap(), Created::Existing(_)));
+    assert!(matches!(ledger.create(&with_key("a", "other", "g")).await.unwrap(), Created::Mismatch(_)));
+
+    // A key counts within its resource.
+    let mut elsewhere = with_key("c", "k", "f");
+    elsewhere.resource = "pictures".to_owned();
+    assert!(matches!(ledger.create(&elsewhere).await.unwrap(), Created::Created(_)));
+
+    let mut taken = new("d");
+    taken.node.node_id = "node-a".to_owned();
+    assert_eq!(ledger.create(&taken).await.unwrap(), Created::NodeTaken);
+    assert!(ledger.find("d").await.unwrap().is_none());
+}
+
+async fn creates_at_once_make_one_upload_and_one_node(database: Database) {
+    let ledgers = [Arc::new(database.ledger().await), Arc::new(database.ledger().await)];
+    let creates = (0..16).map(|n| {
+        let ledger = Arc::clone(&ledgers[n % 2]);
+        let mut request = new(&format!("u{n}"));
+        request.idempotency_key = Some("k".to_owned());
+        tokio::spawn(async move { ledger.create(&request).await.unwrap() })
+    });
+    let (mut made, mut found) = (Vec::new(), BTreeSet::new());
+    for create in creates.collect::<Vec<_>>() {
+        match create.await.unwrap() {
+            Created::Created(upload) => made.push(upload.upload_id),
+            Created::Existing(upload) => drop(found.insert(upload.upload_id)),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(made.len(), 1, "{made:?}");
+    assert_eq!(found.into_iter().collect::<Vec<_>>(), made);
+    let mut nodes = 0;
+    for n in 0..16 {
+        nodes += u32::from(ledgers[0].node(&format!("node-u{n}")).await.unwrap().is_some());
+    }
+    assert_eq!(nodes, 1);
+}
+
+async fn parts_are_kept_by_number_and_refuse_other_bytes(database: Database) {
+    let ledger = database.ledger().await;
+    opened(&ledger, "a").await;
+    let durable = |answer| match answer {
+        RecordPart::Durable { durable, durable_bytes, all } => (durable, durable_bytes, all),
+        other => panic!("{other:?}"),
+    };
+    // Out of order, and two with the same bytes and so the same ETag.
+    let (third, first) = (part(3, "same"), part(1, "same"));
+    assert_eq!(durable(record(&ledger, "a", &third).await), (1, 4, false));
+    assert_eq!(durable(record(&ledger, "a", &first).await), (2, 8, false));
+    assert_eq!(durable(record(&ledger, "a", &third).await), (2, 8, false));
+    assert_eq!(record(&ledger, "a", &part(3, "diff")).await, RecordPart::Differs(third.clone()));
+
+    // An object store that encrypts gives the same bytes a new ETag.
+    let mut again = third.clone();
+    again.etag = "\"newer\"".to_owned();
+    assert_eq!(durable(record(&ledger, "a", &again).await), (2, 8, false));
+    assert_eq!(ledger.parts("a").await.unwrap(), [first, again]);
+
+    for number in [0, 10_001] {
+        let error = ledger.record_part("a", "multi-a", &part(number, "x")).await.unwrap_err();
+        assert_eq!(error.trouble(), Trouble::Never);
+    }
+    assert!(matches!(ledger.record_part("b", "multi-b", &part(1, "x")).await.unwrap(), RecordPart::Unknown));
+}
+
+async fn parts_of_another_multipart_upload_are_refused(database: Database) {
+    let ledger = database.ledger().await;
+    assert!(matches!(ledger.create(&new("a")).await.unwrap(), Created::Created(_)));
+    assert!(matches!(ledger.record_part("a", "early", &part(1, "x")).await.unwrap(), RecordPart::Closed(_)));
+    held(ledger.opened("a", "ours").await.unwrap());
+    assert!(matches!(ledger.record_part("a", "theirs", &part(1, "x")).await.unwrap(), RecordPart::Closed(_)));
+    assert_eq!(ledger.parts("a").await.unwrap(), []);
+}
+
+async fn whoever_records_the_last_part_is_told(database: Database) {
+    let ledgers = [Arc::new(database.ledger().await), Arc::new(database.ledger().await)];
+    opened(&ledgers[0], "a").await;
+    assert_eq!(ledgers[0].learn_total("a", 24).await.unwrap(), Total::Known { all: false });
+    let records = (1..=24).map(|number| {
+        let ledger = Arc::clone(&ledgers[number as usize % 2]);
+        tokio::spawn(async move { record(&ledger, "a", &part(number, "x")).await })
+    });
+    let (mut counts, mut alls) = (BTreeSet::new(), 0);
+    for answer in records.collect::<Vec<_>>() {
+        let RecordPart::Durable { durable, all, .. } = answer.await.unwrap() else { panic!() };
+        counts.insert(durable);
+        alls += u32::from(all);
+    }
+    assert_eq!(counts, (1..=24).collect(), "each saw a count of its own");
+    assert_eq!(alls, 1, "exactly the last one was told that all are there");
+    // If whoever was told dies, a sweep finds the upload at once.
+    let due = ledgers[1].due(None, 10).await.unwrap();
+    assert_eq!(due.iter().map(|due| due.errand).collect::<Vec<_>>(), [Errand::Complete]);
+}
+
+async fn a_total_that_disagrees_is_refused(database: Database) {
+    let ledger = database.ledger().await;
+    opened(&ledger, "a").await;
+    assert!(matches!(record(&ledger, "a", &part(5, "x")).await, RecordPart::Durable { .. }));
+    assert_eq!(ledger.learn_total("a", 4).await.unwrap(), Total::Differs { total: 5 });
+    assert_eq!(ledger.learn_total("a", 6).await.unwrap(), Total::Known { all: false });
+    assert_eq!(ledger.learn_total("a", 6).await.unwrap(), Total::Known { all: false });
+    assert_eq!(ledger.learn_total("a", 7).await.unwrap(), Total::Differs { total: 6 });
+    // As many as the highest number says, but not all of them.
+    assert!(matches!(record(&ledger, "a", &part(6, "x")).await, RecordPart::Durable { all: false, .. }));
+    let error = ledger.record_part("a", "multi-a", &part(7, "x")).await.unwrap_err();
+    assert_eq!(error.trouble(), Trouble::Never);
+    assert_eq!(ledger.learn_total("none", 1).await.unwrap(), Total::Unknown);
+}
+
+async fn only_one_of_many_claims_is_ours(database: Database) {
+    let ledgers = [Arc::new(database.ledger().await), Arc::new(database.ledger().await)];
+    opened(&ledgers[0], "a").await;
+    let not_yet = ledgers[0].begin_completion("a", "w", LEASE).await.unwrap();
+    assert_eq!(not_yet, Claim::NotYet { durable: 0, total: None });
+    whole(&ledgers[0], "b").await;
+    let claims = (0..16).map(|n| {
+        let ledger = Arc::clone(&ledgers[n % 2]);
+        tokio::spawn(async move {
+            let owner = format!("w{n}");
+            (owner.clone(), ledger.begin_completion("b", &owner, LEASE).await.unwrap())
+        })
+    });
+    let (mut ours, mut holders) = (Vec::new(), BTreeSet::new());
+    for claim in claims.collect::<Vec<_>>() {
+        match claim.await.unwrap() {
+            (owner, Claim::Ours(..)) => ours.push(owner),
+            (_, Claim::Taken { owner, .. }) => drop(holders.insert(owner)),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(ours.len(), 1, "{ours:?}");
+    assert_eq!(holders.into_iter().collect::<Vec<_>>(), ours);
+    // Its answer may have been lost: it asks again and has the same fence.
+    assert_eq!(claimed(&ledgers[1], "b", &ours[0]).await.number(), 1);
+}
+
+async fn a_former_owner_moves_nothing(database: Database) {
+    let ledger = database.ledger().await;
+    whole(&ledger, "a").await;
+    let old = claimed(&ledger, "a", "first").await;
+    database.advance(LEASE - Duration::from_millis(1));
+    assert!(matches!(ledger.begin_completion("a", "second", LEASE).await.unwrap(), Claim::Taken { .. }));
+    database.advance(Duration::from_millis(1));
+    let new = claimed(&ledger, "a", "second").await;
+    assert!(new.number() > old.number());
+
+    let stopped = |moved| assert_eq!(lost(moved).owner, "second");
+    for _ in 0..2 {
+        stopped(ledger.renew(&old, LEASE).await.unwrap());
+        stopped(ledger.release(&old, LEASE, "").await.unwrap());
+        stopped(ledger.proved(&old, "\"wrong\"", 1).await.unwrap());
+        stopped(ledger.fail("a", Some(&old), "stale").await.unwrap());
+        stopped(ledger.rescue(&old).await.unwrap());
+        stopped(ledger.ended(&old, HOUR).await.unwrap());
+    }
+    held(ledger.proved(&new, "\"right\"", 20).await.unwrap());
+    stopped(ledger.recorded(&old, "topic").await.unwrap());
+    held(ledger.recorded(&new, "topic").await.unwrap());
+    stopped(ledger.announced(&old).await.unwrap());
+    held(ledger.announced(&new).await.unwrap());
+    stopped(ledger.finished(&old, HOUR).await.unwrap());
+    held(ledger.finished(&new, HOUR).await.unwrap());
+    let node = ledger.node("node-a").await.unwrap().unwrap();
+    assert_eq!((node.s3_etag.as_deref(), node.size), (Some("\"right\""), Some(20)));
+}
+
+async fn a_repeated_move_gets_the_same_answer_and_one_event(database: Database) {
+    let ledger = database.ledger().await;
+    whole(&ledger, "a").await;
+    let fence = claimed(&ledger, "a", "w").await;
+    for _ in 0..2 {
+        held(ledger.renew(&fence, LEASE).await.unwrap());
+        assert_eq!(held(ledger.proved(&fence, "\"e\"", 20).await.unwrap()).step, Step::Proved);
+    }
+    for _ in 0..2 {
+        assert_eq!(held(ledger.recorded(&fence, "topic").await.unwrap()).step, Step::Recorded);
+    }
+    let untold = ledger.untold(0, 10).await.unwrap();
+    for _ in 0..2 {
+        assert_eq!(held(ledger.announced(&fence).await.unwrap()).step, Step::Announced);
+    }
+    for _ in 0..2 {
+        assert_eq!(held(ledger.finished(&fence, HOUR).await.unwrap()).step, Step::Done);
+    }
+    let events = ledger.events(0, 10).await.unwrap();
+    assert_eq!((untold.len(), events.len()), (1, 1));
+    assert_eq!(ledger.untold(0, 10).await.unwrap(), []);
+    let event = &events[0];
+    assert_eq!(ledger.event_of("a").await.unwrap().as_ref(), Some(event));
+    assert_eq!((event.event_id.as_str(), event.topic.as_str(), event.seq), ("a.completed", "topic", 1));
+    assert_eq!(
+        event.payload,
+        format!(
+            "{{\"node_id\":\"node-a\",\"s3_key\":\"connectors/default/node-a.pb\",\"etag\":\"\\\"e\\\"\",\"size\":20,\
+             \"timestamp\":{},\"event_id\":\"a.completed\",\"upload_id\":\"a\"}}",
+            event.created_ms
+        )
+    );
+}
+
+async fn row_and_event_are_written_both_or_none(database: Database) {
+    let ledger = database.ledger().await;
+    whole(&ledger, "a").await;
+    whole(&ledger, "b").await;
+    let (a, b) = (claimed(&ledger, "a", "w").await, claimed(&ledger, "b", "w").await);
+    held(ledger.proved(&a, "\"e\"", 20).await.unwrap());
+    held(ledger.proved(&b, "\"e\"", 20).await.unwrap());
+    // The node of one is gone, and the event of the other cannot be written.
+    run(&database, "DELETE FROM nodes WHERE node_id = 'node-a'").await;
+    let squatter =
+        "INSERT INTO quaymaster_outbox (event_id, seq, upload_id, node_id, topic, payload, created_ms)
+        VALUES ('b.completed', 99, 'x', '', '', '', 0)";
+    run(&database, squatter).await;
+
+    let error = ledger.recorded(&a, "topic").await.unwrap_err();
+    assert_eq!((error.trouble(), error.code()), (Trouble::Never, Some("node_gone")));
+    let error = ledger.recorded(&b, "topic").await.unwrap_err();
+    assert_eq!(error.trouble(), Trouble::Never, "{error}");
+    for id in ["a", "b"] {
+        assert_eq!(ledger.find(id).await.unwrap().unwrap().step, Step::Proved);
+        assert_eq!(ledger.event_of(id).await.unwrap(), None);
+    }
+    assert_eq!(ledger.node("node-b").await.unwrap().unwrap().status, "PENDING");
+
+    run(&database, "DELETE FROM quaymaster_outbox").await;
+    held(ledger.recorded(&b, "topic").await.unwrap());
+    assert_eq!(ledger.node("node-b").await.unwrap().unwrap().status, "ACTIVE");
+}
+
+async fn a_failed_upload_goes_on_with_or_without_its_parts(database: Database) {
+    let ledger = database.ledger().await;
+    opened(&ledger, "a").await;
+    assert!(matches!(record(&ledger, "a", &part(1, "x")).await, RecordPart::Durable { .. }));
+    held(ledger.fail("a", None, "AccessDenied").await.unwrap());
+    held(ledger.fail("a", None, "AccessDenied").await.unwrap());
+    let failed = ledger.find("a").await.unwrap().unwrap();
+    assert_eq!((failed.step, failed.error.as_deref()), (Step::Failed, Some("AccessDenied")));
+    assert_eq!(ledger.node("node-a").await.unwrap().unwrap().status, "FAILED");
+    assert!(matches!(record(&ledger, "a", &part(2, "y")).await, RecordPart::Closed(_)));
+    // A part whose answer was lost is still durable.
+    assert!(matches!(record(&ledger, "a", &part(1, "x")).await, RecordPart::Durable { .. }));
+
+    database.advance(HOUR);
+    let open = held(ledger.reopen("a", Reopen::Keep, HOUR).await.unwrap());
+    assert_eq!((open.step, open.error.clone()), (Step::Open, None));
+    assert_eq!(open.deadline_ms, open.updated_ms + 3_600_000, "there is time to go on");
+    assert_eq!(ledger.node("node-a").await.unwrap().unwrap().status, "PENDING");
+    assert_eq!(ledger.parts("a").await.unwrap().len(), 1);
+
+    held(ledger.fail("a", None, "NoSuchUpload").await.unwrap());
+    let fresh = held(ledger.reopen("a", Reopen::Afresh, HOUR).await.unwrap());
+    assert_eq!((fresh.step, fresh.multipart_id), (Step::Created, None));
+    assert_eq!(ledger.parts("a").await.unwrap(), []);
+    held(ledger.opened("a", "second").await.unwrap());
+    // Somebody who still sends to the first multipart upload is refused.
+    assert!(matches!(record(&ledger, "a", &part(1, "x")).await, RecordPart::Closed(_)));
+
+    // A completion that fails is whole: reopened, it is due at once, and its former owner is out.
+    whole(&ledger, "b").await;
+    let fence = claimed(&ledger, "b", "w").await;
+    held(ledger.fail("b", Some(&fence), "InvalidPart").await.unwrap());
+    held(ledger.reopen("b", Reopen::Keep, HOUR).await.unwrap());
+    assert!(ledger.due(None, 10).await.unwrap().iter().any(|due| due.errand == Errand::Complete));
+    lost(ledger.proved(&fence, "\"e\"", 20).await.unwrap());
+    complete(&ledger, &claimed(&ledger, "b", "v").await).await;
+    lost(ledger.fail("b", None, "too late").await.unwrap());
+    lost(ledger.reopen("b", Reopen::Keep, HOUR).await.unwrap());
+}
+
+async fn an_upload_expires_after_its_deadline_unless_it_is_whole(database: Database) {
+    let ledger = database.ledger().await;
+    opened(&ledger, "a").await;
+    whole(&ledger, "w").await;
+    database.advance(HOUR - Duration::from_millis(1));
+    assert!(matches!(ledger.expire("a", "s", LEASE).await.unwrap(), Claim::Elsewhere(_)));
+    database.advance(Duration::from_millis(1));
+    assert!(matches!(ledger.expire("w", "s", LEASE).await.unwrap(), Claim::Elsewhere(_)));
+    let Claim::Ours(fence, upload) = ledger.expire("a", "s", LEASE).await.unwrap() else { panic!() };
+    assert_eq!(upload.step, Step::Expiring);
+    assert!(matches!(record(&ledger, "a", &part(1, "x")).await, RecordPart::Closed(_)));
+    assert!(matches!(ledger.expire("a", "t", LEASE).await.unwrap(), Claim::Taken { .. }));
+
+    // Whoever was about to end it dies; somebody else does.
+    database.advance(LEASE);
+    let Claim::Ours(second, _) = ledger.expire("a", "t", LEASE).await.unwrap() else { panic!() };
+    lost(ledger.ended(&fence, HOUR).await.unwrap());
+    for _ in 0..2 {
+        assert_eq!(held(ledger.ended(&second, HOUR).await.unwrap()).step, Step::Expired);
+    }
+    assert_eq!(ledger.node("node-a").await.unwrap().unwrap().status, "EXPIRED");
+
+    // Kept an hour, then forgotten.
+    lost(ledger.forget("a").await.unwrap());
+    database.advance(HOUR);
+    held(ledger.forget("a").await.unwrap());
+    assert_eq!(ledger.forget("a").await.unwrap(), Moved::Unknown);
+    assert_eq!(ledger.history("a").await.unwrap(), []);
+    assert!(ledger.node("node-a").await.unwrap().is_some(), "the row is not ours to remove");
+}
+
+async fn an_ending_upload_whose_object_is_there_is_rescued(database: Database) {
+    let ledger = database.ledger().await;
+    whole(&ledger, "a").await;
+    let fence = claimed(&ledger, "a", "w").await;
+    // Given up although the object was made: the answer was lost.
+    held(ledger.fail("a", Some(&fence), "timeout").await.unwrap());
+    database.advance(HOUR);
+    let Claim::Ours(fence, _) = ledger.expire("a", "s", LEASE).await.unwrap() else { panic!() };
+    for _ in 0..2 {
+        assert_eq!(held(ledger.rescue(&fence).await.unwrap()).step, Step::Completing);
+    }
+    complete(&ledger, &fence).await;
+    assert_eq!(ledger.node("node-a").await.unwrap().unwrap().status, "ACTIVE");
+}
+
+async fn an_upload_that_completes_cannot_be_called_off(database: Database) {
+    let ledger = database.ledger().await;
+    whole(&ledger, "a").await;
+    let fence = claimed(&ledger, "a", "w").await;
+    assert!(matches!(ledger.abort("a", "c", LEASE).await.unwrap(), Claim::Elsewhere(_)));
+    complete(&ledger, &fence).await;
+    assert!(matches!(ledger.abort("a", "c", LEASE).await.unwrap(), Claim::Elsewhere(_)));
+
+    whole(&ledger, "b").await;
+    let Claim::Ours(fence, _) = ledger.abort("b", "c", LEASE).await.unwrap() else { panic!() };
+    assert!(matches!(ledger.begin_completion("b", "w", LEASE).await.unwrap(), Claim::Elsewhere(_)));
+    assert_eq!(held(ledger.ended(&fence, HOUR).await.unwrap()).step, Step::Aborted);
+    assert_eq!(ledger.node("node-b").await.unwrap().unwrap().status, "ABORTED");
+    assert_eq!(ledger.abort("none", "c", LEASE).await.unwrap(), Claim::Unknown);
+}
+
+async fn a_sweep_finds_what_waits_and_nothing_else(database: Database) {
+    let ledger = database.ledger().await;
+    opened(&ledger, "quiet").await;
+    whole(&ledger, "whole").await;
+    whole(&ledger, "done").await;
+    complete(&ledger, &claimed(&ledger, "done", "w").await).await;
+    whole(&ledger, "left").await;
+    let fence = claimed(&ledger, "left", "w").await;
+    let found = async || {
+        let due = ledger.due(None, 100).await.unwrap();
+        due.into_iter().map(|due| (due.upload_id, due.errand)).collect::<Vec<_>>()
+    };
+    let is = |id: &str, errand| (id.to_owned(), errand);
+    assert_eq!(found().await, [is("whole", Errand::Complete)]);
+    // Its owner waits for something, such as a broker that is away.
+    held(ledger.release(&fence, Duration::from_secs(5), "the broker is away").await.unwrap());
+    database.advance(Duration::from_secs(5));
+    assert_eq!(found().await, [is("whole", Errand::Complete), is("left", Errand::Complete)]);
+    let fence = claimed(&ledger, "left", "w").await;
+    assert_eq!(ledger.find("left").await.unwrap().unwrap().error.as_deref(), Some("the broker is away"));
+    held(ledger.renew(&fence, LEASE).await.unwrap());
+    assert_eq!(found().await.len(), 1);
+    database.advance(HOUR);
+    assert_eq!(
+        found().await,
+        [
+            is("whole", Errand::Complete),
+            is("left", Errand::Complete),
+            is("done", Errand::Forget),
+            is("quiet", Errand::End),
+        ]
+    );
+    assert_eq!(ledger.overdue().await.unwrap().0, 4);
+    // Page by page, the same.
+    let mut paged = Vec::new();
+    let mut after = None;
+    while let Some(due) = ledger.due(after.as_ref(), 1).await.unwrap().pop() {
+        paged.push((due.upload_id.clone(), due.errand));
+        after = Some(due);
+    }
+    assert_eq!(paged, found().await);
+    let first = ledger.page("", 3).await.unwrap();
+    let rest = ledger.page(&first[2].upload_id, 3).await.unwrap();
+    let ids: Vec<_> = first.iter().chain(&rest).map(|upload| upload.upload_id.as_str()).collect();
+    assert_eq!(ids, ["done", "left", "quiet", "whole"]);
+}
+
+async fn a_reader_of_events_misses_none(database: Database) {
+    const UPLOADS: usize = 40;
+    let ledgers = [Arc::new(database.ledger().await), Arc::new(database.ledger().await)];
+    let mut fences = Vec::new();
+    for n in 0..UPLOADS {
+        let id = format!("u{n}");
+        whole(&ledgers[0], &id).await;
+        let fence = claimed(&ledgers[0], &id, "w").await;
+        held(ledgers[0].proved(&fence, "\"e\"", 20).await.unwrap());
+        fences.push(fence);
+    }
+    let reader = Arc::new(database.ledger().await);
+    let reading = tokio::spawn(async move {
+        let (mut seen, mut after) = (Vec::new(), 0);
+        while seen.len() < UPLOADS {
+            for event in reader.events(after, 3).await.unwrap() {
+                after = event.seq;
+                seen.push(event);
+            }
+        }
+        seen
+    });
+    let writes = fences.into_iter().enumerate().map(|(n, fence)| {
+        let ledger = Arc::clone(&ledgers[n % 2]);
+        tokio::spawn(async move { held(ledger.recorded(&fence, "topic").await.unwrap()) })
+    });
+    for write in writes.collect::<Vec<_>>() {
+        write.await.unwrap();
+    }
+    let seen = tokio::time::timeout(Duration::from_secs(60), reading).await.expect("none is missed").unwrap();
+    assert_eq!(
+        seen.iter().map(|event| event.seq).collect::<Vec<_>>(),
+        (1..=UPLOADS as i64).collect::<Vec<_>>()
+    );
+    let ids: BTreeSet<_> = seen.iter().map(|event| &event.event_id).collect();
+    assert_eq!(ids.len(), UPLOADS);
+    assert_eq!(ledgers[0].prune_events(i64::MAX).await.unwrap(), 0, "what was not told stays");
+}
+
+async fn tables_are_made_once_and_newer_ones_refused(database: Database) {
+    let (url, options) = (database.url(), database.options());
+    let opens = (0..8).map(|_| {
+        let (url, options) = (url.clone(), options.clone());
+        tokio::spawn(async move { Ledger::open(&url, &options).await.map(drop) })
+    });
+    for open in opens.collect::<Vec<_>>() {
+        open.await.unwrap().unwrap();
+    }
+    let ledger = database.ledger().await;
+    opened(&ledger, "a").await;
+    let again = database.ledger().await;
+    assert!(again.find("a").await.unwrap().is_some(), "what was there stays");
+    again.ping().await.unwrap();
+
+    run(&database, "INSERT INTO quaymaster_upload_schema (version) VALUES (2)").await;
+    let error = Ledger::open(&url, &options).await.unwrap_err();
+    assert_eq!((error.trouble(), error.code()), (Trouble::Never, Some("newer")), "{error}");
+    for wrong in ["sqlite::memory:", "sqlite:", "mysql://x", "nothing", "postgres://host:port/x"] {
+        let error = Ledger::open(wrong, &LedgerOptions::default()).await.unwrap_err();
+        assert_eq!(error.trouble(), Trouble::Never, "{wrong}");
+    }
+}
+
+async fn a_foreign_nodes_table_is_used_or_refused(database: Database) {
+    let columns = "status TEXT, s3_key TEXT, s3_etag TEXT, size BIGINT, drive TEXT, name TEXT, mime_type TEXT,
+        connector_id TEXT, parent_id TEXT, path TEXT, custom_metadata TEXT, created_at BIGINT, updated_at BIGINT";
+    run(&database, Box::leak(format!("CREATE TABLE nodes (node_id TEXT PRIMARY KEY, {columns})").into()))
+        .await;
+    let error = Ledger::open(&database.url(), &database.options()).await.unwrap_err();
+    assert_eq!((error.trouble(), error.code()), (Trouble::Never, Some("nodes")));
+    assert!(error.to_string().contains("client_node_id"), "{error}");
+    run(&database, "ALTER TABLE nodes ADD COLUMN client_node_id TEXT").await;
+    let ledger = database.ledger().await;
+    whole(&ledger, "a").await;
+    complete(&ledger, &claimed(&ledger, "a", "w").await).await;
+    assert_eq!(ledger.node("node-a").await.unwrap().unwrap().status, "ACTIVE");
+}
+
+async fn a_history_tells_every_move(database: Database) {
+    let ledger = database.ledger().await;
+    whole(&ledger, "a").await;
+    claimed(&ledger, "a", "first").await;
+    database.advance(LEASE);
+    complete(&ledger, &claimed(&ledger, "a", "second").await).await;
+    let history = ledger.history("a").await.unwrap();
+    let told: Vec<_> = history.iter().map(|line| (line.what.as_str(), line.owner.as_str())).collect();
+    assert_eq!(
+        told,
+        [
+            ("created", ""),
+            ("opened", ""),
+            ("completing", "first"),
+            ("taken over", "second"),
+            ("proved", "second"),
+            ("recorded", "second"),
+            ("announced", "second"),
+            ("done", "second"),
+        ]
+    );
+}
+
+/// One statement of another program's.
+async fn run(database: &Database, sql: &'static str) {
+    use sqlx::{ConnectOptions as _, Executor as _};
+    match &database.server {
+        Server::Postgres(server) => drop(server.ask(sql)),
+        Server::Sqlite(folder) => {
+            let options = sqlx::sqlite::SqliteConnectOptions::new()
+                .filename(folder.path().join("ledger.db"))
+                .create_if_missing(true);
+            options.connect().await.unwrap().execute(sqlx::raw_sql(sql)).await.unwrap();
+        }
+    }
+}
