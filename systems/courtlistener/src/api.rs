@@ -197,6 +197,8 @@ mod tests {
 
     #[test]
     fn an_api_is_known_by_its_host() {
+        // As `main` does.
+        let _ = rustls::crypto::ring::default_provider().install_default();
         let name = |url: &str| {
             Api::new(&url.parse().unwrap(), None, Duration::from_secs(1), 1).map(|api| api.name()).unwrap()
         };

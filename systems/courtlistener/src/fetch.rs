@@ -124,7 +124,7 @@ impl Fetcher {
         loop {
             let call = self.calls.fetch_add(1, Relaxed);
             let request_id = format!("{}.{call}", self.incarnation);
-            if !self.gate.pass(&request_id).await? || lost.is_lost() {
+            if !self.gate.pass(&request_id, lost).await? {
                 return Ok(Outcome::Stopped);
             }
             let began = Instant::now();

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use quaymaster::cache::{Cache, Fetched, Put, Value};
 use quaymaster::limit::{Charge, Limit, Verdict};
+use quaymaster::worker::Lost;
 use quaymaster::{Engine, Error};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -59,13 +60,14 @@ impl Gate {
         self.waiting.subscribe()
     }
 
-    /// Waits until one call may be made, and counts it. False when told to stop: then nothing was counted.
+    /// Waits until one call may be made, and counts it. False when told to stop, or when the job is not ours any more:
+    /// then nothing was counted.
     ///
     /// `request_id` is the same however often the store has to be asked, so that a lost reply costs no second call.
-    pub(crate) async fn pass(&self, request_id: &str) -> Result<bool, Error> {
+    pub(crate) async fn pass(&self, request_id: &str, lost: &Lost) -> Result<bool, Error> {
         let mut patience = Patience::new(&self.stop);
         loop {
-            if self.stop.is_cancelled() {
+            if self.stop.is_cancelled() || lost.is_lost() {
                 return Ok(false);
             }
             if let Some(left) = self.pause_left().await {
@@ -73,9 +75,13 @@ impl Gate {
                 patience.pause(left.min(self.recheck)).await;
                 continue;
             }
+            let waited = *self.waiting.borrow();
             match self.limit.take(&[], Charge::one().request_id(request_id)).await {
                 Ok(Verdict::Allowed(_)) => {
-                    self.say(Waiting::Not);
+                    // A call that began to wait meanwhile knows better than one that was let in before.
+                    if *self.waiting.borrow() == waited {
+                        self.say(Waiting::Not);
+                    }
                     return Ok(true);
                 }
                 Ok(Verdict::Limited { retry_after, .. }) => {
@@ -136,8 +142,15 @@ impl Gate {
 
     fn say(&self, now: Waiting) {
         self.waiting.send_if_modified(|before| {
-            let changed = *before != now;
+            // Calls that wait together may know of different ends: the latest is the one.
+            let changed = match (*before, now) {
+                (Waiting::Quota(known), Waiting::Quota(until)) | (Waiting::Api(known), Waiting::Api(until)) => {
+                    until > known
+                }
+                (before, now) => before != now,
+            };
             if changed {
+                *before = now;
                 match now {
                     Waiting::Not => tracing::info!("calling again"),
                     Waiting::Quota(until) => {
@@ -146,7 +159,6 @@ impl Gate {
                     Waiting::Api(until) => tracing::info!(%until, "the API asked to be left alone; waiting"),
                 }
             }
-            *before = now;
             changed
         });
     }

@@ -167,6 +167,9 @@ pub(crate) struct StandIn {
     /// Calls answered in an hour; more get 429. Any number unless told.
     #[arg(long, env = "STAND_IN_QUOTA")]
     pub(crate) quota: Option<u64>,
+    /// The token callers must have; none unless told.
+    #[arg(long, env = "STAND_IN_TOKEN", hide_env_values = true)]
+    pub(crate) token: Option<String>,
     /// How long a call takes.
     #[arg(long, env = "STAND_IN_DELAY", default_value = "50ms", value_parser = duration)]
     pub(crate) delay: Duration,
@@ -193,6 +196,7 @@ pub(crate) struct StandIn {
 impl StandIn {
     pub(crate) fn temper(&self) -> Temper {
         Temper {
+            token: self.token.clone(),
             quota: self.quota,
             delay: self.delay,
             fail: self.fail,

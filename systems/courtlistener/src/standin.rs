@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use axum::Router;
 use axum::extract::{Path as Segment, State};
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 use jiff::Timestamp;
@@ -23,8 +23,10 @@ use tokio_util::sync::CancellationToken;
 const HOUR_S: i64 = 3600;
 
 /// What a stand-in is told at its start.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Temper {
+    /// The token that callers must have.
+    pub(crate) token: Option<String>,
     /// Calls it answers in an hour; any number without one.
     pub(crate) quota: Option<u64>,
     /// How long a call takes.
@@ -82,9 +84,12 @@ pub(crate) async fn serve(
     Ok(())
 }
 
-async fn docket(State(api): State<Arc<Api>>, Segment(id): Segment<String>) -> Response {
+async fn docket(State(api): State<Arc<Api>>, headers: HeaderMap, Segment(id): Segment<String>) -> Response {
+    let given = headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
+    let known =
+        api.temper.token.as_ref().is_none_or(|token| given == Some(format!("Token {token}").as_bytes()));
     // Counted when it comes: whoever hangs up has called nevertheless.
-    let (status, retry_after) = api.call(&id, Timestamp::now());
+    let (status, retry_after) = api.call(&id, known, Timestamp::now());
     if !api.temper.delay.is_zero() {
         tokio::time::sleep(api.temper.delay).await;
     }
@@ -95,6 +100,7 @@ async fn docket(State(api): State<Arc<Api>>, Segment(id): Segment<String>) -> Re
             let after = [(header::RETRY_AFTER, retry_after.to_string())];
             (status, after, axum_json(&json!({ "detail": "Request was throttled." }))).into_response()
         }
+        StatusCode::UNAUTHORIZED => told("Invalid token."),
         StatusCode::NOT_FOUND => told("No Docket matches the given query."),
         _ => told("The stand-in was told to fail."),
     }
@@ -127,7 +133,7 @@ fn made_up(id: &str) -> serde_json::Value {
 
 impl Api {
     /// Counts a call: how it is answered, and when to come back if it is not.
-    fn call(&self, id: &str, now: Timestamp) -> (StatusCode, i64) {
+    fn call(&self, id: &str, known: bool, now: Timestamp) -> (StatusCode, i64) {
         let mut state = self.state.lock();
         let hour = now.as_second().div_euclid(HOUR_S);
         if hour != state.hour {
@@ -143,6 +149,7 @@ impl Api {
         } else {
             state.in_hour += 1;
             match () {
+                () if !known => StatusCode::UNAUTHORIZED,
                 () if of(self.temper.missing) => StatusCode::NOT_FOUND,
                 () if of(self.temper.broken) || unlucky => StatusCode::INTERNAL_SERVER_ERROR,
                 () => StatusCode::OK,
@@ -173,6 +180,7 @@ mod tests {
     }
 
     const CALM: Temper = Temper {
+        token: None,
         quota: None,
         delay: Duration::ZERO,
         fail: 0.0,
@@ -187,7 +195,7 @@ mod tests {
         let api = api(Temper { quota: Some(2), ..CALM });
         let at = |second: i64| Timestamp::from_second(1_794_700_800 + second).unwrap_or_default();
         assert_eq!(at(0).as_second() % HOUR_S, 0);
-        let status = |second| api.call("1", at(second));
+        let status = |second| api.call("1", true, at(second));
         assert_eq!(status(0).0, StatusCode::OK);
         assert_eq!(status(1).0, StatusCode::OK);
         assert_eq!(status(3590), (StatusCode::TOO_MANY_REQUESTS, 10));
@@ -197,7 +205,7 @@ mod tests {
     #[test]
     fn it_is_told_which_dockets_fail() {
         let api = api(Temper { missing: Some(10), broken: Some(7), ..CALM });
-        let status = |id: &str| api.call(id, Timestamp::UNIX_EPOCH).0.as_u16();
+        let status = |id: &str| api.call(id, true, Timestamp::UNIX_EPOCH).0.as_u16();
         assert_eq!([status("1"), status("10"), status("14"), status("abc")], [200, 404, 500, 200]);
         assert_eq!(made_up("12"), made_up("12"));
         assert_ne!(made_up("12"), made_up("13"));

@@ -20,7 +20,14 @@ fn declared(subject: &Subject) -> Quaymaster {
 }
 
 /// The key of `role` as this store spells it, in the bucket of `now_us`.
-fn key(quaymaster: &Quaymaster, kind: Kind, name: &str, role: &str, values: &[(&str, &str)], now_us: i64) -> String {
+fn key(
+    quaymaster: &Quaymaster,
+    kind: Kind,
+    name: &str,
+    role: &str,
+    values: &[(&str, &str)],
+    now_us: i64,
+) -> String {
     let spelling = match quaymaster.engine().topology() {
         Topology::Single => Spelling::Single,
         Topology::Cluster => Spelling::Cluster,

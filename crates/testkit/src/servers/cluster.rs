@@ -16,11 +16,13 @@ pub struct ClusterConfig {
     pub replicas: usize,
     /// Lines for every node's configuration file.
     pub lines: Vec<String>,
+    /// Environment of every node, such as that of a [`crate::held_clock::HeldClock`].
+    pub env: Vec<(String, String)>,
 }
 
 impl Default for ClusterConfig {
     fn default() -> Self {
-        Self { binary: Binary::Redis7, masters: 3, replicas: 0, lines: Vec::new() }
+        Self { binary: Binary::Redis7, masters: 3, replicas: 0, lines: Vec::new(), env: Vec::new() }
     }
 }
 
@@ -99,8 +101,8 @@ impl Cluster {
 }
 
 fn start_node(config: &ClusterConfig) -> RedisServer {
-    let lines = config.lines.clone();
-    let node = RedisConfig { binary: config.binary, lines, ..RedisConfig::default() };
+    let (lines, env) = (config.lines.clone(), config.env.clone());
+    let node = RedisConfig { binary: config.binary, lines, env, ..RedisConfig::default() };
     RedisServer::start_with(node, |_, _| {
         vec![
             "cluster-enabled yes".into(),
