@@ -10,6 +10,7 @@
 //! answer or is told what is there now.
 
 pub mod announce;
+pub mod complete;
 mod error;
 pub mod ledger;
 pub mod objects;

@@ -1,0 +1,387 @@
+//! Every interleaving of two workers on one upload: crashes, lost and delayed answers, leases that lapse under a living
+//! owner, completions that are repeated, reopened, called off and expired. What decides is the function that runs in
+//! production; ledger and object store are the few lines that say what they promise.
+
+use quaymaster_upload::complete::{Asked, Begun, Did, Known, Next, Seen, decide};
+use quaymaster_upload::ledger::Step;
+use stateright::{Checker as _, Model, Property};
+
+/// What may go wrong, and how often on one path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Bad {
+    crashes: u8,
+    lost_answers: u8,
+    delays: u8,
+    refusals: u8,
+    lapses: u8,
+    reopens: u8,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Multipart {
+    Open,
+    Completed,
+    Aborted,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Worker {
+    Idle,
+    Owns { fence: u8, known: Known },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct World {
+    // The ledger.
+    step: Step,
+    fence: u8,
+    lease: bool,
+    late: bool,
+    /// Transactions that made the row ACTIVE and put an event into the outbox.
+    rows: u8,
+    // The object store.
+    multipart: Multipart,
+    object: bool,
+    made: u8,
+    /// Requests to complete that are still on their way.
+    flying: u8,
+    // Readers of events, and the store's view.
+    told: bool,
+    shown: Option<bool>,
+    workers: [Worker; 2],
+    left: Bad,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Aim {
+    Complete,
+    Expire,
+    Abort,
+}
+
+/// How a call ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Fate {
+    Fine,
+    /// It was done, and the caller does not hear of it.
+    LostAnswer,
+    /// It will be done later; the caller has given up waiting.
+    Delayed,
+    /// The object store says that it will never do it.
+    Refused,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Action {
+    Claim(usize, Aim),
+    /// A claim that is granted, and whose claimer dies before it hears of it.
+    ClaimUnheard(Aim),
+    Act(usize, Fate),
+    Crash(usize),
+    Lapse,
+    DeadlinePasses,
+    Lands,
+    Reopen,
+}
+
+impl World {
+    fn new(left: Bad) -> Self {
+        Self {
+            step: Step::Open,
+            fence: 0,
+            lease: false,
+            late: false,
+            rows: 0,
+            multipart: Multipart::Open,
+            object: false,
+            made: 0,
+            flying: 0,
+            told: false,
+            shown: None,
+            workers: [Worker::Idle; 2],
+            left,
+        }
+    }
+
+    /// `ledger.begin_completion`, `expire` and `abort` of an upload whose parts are all recorded.
+    fn claim(&mut self, aim: Aim) -> Option<(u8, Known)> {
+        let ending = matches!(self.step, Step::Expiring | Step::Aborting);
+        let (to, begun) = match (aim, self.step) {
+            (_, step) if step.is_owned() => {
+                if self.lease || ending != (aim != Aim::Complete) {
+                    return None;
+                }
+                (step, Begun::Before)
+            }
+            (Aim::Complete, Step::Open) => (Step::Completing, Begun::Now),
+            (Aim::Expire, Step::Failed) if self.late => (Step::Expiring, Begun::Before),
+            (Aim::Abort, Step::Open | Step::Failed) => (Step::Aborting, Begun::Before),
+            _ => return None,
+        };
+        self.step = to;
+        self.fence += 1;
+        self.lease = true;
+        Some((self.fence, Known::on_taking(to, begun, self.late)))
+    }
+
+    /// The object store completes what is open; of what is gone it says so or, as some do, that it is done.
+    fn complete(&mut self) -> Asked {
+        match self.multipart {
+            Multipart::Open => {
+                self.multipart = Multipart::Completed;
+                self.object = true;
+                self.made += 1;
+                Asked::Done
+            }
+            Multipart::Completed | Multipart::Aborted => Asked::Gone,
+        }
+    }
+
+    /// A move of the ledger: holds under the fence only.
+    fn move_to(&mut self, fence: u8, from: Step, to: Step) -> bool {
+        let ours = self.fence == fence && self.step == from;
+        if ours {
+            self.step = to;
+        }
+        ours
+    }
+
+    /// One thing that the owner does; what it is afterwards.
+    fn act(&mut self, fence: u8, known: Known, fate: Fate) -> Worker {
+        let goes_on = |known| Worker::Owns { fence, known };
+        // Whoever loses the answer of a call that is no question to the object store lets go without a word.
+        let heard = |known| if fate == Fate::LostAnswer { Worker::Idle } else { goes_on(known) };
+        let moved = |world: &mut Self, to: Step| {
+            if world.move_to(fence, known.step, to) { heard(known.at(to)) } else { Worker::Idle }
+        };
+        match decide(&known) {
+            Next::Look => {
+                let seen = if self.object { Seen::Ours } else { Seen::Absent };
+                heard(Known { seen, ..known })
+            }
+            Next::Ask => match fate {
+                Fate::Fine => {
+                    let asked = self.complete();
+                    goes_on(known.after_asking(asked))
+                }
+                Fate::LostAnswer => {
+                    self.complete();
+                    goes_on(known.after_asking(Asked::Unsure))
+                }
+                Fate::Delayed => {
+                    self.flying += 1;
+                    goes_on(known.after_asking(Asked::Unsure))
+                }
+                Fate::Refused => goes_on(known.after_asking(Asked::Refused)),
+            },
+            Next::Prove => moved(self, Step::Proved),
+            Next::Record => {
+                let after = moved(self, Step::Recorded);
+                if self.step == Step::Recorded && self.fence == fence {
+                    self.rows += 1;
+                }
+                after
+            }
+            Next::Tell => {
+                self.told = true;
+                heard(Known { told: Did::Done, ..known })
+            }
+            Next::Told => moved(self, Step::Announced),
+            Next::Show => {
+                self.shown = Some(known.step == Step::Announced);
+                heard(Known { shown: Did::Done, ..known })
+            }
+            Next::Finish => moved(self, Step::Done),
+            Next::Rescue => moved(self, Step::Completing),
+            Next::Cut => {
+                if self.multipart == Multipart::Open {
+                    self.multipart = Multipart::Aborted;
+                }
+                heard(known.after_cutting())
+            }
+            Next::End => {
+                let to = if known.step == Step::Expiring { Step::Expired } else { Step::Aborted };
+                moved(self, to)
+            }
+            Next::Fail(_) => {
+                if self.move_to(fence, Step::Completing, Step::Failed) {
+                    self.fence += 1;
+                    self.lease = false;
+                }
+                Worker::Idle
+            }
+            Next::Wait => {
+                if self.fence == fence {
+                    self.lease = false;
+                }
+                Worker::Idle
+            }
+            Next::Stop => Worker::Idle,
+        }
+    }
+
+    fn next(mut self, action: Action) -> Option<Self> {
+        let spend = |left: &mut u8| left.checked_sub(1).map(|less| *left = less);
+        match action {
+            Action::Claim(who, aim) => {
+                let (fence, known) = self.claim(aim)?;
+                self.workers[who] = Worker::Owns { fence, known };
+            }
+            Action::ClaimUnheard(aim) => {
+                spend(&mut self.left.lost_answers)?;
+                self.claim(aim)?;
+            }
+            Action::Act(who, fate) => {
+                let Worker::Owns { fence, known } = self.workers[who] else { return None };
+                match fate {
+                    Fate::Fine => {}
+                    Fate::LostAnswer => spend(&mut self.left.lost_answers)?,
+                    Fate::Delayed => spend(&mut self.left.delays)?,
+                    Fate::Refused => spend(&mut self.left.refusals)?,
+                }
+                if matches!(fate, Fate::Delayed | Fate::Refused) && decide(&known) != Next::Ask {
+                    return None;
+                }
+                self.workers[who] = self.act(fence, known, fate);
+            }
+            Action::Crash(who) => {
+                spend(&mut self.left.crashes)?;
+                self.workers[who] = Worker::Idle;
+            }
+            Action::Lapse => {
+                spend(&mut self.left.lapses)?;
+                self.lease = false;
+            }
+            Action::DeadlinePasses => self.late = true,
+            Action::Lands => {
+                self.flying = self.flying.checked_sub(1)?;
+                self.complete();
+            }
+            Action::Reopen => {
+                spend(&mut self.left.reopens)?;
+                self.step = Step::Open;
+                self.late = false;
+            }
+        }
+        Some(self)
+    }
+
+    /// Whether one worker to whom nothing bad happens brings the upload to its end, from here.
+    fn settles(mut self) -> bool {
+        while self.flying > 0 {
+            self.flying -= 1;
+            self.complete();
+        }
+        self.late = true;
+        let whole = self.step == Step::Open || self.object;
+        for _ in 0..10 {
+            self.lease = false;
+            let Some((fence, known)) = self.claim(Aim::Complete).or_else(|| self.claim(Aim::Expire)) else {
+                break;
+            };
+            let mut worker = Worker::Owns { fence, known };
+            for _ in 0..100 {
+                let Worker::Owns { fence, known } = worker else { break };
+                worker = self.act(fence, known, Fate::Fine);
+            }
+        }
+        match self.step {
+            Step::Done => self.object && self.rows == 1 && self.told && self.shown == Some(true),
+            Step::Expired | Step::Aborted => !whole && self.rows == 0 && self.shown == Some(false),
+            _ => false,
+        }
+    }
+}
+
+struct Completion(Bad);
+
+impl Model for Completion {
+    type State = World;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<World> {
+        vec![World::new(self.0)]
+    }
+
+    fn actions(&self, world: &World, actions: &mut Vec<Action>) {
+        for who in 0..2 {
+            match world.workers[who] {
+                Worker::Idle => {
+                    let aims = [Aim::Complete, Aim::Expire, Aim::Abort];
+                    actions.extend(aims.map(|aim| Action::Claim(who, aim)));
+                }
+                Worker::Owns { .. } => {
+                    let fates = [Fate::Fine, Fate::LostAnswer, Fate::Delayed, Fate::Refused];
+                    actions.extend(fates.map(|fate| Action::Act(who, fate)));
+                    actions.push(Action::Crash(who));
+                }
+            }
+        }
+        actions.extend([Aim::Complete, Aim::Expire, Aim::Abort].map(Action::ClaimUnheard));
+        if world.lease {
+            actions.push(Action::Lapse);
+        }
+        if !world.late {
+            actions.push(Action::DeadlinePasses);
+        }
+        if world.flying > 0 {
+            actions.push(Action::Lands);
+        }
+        if world.step == Step::Failed {
+            actions.push(Action::Reopen);
+        }
+    }
+
+    fn next_state(&self, world: &World, action: Action) -> Option<World> {
+        world.next(action)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        vec![
+            Property::always("an upload is completed once", |_, w: &World| w.made <= 1 && w.rows <= 1),
+            Property::always("a row is active only when its object is there", |_, w: &World| {
+                w.rows == 0 || w.object
+            }),
+            Property::always("what is announced was told, and what is done is shown", |_, w: &World| match w
+                .step
+            {
+                Step::Recorded => w.rows == 1,
+                Step::Announced => w.rows == 1 && w.told,
+                Step::Done => w.rows == 1 && w.told && w.shown == Some(true),
+                _ => w.rows == 0,
+            }),
+            Property::always("nothing whose object is there ends without it", |_, w: &World| {
+                !matches!(w.step, Step::Expired | Step::Aborted) || !w.object
+            }),
+            Property::always("nothing is given up whose object a look would have shown", |_, w: &World| {
+                w.step != Step::Failed || !w.object || w.left.delays == 0
+            }),
+            Property::always("from everywhere somebody brings it to its end", |_, w: &World| w.settles()),
+            Property::sometimes("it is done", |_, w: &World| w.step == Step::Done),
+            Property::sometimes("it is done after a request that was given up for lost", |_, w: &World| {
+                w.step == Step::Done && w.left.delays == 0
+            }),
+            Property::sometimes("it expires", |_, w: &World| w.step == Step::Expired),
+            Property::sometimes("it is called off", |_, w: &World| w.step == Step::Aborted),
+            Property::sometimes("it is reopened and done", |_, w: &World| {
+                w.step == Step::Done && w.left.reopens == 0
+            }),
+            Property::sometimes("an upload about to end is rescued", |_, w: &World| {
+                let rescued = |worker: &Worker| match worker {
+                    Worker::Owns { known, .. } => known.step == Step::Completing && known.cut == Did::Done,
+                    Worker::Idle => false,
+                };
+                w.workers.iter().any(rescued)
+            }),
+        ]
+    }
+}
+
+#[test]
+fn however_two_workers_meet_an_upload_ends_once_and_nothing_is_lost() {
+    let left = Bad { crashes: 1, lost_answers: 1, delays: 1, refusals: 1, lapses: 2, reopens: 1 };
+    let checker = Completion(left).checker().threads(2).spawn_bfs().join();
+    println!("{} states", checker.unique_state_count());
+    assert!(checker.unique_state_count() > 10_000, "the model explores next to nothing");
+    checker.assert_properties();
+}
