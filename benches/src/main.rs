@@ -9,6 +9,7 @@ mod drive;
 mod fact;
 mod families;
 mod knee;
+mod layers;
 mod ours;
 mod peer;
 mod process;
@@ -17,6 +18,7 @@ mod queue;
 mod recorder;
 mod report;
 mod sample;
+mod stats;
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
@@ -83,6 +85,12 @@ pub(crate) struct Settings {
     /// calls itself so, to measure in a process that did nothing else.
     #[arg(long, hide = true)]
     open: Option<PathBuf>,
+    /// Makes `requests` of this kind and ends. The `layers` family calls itself so under valgrind.
+    #[arg(long, hide = true, value_enum)]
+    count: Option<layers::Subject>,
+    /// How many.
+    #[arg(long, hide = true, default_value_t = 1000)]
+    requests: u64,
 }
 
 /// What the families found.
@@ -141,6 +149,10 @@ fn main() -> ExitCode {
 
 /// Runs the families and prints the tables; a family that failed is named and makes the whole a failure.
 fn measure(settings: &Settings) -> Result<ExitCode> {
+    if let Some(subject) = settings.count {
+        layers::instructions::serve(subject, settings.requests)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let runtime = Builder::new_multi_thread().worker_threads(settings.threads).enable_all().build()?;
     if let Some(folder) = &settings.open {
         families::startup::open(&runtime, folder)?;

@@ -42,10 +42,14 @@ pub(crate) enum Family {
     QueueEmbedded,
     /// An event to a thousand WebSocket readers.
     Fanout,
+    /// The recording and the limiting layer, beside limiters in process and on Redis.
+    Layers,
+    /// Requests recorded by the document's separate commands and by the recorder: round trips and bytes.
+    Stats,
 }
 
 impl Family {
-    pub(crate) const ALL: [Family; 12] = [
+    pub(crate) const ALL: [Family; 14] = [
         Family::Redis,
         Family::Http,
         Family::Embedded,
@@ -58,6 +62,8 @@ impl Family {
         Family::Queue,
         Family::QueueEmbedded,
         Family::Fanout,
+        Family::Layers,
+        Family::Stats,
     ];
 
     pub(crate) fn run(self, settings: &Settings, runtime: &Runtime, findings: &mut Findings) -> Result<()> {
@@ -74,6 +80,8 @@ impl Family {
             Family::Queue => crate::queue::run(settings, runtime, findings),
             Family::QueueEmbedded => crate::queue::embedded(settings, runtime, findings),
             Family::Fanout => crate::queue::fanout::run(settings, runtime, findings),
+            Family::Layers => crate::layers::run(settings, runtime, findings),
+            Family::Stats => crate::stats::run(settings, runtime, findings),
         }
     }
 }

@@ -20,7 +20,7 @@ mod table;
 mod tests;
 mod way;
 mod wire;
-mod witness;
+pub(crate) mod witness;
 
 use std::time::Duration;
 

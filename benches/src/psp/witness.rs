@@ -10,6 +10,7 @@ use tokio::runtime::Runtime;
 
 use super::arena::{Arena, Figures};
 use super::pace::Plan;
+use crate::process::Redis;
 
 /// Commands by name, and the run that sent them.
 #[derive(Debug)]
@@ -24,7 +25,16 @@ const END: &str = "that-was-all";
 /// Runs the mix slowly for a moment, on warm connections, and lists what came from clients.
 pub(crate) fn watch(arena: &Arena, runtime: &Runtime, plan: Plan) -> Result<Seen> {
     arena.run(runtime, Plan { lasting: Duration::from_millis(200), ..plan })?;
-    let mut monitor = TcpStream::connect(("127.0.0.1", arena.redis.port))?;
+    let (figures, commands) = listen(&arena.redis, || arena.run(runtime, plan))?;
+    Ok(Seen { commands, figures })
+}
+
+/// What `run` answers, and the commands that clients sent meanwhile.
+pub(crate) fn listen<T>(
+    redis: &Redis,
+    run: impl FnOnce() -> Result<T>,
+) -> Result<(T, BTreeMap<String, u64>)> {
+    let mut monitor = TcpStream::connect(("127.0.0.1", redis.port))?;
     monitor.set_read_timeout(Some(Duration::from_secs(20)))?;
     monitor.write_all(b"MONITOR\r\n")?;
     let mut lines = BufReader::new(monitor).lines();
@@ -44,10 +54,10 @@ pub(crate) fn watch(arena: &Arena, runtime: &Runtime, plan: Plan) -> Result<Seen
         }
         anyhow::bail!("MONITOR ended early")
     });
-    let figures = arena.run(runtime, plan)?;
-    let _: String = redis::cmd("PING").arg(END).query(&mut arena.redis.connect()?)?;
+    let answer = run()?;
+    let _: String = redis::cmd("PING").arg(END).query(&mut redis.connect()?)?;
     let commands = reader.join().map_err(|_| anyhow::anyhow!("the reader panicked"))??;
-    Ok(Seen { commands, figures })
+    Ok((answer, commands))
 }
 
 impl Seen {

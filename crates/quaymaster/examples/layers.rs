@@ -61,11 +61,11 @@ async fn report(Ready(_): Ready, State(backend): State<Backend>) -> Result<Strin
 async fn told(backend: &Backend) -> Result<String> {
     backend.recorder.flush().await?;
     let report = backend.quaymaster.stats("web")?.report(ReportAsk::default()).await?;
-    let mut text = format!("{} requests, {} accepted\n", report.total, report.accepted);
+    let mut lines = vec![format!("{} requests, {} accepted\n", report.total, report.accepted)];
     for one in &report.endpoints {
-        text += &format!("{}: {}, {} errors\n", one.name, one.count, one.errors);
+        lines.push(format!("{}: {}, {} errors\n", one.name, one.count, one.errors));
     }
-    Ok(text)
+    Ok(lines.concat())
 }
 
 /// Serves until the listener fails.

@@ -75,7 +75,8 @@ fn known(schema: &Schema, kind: Kind, name: &str, setting: &str) -> Result<()> {
     if schema.resource(kind, name).is_some() {
         return Ok(());
     }
-    let near = schema.nearest(kind, name).map_or_else(String::new, |near| format!("; did you mean {near:?}?"));
+    let near =
+        schema.nearest(kind, name).map_or_else(String::new, |near| format!("; did you mean {near:?}?"));
     let detail = format!("{setting}: the schema has no {} {name:?}{near}", kind.name());
     Err(Error::new("serve", Code::ConfigInvalid, detail))
 }

@@ -179,7 +179,8 @@ impl Server {
                 Ok(())
             }
         };
-        let serving = connection::serve(self.app.clone(), self.listener, self.limits, own.clone(), token.clone());
+        let serving =
+            connection::serve(self.app.clone(), self.listener, self.limits, own.clone(), token.clone());
         let duties = duty::run(&self.app.quaymaster, &token);
         let (finished, worked, ()) = tokio::join!(serving, working, duties);
         watch.abort();

@@ -97,7 +97,11 @@ impl<T: AsyncRead + Unpin> AsyncRead for CountedIo<T> {
 }
 
 impl<T: AsyncWrite + Unpin> AsyncWrite for CountedIo<T> {
-    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.inner).poll_write(context, bytes)
     }
 

@@ -77,10 +77,7 @@ async fn its_requests_are_recorded_by_route_under_its_name() {
     let mut endpoints: Vec<_> =
         report.endpoints.iter().map(|one| (one.name.as_str(), one.count, one.errors)).collect();
     endpoints.sort_unstable();
-    assert_eq!(
-        endpoints,
-        [("GET /healthz", 1, 0), ("POST /v1/limit/:name/take", 4, 1), (UNMATCHED, 3, 3)]
-    );
+    assert_eq!(endpoints, [("GET /healthz", 1, 0), ("POST /v1/limit/:name/take", 4, 1), (UNMATCHED, 3, 3)]);
     assert_eq!(report.instances, [("node-7".to_owned(), 8)]);
     assert_eq!((report.accepted, report.by_status), (8, vec![(404, 4)]));
 }
@@ -107,7 +104,8 @@ async fn its_connections_are_counted_while_they_are_open() {
 #[tokio::test]
 async fn a_stop_tells_the_store_what_was_recorded_last() {
     let folder = tempfile::tempdir().unwrap();
-    let open = async || store::open(StoreOptions::from_url("embedded", folder.path()).unwrap()).await.unwrap();
+    let open =
+        async || store::open(StoreOptions::from_url("embedded", folder.path()).unwrap()).await.unwrap();
     // Not within this test, by itself.
     let text = SCHEMA.replace("key = \"server:\"", "key = \"server:\"\nflush = \"60s\"");
     let config = settings("[server]\nstats = \"server\"\n", &|_| None).server;

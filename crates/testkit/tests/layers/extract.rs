@@ -28,8 +28,10 @@ async fn both(State(backend): State<Backend>, Ready(handle): Ready, MaybeReady(m
 
 #[tokio::test]
 async fn the_handle_comes_from_any_state_that_has_one() {
-    let quaymaster =
-        in_memory("[limit.one]\nkey = \"one:{id}\"\nalgorithm = \"fixed_window\"\nlimit = 1\nwindow = \"1m\"\n").await;
+    let quaymaster = in_memory(
+        "[limit.one]\nkey = \"one:{id}\"\nalgorithm = \"fixed_window\"\nlimit = 1\nwindow = \"1m\"\n",
+    )
+    .await;
     let app = Router::new().route("/", get(both)).with_state(Backend { greeting: "hello", quaymaster });
     let (listener, address) = listener().await;
     tokio::spawn(async move { axum::serve(listener, app).await });

@@ -180,9 +180,10 @@ async fn of_several_limits_all_count_or_none_does() {
     assert_eq!(refused.problem()["violated-policies"], json!(["everybody"]));
     assert_eq!(refused.headers("ratelimit-policy").len(), 2);
     // Only who refused says how it stands: Retry-After speaks of it alone.
-    assert_eq!(refused.headers("ratelimit").into_iter().map(|value| field(value).0).collect::<Vec<_>>(), [
-        "everybody"
-    ]);
+    assert_eq!(
+        refused.headers("ratelimit").into_iter().map(|value| field(value).0).collect::<Vec<_>>(),
+        ["everybody"]
+    );
     assert_eq!(scene.used("user", "user", "ann").await, 4);
     assert_eq!(scene.used("user", "user", "bob").await, 0, "refused by the other, counted by none");
     // Whom only the full limit concerns is refused; the layer has no limit without a key.
@@ -274,7 +275,10 @@ async fn ipv6_callers_are_counted_by_their_first_64_bits() {
 
 #[tokio::test]
 async fn a_pattern_with_more_than_an_address_is_refused_when_it_is_wired() {
-    let quaymaster = in_memory("[limit.two]\nkey = \"two:{a}:{b}\"\nalgorithm = \"fixed_window\"\nlimit = 1\nwindow = \"1m\"\n").await;
+    let quaymaster = in_memory(
+        "[limit.two]\nkey = \"two:{a}:{b}\"\nalgorithm = \"fixed_window\"\nlimit = 1\nwindow = \"1m\"\n",
+    )
+    .await;
     let refused = LimitLayer::by_address(limit_of(&quaymaster, "two")).unwrap_err();
     assert_eq!(refused.code, Code::ConfigInvalid);
     assert_eq!(Trust::forwarded(["10.0.0.0/33"]).unwrap_err().code, Code::ConfigInvalid);
@@ -326,7 +330,9 @@ async fn a_hyper_loop_is_limited_alike() {
                     Ok::<_, std::convert::Infallible>(answer)
                 }
             });
-            tokio::spawn(hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service));
+            tokio::spawn(
+                hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service),
+            );
         }
     });
     for status in [200, 200, 200, 429] {

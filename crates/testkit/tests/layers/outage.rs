@@ -125,9 +125,11 @@ async fn handlers_get_the_handle_only_while_the_store_is_there() {
     let down = until("the store is missed", address, "GET /ready", |answer| answer.status != 200).await;
     assert_eq!((down.status, down.header("retry-after")), (503, Some("1")));
     assert!(down.code().starts_with("store."), "{down:?}");
-    let maybe = until("the handle is gone", address, "GET /maybe", |answer| answer.body == "without it").await;
+    let maybe =
+        until("the handle is gone", address, "GET /maybe", |answer| answer.body == "without it").await;
     assert_eq!(maybe.status, 200);
     redis.restart();
     until("the store is found again", address, "GET /ready", |answer| answer.status == 200).await;
-    until("and by who does not need it", address, "GET /maybe", |answer| answer.body == "with the store").await;
+    until("and by who does not need it", address, "GET /maybe", |answer| answer.body == "with the store")
+        .await;
 }

@@ -51,7 +51,9 @@ async fn the_program_of_the_page_answers_as_it_shows() {
     let store = open(StoreOptions::from_url("memory", "data".as_ref()).unwrap()).await.unwrap();
     let (listener, address) = listener().await;
     let quaymaster = Quaymaster::new(Arc::new(schema), store);
-    tokio::spawn(async move { example::serve(quaymaster, listener).await.map_err(|error| error.to_string()) });
+    tokio::spawn(
+        async move { example::serve(quaymaster, listener).await.map_err(|error| error.to_string()) },
+    );
     let examples = examples();
     assert_eq!(examples.len(), 3);
     for (script, shown) in examples {

@@ -138,14 +138,17 @@ async fn routes_are_templates_and_statuses_are_the_responses() {
         assert_eq!(ask(scene.address, &format!("GET /scan/{path}.php"), "").await.status, 404);
     }
     let report = scene.recorded(59).await;
-    assert_eq!(endpoints(&report), [
-        ("GET /questions/:question/answers/:answer", 1, 0),
-        ("GET /users/:id", 6, 4),
-        // axum answers 405 for a route it has matched.
-        ("OTHER /users/:id", 1, 1),
-        ("POST /users/:id", 1, 0),
-        (UNMATCHED, 50, 50),
-    ]);
+    assert_eq!(
+        endpoints(&report),
+        [
+            ("GET /questions/:question/answers/:answer", 1, 0),
+            ("GET /users/:id", 6, 4),
+            // axum answers 405 for a route it has matched.
+            ("OTHER /users/:id", 1, 1),
+            ("POST /users/:id", 1, 0),
+            (UNMATCHED, 50, 50),
+        ]
+    );
     assert_eq!(report.by_status, [(403, 1), (404, 51), (405, 1), (429, 1), (500, 1)]);
     // 429 and what says so itself was not let in; a 404 was.
     assert_eq!((report.accepted, report.errors), (57, 55));
@@ -423,9 +426,9 @@ async fn a_hyper_loop_is_recorded_alike() {
     let recorder = quaymaster.stats("web").unwrap().recorder("one");
     let (listener, address) = listener().await;
     let plain = StatsLayer::new(recorder.clone());
-    let named = plain.clone().route(|head| {
-        head.uri.path().strip_prefix("/named/").map(|_| Cow::Borrowed("/named/{name}"))
-    });
+    let named = plain
+        .clone()
+        .route(|head| head.uri.path().strip_prefix("/named/").map(|_| Cow::Borrowed("/named/{name}")));
     let accepting = recorder.clone();
     tokio::spawn(async move {
         while let Ok((stream, peer)) = listener.accept().await {
@@ -458,7 +461,10 @@ async fn a_hyper_loop_is_recorded_alike() {
     let report = quaymaster.stats("web").unwrap().report(ReportAsk::default()).await.unwrap();
     assert_eq!(report.total, 5, "what was recorded before the end is in the store: {report:?}");
     // A route function that knows none leaves the response to tell.
-    assert_eq!(endpoints(&report), [("GET /items/:item", 3, 0), ("PUT /named/:name", 1, 0), (UNMATCHED, 1, 0)]);
+    assert_eq!(
+        endpoints(&report),
+        [("GET /items/:item", 3, 0), ("PUT /named/:name", 1, 0), (UNMATCHED, 1, 0)]
+    );
     assert_eq!(report.connections_max, 1);
 }
 

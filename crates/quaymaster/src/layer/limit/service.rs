@@ -86,7 +86,7 @@ struct Concerned<'a> {
 
 /// What each limit said that concerns the request; or the answer in the handler's place.
 async fn ask<'a>(rules: &'a [Rule], request: &Parts) -> Result<Vec<(&'a Rule, Verdict)>, Response<Bytes>> {
-    let concerned = concerned(rules, request)?;
+    let concerned = concerned(rules, request).map_err(|error| failed(&error))?;
     let keys: Vec<Vec<(&str, &str)>> = concerned
         .iter()
         .map(|one| one.key.iter().map(|(name, value)| (&**name, &**value)).collect())
@@ -111,13 +111,13 @@ async fn ask<'a>(rules: &'a [Rule], request: &Parts) -> Result<Vec<(&'a Rule, Ve
     if told.iter().all(|(_, verdict)| verdict.is_allowed()) { Ok(told) } else { Err(limited(&told)) }
 }
 
-fn concerned<'a>(rules: &'a [Rule], request: &Parts) -> Result<Vec<Concerned<'a>>, Response<Bytes>> {
+fn concerned<'a>(rules: &'a [Rule], request: &Parts) -> Result<Vec<Concerned<'a>>, Error> {
     let mut concerned = Vec::with_capacity(rules.len());
     for rule in rules {
         let key = match (rule.key_of)(request) {
             Keyed::By(key) => key,
             Keyed::Pass => continue,
-            Keyed::Refuse(error) => return Err(failed(&error)),
+            Keyed::Refuse(error) => return Err(error),
         };
         let cost = rule.cost_of.as_ref().map_or(1, |of| of(request));
         if cost > 0 {

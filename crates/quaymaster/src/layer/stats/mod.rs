@@ -108,7 +108,10 @@ impl StatsLayer {
 
     /// Names the route of a request in axum's place: its template, never its path. Where it is `None` the response may
     /// still tell ([`Route`]).
-    pub fn route(mut self, of: impl Fn(Head<'_>) -> Option<Cow<'static, str>> + Send + Sync + 'static) -> Self {
+    pub fn route(
+        mut self,
+        of: impl Fn(Head<'_>) -> Option<Cow<'static, str>> + Send + Sync + 'static,
+    ) -> Self {
         self.settings.route_of = Some(Arc::new(of));
         self
     }
