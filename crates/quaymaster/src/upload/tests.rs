@@ -1,1 +1,119 @@
+//! What needs no store: reading replies, ranges, progress, the sizes of chunks.
+#![expect(clippy::unwrap_used, reason = "tests")]
 
+use std::sync::Arc;
+
+use bytes::Bytes;
+use quaymaster_schema::{Source, load};
+use quaymaster_store::Reply;
+use quaymaster_store::embedded::{EmbeddedOptions, EmbeddedStore};
+
+use super::answer::{Accepted, Place, Refusal, Status};
+use super::ask::Last;
+use super::{ERROR_MAX, MAX_CHUNKS, Progress, keys, shortened, tell};
+use crate::{Code, Quaymaster};
+
+fn text(text: &str) -> Reply {
+    Reply::Bytes(Bytes::copy_from_slice(text.as_bytes()))
+}
+
+fn state_reply(map: &[u8], status: &str, sized: &str) -> Reply {
+    let mut parts = vec![text("state"), text("1700000000500"), Reply::Bytes(Bytes::copy_from_slice(map))];
+    let state = ["node", "multi", "key", "drive", status, "100", "9", "9", "10", "true", "1700000000000"];
+    parts.extend(state.map(text));
+    parts.extend(["1700000000400", "text/plain", "", "", "", "1700000009000", "70", "33", sized, "17", ""].map(text));
+    Reply::Array(parts)
+}
+
+#[test]
+fn a_state_is_read_with_its_chunks_by_ranges() {
+    let map = b"dd\0rrrm\0d";
+    let state = tell::state("upload.status", state_reply(map, "UPLOADING", "1"), "u").unwrap().unwrap();
+    assert_eq!((state.durable(), state.received(), state.resend()), (vec![0..=1, 8..=8], vec![3..=5], vec![6..=6]));
+    assert!(state.has(0) && state.has(3) && !state.has(2) && !state.has(6) && !state.has(9));
+    // The map is what counts, whatever another program wrote into the documented fields.
+    assert_eq!((state.receipt.received_chunks, state.receipt.durable_chunks), (6, 3));
+    assert_eq!((state.receipt.total_chunks, state.receipt.complete), (Some(10), false));
+    assert_eq!((state.expected_size, state.final_size, state.error.as_deref()), (Some(100), None, None));
+    assert!(!state.is_ended());
+    let progress = Progress::from(&state);
+    assert!((progress.percent - 33.0).abs() < 1e-9, "{progress:?}");
+    let unsized_ = tell::state("upload.status", state_reply(map, "UPLOADING", "0"), "u").unwrap().unwrap();
+    assert_eq!(unsized_.expected_size, None);
+    assert!((Progress::from(&unsized_).percent - 30.0).abs() < 1e-9, "by chunks where no size was announced");
+    let done = tell::state("upload.status", state_reply(map, "COMPLETED", "0"), "u").unwrap().unwrap();
+    assert!(done.is_ended() && (Progress::from(&done).percent - 100.0).abs() < 1e-9);
+    let error = tell::state("upload.status", state_reply(map, "LOST", "0"), "u").unwrap_err();
+    assert_eq!(error.code, Code::KeyMalformed);
+}
+
+#[test]
+fn statuses_are_the_documented_words() {
+    for status in Status::ALL {
+        assert_eq!(Status::parse(status.name()), Some(status));
+    }
+    assert_eq!(Status::parse("completed"), None);
+}
+
+#[test]
+fn facts_of_a_chunk_come_back_as_they_were_written() {
+    let digest: [u8; 32] = std::array::from_fn(|at| at as u8 * 7);
+    let held = format!("{} 42 node-1/7", tell::hex(&digest));
+    assert_eq!(tell::facts(&held), Some((digest, 42, Place::Elsewhere("node-1/7".to_owned()))));
+    assert_eq!(tell::facts(&format!("{} 0 store", tell::hex(&digest))), Some((digest, 0, Place::Store)));
+    for bad in ["", "x 1 store", "00 1 store", &held[..64], &held.replace("42", "-1")] {
+        assert_eq!(tell::facts(bad), None, "{bad}");
+    }
+}
+
+#[test]
+fn names_in_flight_are_chunks_or_reservations() {
+    assert_eq!(keys::flight_chunk(&keys::flight_name("ab-1", 17)), Some(("ab-1", 17)));
+    assert_eq!(keys::flight_chunk(super::Reservation::fresh().as_str()), None);
+}
+
+#[test]
+fn an_answer_nobody_knows_is_an_error() {
+    let reply = |word: &str| Reply::Array(vec![text(word), Reply::Int(3)]);
+    assert_eq!(tell::accepted("op", reply("conflict")).unwrap(), Accepted::Conflict);
+    let passed = Accepted::Refused(Refusal::Passed { highest: 3 });
+    assert_eq!(tell::accepted("op", reply("passed")).unwrap(), passed);
+    assert_eq!(tell::accepted("op", reply("what")).unwrap_err().code, Code::StoreProtocol);
+    assert_eq!(tell::moved("op", reply("what")).unwrap_err().code, Code::StoreProtocol);
+}
+
+#[test]
+fn a_long_error_keeps_its_beginning_and_whole_characters() {
+    assert_eq!(shortened("short"), "short");
+    let long = "é".repeat(ERROR_MAX);
+    let kept = shortened(&long);
+    assert!(kept.len() <= ERROR_MAX && kept.chars().all(|c| c == 'é') && kept.len() > ERROR_MAX - 2);
+}
+
+#[tokio::test]
+async fn sizes_and_numbers_are_judged_before_any_byte_is_read() {
+    let text = "[upload.u]\nchunk_min = \"5MiB\"\nchunk_max = \"100MiB\"\nstate_ttl = \"24h\"\n";
+    let schema = load(&[Source { name: "u.toml", text }], &|_| None).schema.unwrap();
+    let store = EmbeddedStore::memory(EmbeddedOptions::default()).await.unwrap();
+    let quaymaster = Quaymaster::new(Arc::new(schema), Arc::new(store));
+    let upload = quaymaster.upload("u").unwrap();
+    const MIB: u64 = 1 << 20;
+    for (number, size, last, refused) in [
+        (0, 5 * MIB, Last::No, None),
+        (MAX_CHUNKS - 1, 100 * MIB, Last::No, None),
+        (0, 0, Last::Yes, None),
+        (7, 1, Last::Yes, None),
+        (0, 5 * MIB - 1, Last::No, Some(Refusal::TooSmall { least: 5 * MIB })),
+        (0, 100 * MIB + 1, Last::Yes, Some(Refusal::TooLarge { most: 100 * MIB })),
+        (MAX_CHUNKS, 5 * MIB, Last::No, Some(Refusal::TooMany { most: MAX_CHUNKS })),
+        (0, 0, Last::No, Some(Refusal::Empty)),
+        (1, 0, Last::Yes, Some(Refusal::Empty)),
+    ] {
+        assert_eq!(upload.check(number, size, last), refused, "{number} {size} {last:?}");
+    }
+    // 24 hours of state are 23 of uploading and one of being kept.
+    let left = upload.deadline_ms() - quaymaster.engine().now_us() / 1000;
+    assert!((82_799_000..=82_800_000).contains(&left), "{left}");
+    assert!(quaymaster.upload("v").is_err());
+    assert_eq!(quaymaster.uploads().count(), 1);
+}
