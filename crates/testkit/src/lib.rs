@@ -8,6 +8,7 @@ pub mod hammer;
 pub mod held_clock;
 pub mod idempotency_history;
 pub mod liar;
+pub mod meddler;
 pub mod lock_history;
 pub mod proxy;
 pub mod queue_history;

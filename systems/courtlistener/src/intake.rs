@@ -227,7 +227,7 @@ mod tests {
 
     #[test]
     fn pieces_are_the_same_whoever_reads() {
-        let text: String = (0..1_234).map(|id| format!("{id}\n")).collect();
+        let text = (0..1_234).map(|id: u32| id.to_string()).collect::<Vec<_>>().join("\n");
         let pieces = || {
             let mut pieces = Vec::new();
             read(text.as_bytes(), |piece| {

@@ -82,8 +82,13 @@ async fn ask(engine: &dyn Engine) -> quaymaster::Result<serde_json::Value> {
         "used_memory_bytes": facts.used_memory_bytes,
         "max_memory_bytes": facts.max_memory_bytes,
         "connected_clients": facts.connected_clients,
+        "connect_attempts": health.connect_attempts,
+        "connect_failures": health.connect_failures,
+        "operations": health.operations,
+        "failures": health.failures,
         "success_rate": health.success_rate(),
         "consecutive_failures": health.consecutive_failures,
+        "average_us": health.mean_latency_us(),
         "latency_us": {"median": latencies_us[latencies_us.len() / 2], "max": latencies_us.last()},
         "clock_offset_us": health.clock_offset_us,
     }))

@@ -1,5 +1,7 @@
 //! What `clean` must do on every store.
 
+use std::sync::Arc;
+
 use quaymaster::clean::{Ask, Mode, Report, What};
 use quaymaster::limit::Charge;
 use quaymaster::schema::{Kind, Spelling};
@@ -7,6 +9,8 @@ use quaymaster::store::Topology;
 use quaymaster::{Code, Quaymaster};
 
 use super::{Subject, command_int, command_text};
+use crate::liar::Liar;
+use crate::meddler::Meddler;
 
 const LONG_AGO_US: i64 = 1_577_836_800_000_000; // 2020-01-01 00:00
 
@@ -176,5 +180,42 @@ crate::cases! {
         assert!(!exists(subject, &failed).await);
         let ask = Ask { only: Some((Kind::Run, "pipelin".to_owned())), ..Ask::default() };
         assert_eq!(quaymaster.clean(ask, |_| ()).await.expect_err("unknown").code, Code::ResourceUnknown);
+    }
+
+    async fn what_somebody_changed_since_it_was_looked_at_is_left_alone(subject: &Subject) {
+        let quaymaster = declared(subject);
+        let of = |role: &str, values: &[(&str, &str)]| key(&quaymaster, Kind::Run, "pipeline", role, values, 0);
+        let (index, state) = (of("runs", &[]), of("state", &[("run_id", "back")]));
+        let (stale, seen) =
+            (counter(&quaymaster, LONG_AGO_US), key(&quaymaster, Kind::Dedupe, "seen", "first", &[("id", "a")], 0));
+        for key in [&stale, &seen] {
+            command_text(&*subject.engine, &["SET", key, "7"]).await;
+        }
+        command_int(&*subject.engine, &["ZADD", &index, "1000", "back"]).await;
+        let meddler = Arc::new(Meddler::new(subject.engine.clone()));
+        meddler.after_look(&stale, &["DEL", &stale]);
+        meddler.after_look(&stale, &["RPUSH", &stale, "somebody's"]);
+        meddler.after_look(&seen, &["PEXPIRE", &seen, "5000"]);
+        meddler.after_look(&state, &["HSET", &state, "status", "running"]);
+        meddler.after_look(&state, &["PEXPIRE", &state, "3600000"]);
+        meddler.after_look(&state, &["ZADD", &index, "2000", "back"]);
+        let beside = Quaymaster::new(quaymaster.schema().clone(), meddler.clone());
+        let report = clean(&beside, Mode::Apply).await;
+        assert_eq!(meddler.left(), 0, "all of it was looked at");
+        assert_eq!((report.stale, report.immortal, report.dangling, report.done), (1, 1, 1, 0), "{report:?}");
+        assert!(exists(subject, &stale).await);
+        let ttl = command_int(&*subject.engine, &["PTTL", &seen]).await;
+        assert!((1..=5000).contains(&ttl), "it keeps the life it was given: {ttl}");
+        assert_eq!(command_int(&*subject.engine, &["ZCARD", &index]).await, 1, "the run is back");
+    }
+
+    async fn a_node_with_a_wrong_clock_removes_nothing(subject: &Subject) {
+        let quaymaster = declared(subject);
+        let taken = quaymaster.limit("calls").expect("declared").take(&[], Charge::one()).await.expect("take");
+        assert!(taken.is_allowed());
+        let ahead = Liar::new(subject.engine.clone(), 4 * 3_600_000);
+        let report = clean(&Quaymaster::new(quaymaster.schema().clone(), Arc::new(ahead)), Mode::Apply).await;
+        assert_eq!((report.stale, report.done), (1, 0), "by its clock the hour is long over: {report:?}");
+        assert!(exists(subject, &counter(&quaymaster, subject.time_us().await)).await);
     }
 }

@@ -1,6 +1,6 @@
 //! An API with moods: "not now", a token it does not know, silence.
 
-use crate::scene::{HOUR_US, RUN, Scene, eventually};
+use crate::scene::{HOUR_US, RUN, Scene, Store, eventually};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn not_now_holds_every_node_and_costs_no_docket_an_attempt() {
@@ -87,4 +87,25 @@ async fn a_token_that_is_not_accepted_ends_the_node_and_fails_no_docket() {
     let mut node = scene.node("two", &url, &[&dockets, "--run", RUN, "--api-token=right"]).await;
     assert_eq!(node.end().await, 0, "{}", node.log());
     assert_eq!(scene.kept(), (1..=50).collect::<Vec<_>>());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_is_away_is_told_by_3_and_waited_for_by_a_node() {
+    let mut scene = Scene::redis();
+    let ids = scene.dockets(1..=40);
+    let (_api, url) = scene.api("calls", &["--delay=20ms"]).await;
+    let dockets = format!("--dockets={}", ids.display());
+    let mut node = scene.node("one", &url, &[&dockets, "--run", RUN]).await;
+    eventually("it works", async || (scene.calls("calls").total >= 10).then_some(())).await;
+    let Store::Server(server) = &mut scene.store else { unreachable!("it is a server") };
+    server.kill9();
+    let away = scene.command("status", &[]).await;
+    assert_eq!(away.status.code(), Some(3), "{away:?}");
+    eventually("it waits", async || node.log().contains("waiting for it").then_some(())).await;
+    let made = scene.calls("calls").total;
+    assert!(made < 40, "nobody calls without the store: {made}");
+    assert!(scene.restart_store());
+    assert_eq!(node.end().await, 0, "{}", node.log());
+    assert_eq!(scene.kept(), (1..=40).collect::<Vec<_>>());
+    assert!(scene.calls("calls").total <= 44, "at most what was in flight is fetched again");
 }

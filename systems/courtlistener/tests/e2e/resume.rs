@@ -30,6 +30,7 @@ async fn a_stop_lets_calls_end(scene: Scene) {
     let mut node = scene.node("three", &url, &args).await;
     assert_eq!(node.end().await, 0, "{}", node.log());
     assert_eq!(scene.calls("calls").total, 120);
+    assert!(node.log().contains("pushed=0 done=120"), "{}", node.log());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -68,12 +69,14 @@ async fn a_queue_that_other_programs_fill_is_worked_on_and_nonsense_is_a_dead_le
     let scene = Scene::redis();
     let (_api, url) = scene.api("calls", &["--delay=1ms", "--missing=7"]).await;
     let Store::Server(server) = &scene.store else { unreachable!("it is a server") };
-    for job in ["1", "\"2\"", "7", "{\"id\": 3}", "\"../4\""] {
+    // The first once more at the end: it is done by then.
+    for job in ["1", "\"2\"", "7", "{\"id\": 3}", "\"../4\"", "1"] {
         server.command::<()>(&["RPUSH", "courtlistener:dockets", job]);
     }
-    let mut node = scene.node("one", &url, &["--run", RUN]).await;
+    let mut node = scene.node("one", &url, &["--run", RUN, "--concurrency=1"]).await;
     assert_eq!(node.end().await, 1, "one docket is not there: {}", node.log());
     assert_eq!(scene.kept(), [1, 2]);
+    assert_eq!(scene.calls("calls").by_docket["1"], [200], "what is done is not fetched again");
     let status = scene.status().await;
     assert_eq!((&status["run"]["processed_count"], &status["run"]["failed_count"]), (&2.into(), &1.into()));
     assert_eq!(status["failures"][0]["item"], "7");

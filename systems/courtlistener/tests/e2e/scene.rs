@@ -144,7 +144,8 @@ impl Scene {
     /// A file of docket ids.
     pub(crate) fn dockets(&self, ids: impl Iterator<Item = usize>) -> PathBuf {
         let file = self.path("ids");
-        std::fs::write(&file, ids.map(|id| format!("{id}\n")).collect::<String>()).unwrap();
+        let ids: Vec<String> = ids.map(|id| id.to_string()).collect();
+        std::fs::write(&file, ids.join("\n")).unwrap();
         file
     }
 
