@@ -30,11 +30,12 @@ const FACTS: &[Fact] = &[
     (Kind::Upload, "documents", "upload:{upload_id}:etags", Zset, 24 * HOUR),
     (Kind::Upload, "documents", "upload:{upload_id}:metadata", Hash, 24 * HOUR),
     // home-assistant
-    (Kind::Stats, "ha", "ha:connections:http:current", Text, NEVER),
+    // Corrected: gone, and so 0, when nobody flushes.
+    (Kind::Stats, "ha", "ha:connections:http:current", Text, 5),
     (Kind::Stats, "ha", "ha:connections:http:max_since_startup", Text, NEVER),
     (Kind::Stats, "ha", "ha:requests:accepted", Text, NEVER),
     (Kind::Stats, "ha", "ha:requests:total", Text, NEVER),
-    (Kind::Stats, "ha", "ha:requests:speed_per_second", Text, NEVER),
+    (Kind::Stats, "ha", "ha:requests:speed_per_second", Text, 5),
     (Kind::Stats, "ha", "ha:requests:max_speed_per_second", Text, NEVER),
     (Kind::Stats, "ha", "ha:requests:endpoint:{endpoint}", Text, NEVER),
     (Kind::Stats, "ha", "ha:requests:instance:{instance_id}", Text, NEVER),

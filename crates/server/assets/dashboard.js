@@ -132,6 +132,31 @@ function drawRuns(runs) {
   }));
 }
 
+function drawStats(stats) {
+  const count = (value) => cell(number.format(value), { numeric: true });
+  const ms = (value) => cell(`${number.format(value)} ms`, { numeric: true });
+  by("stats-section").hidden = stats.length === 0;
+  by("stats").replaceChildren(...stats.map((told) => {
+    const tr = document.createElement("tr");
+    const { requests, connections } = told;
+    tr.append(
+      cell(told.name, { code: true }), count(requests.total), count(requests.accepted), count(told.errors.total),
+      count(requests.speed_per_second), count(requests.max_speed_per_second), count(connections.current),
+      count(connections.max_since_startup), count(told.alive),
+    );
+    return tr;
+  }));
+  by("endpoints").replaceChildren(...stats.flatMap((told) => told.endpoints.map((endpoint) => {
+    const tr = document.createElement("tr");
+    tr.append(
+      cell(told.name, { code: true }), cell(endpoint.endpoint, { code: true }), count(endpoint.count),
+      count(endpoint.errors), ms(endpoint.avg_ms), ms(endpoint.p50_ms), ms(endpoint.p95_ms), ms(endpoint.p99_ms),
+    );
+    if (endpoint.endpoint === "overflow") tr.children[1].classList.add("warn");
+    return tr;
+  })));
+}
+
 function drawSchema() {
   const wanted = by("filter").value.trim().toLowerCase();
   const rows = [];
@@ -180,6 +205,7 @@ async function look() {
   drawLimits(status.limits, seconds);
   drawQueues(status.queues, seconds);
   drawRuns(status.runs);
+  drawStats(status.stats);
   if (JSON.stringify(resources) !== JSON.stringify(status.resources)) {
     resources = status.resources;
     drawSchema();

@@ -10,3 +10,4 @@ mod process;
 mod queues;
 mod serving;
 mod settings;
+mod stats;

@@ -39,6 +39,11 @@ use ops::Mark;
 use remote::Ignored;
 use sum::{OfInstance, Piece, Sum};
 
+/// The page's examples are compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../../../../docs/stats.md")]
+struct Page;
+
 /// The most requests of one `record`.
 pub const MAX_REQUESTS: usize = 10_000;
 
@@ -266,6 +271,28 @@ impl Stats {
         Err(Error::new(op, Code::StoreProtocol, "the store's clock goes backwards"))
     }
 
+    /// Counts what no key of ours may be named after as overflow; whether there was any.
+    fn rename(&self, piece: &mut Piece) -> bool {
+        let mut words = quaymaster_store::Words::default();
+        let mut refused = |role, placeholder, name: &str| {
+            keys::bind(ops::FLUSH, &self.bound, role, &[(placeholder, name)], &mut words).is_err()
+        };
+        let mut renamed = false;
+        for entry in &mut piece.endpoints {
+            if refused("requests_endpoint", "endpoint", &entry.name) {
+                OVERFLOW.clone_into(&mut entry.name);
+                renamed = true;
+            }
+        }
+        for instance in &mut piece.instances {
+            if refused("requests_instance", "instance_id", &instance.name) {
+                instance.name.push('-');
+                renamed = true;
+            }
+        }
+        renamed
+    }
+
     async fn forget(&self) -> Result<Swept> {
         const OP: &str = ops::SWEEP;
         let mut swept = Swept::default();
@@ -283,9 +310,10 @@ impl Stats {
 }
 
 /// Whole microseconds, rounded to the nearest.
+#[inline]
 fn micros(elapsed: Duration) -> u64 {
-    let us = (elapsed.as_nanos() + 500) / 1000;
-    u64::try_from(us).unwrap_or(u64::MAX).min(sketch::MAX_US)
+    let of_second = u64::from((elapsed.subsec_nanos() + 500) / 1000);
+    elapsed.as_secs().saturating_mul(1_000_000).saturating_add(of_second).min(sketch::MAX_US)
 }
 
 /// 48 random bits, hexadecimal.

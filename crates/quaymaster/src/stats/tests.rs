@@ -155,7 +155,10 @@ fn an_endpoint_is_a_method_and_a_template() {
     assert_eq!(get("/a/{name}.json"), "GET /a/:name.json");
     assert_eq!(get("/search?q=1#top"), "GET /search");
     assert_eq!(get("/odd [x] *"), "GET /odd%20%5Bx%5D%20%2A");
-    assert_eq!((get("/"), get("*"), get("")), ("GET /".to_owned(), UNMATCHED.to_owned(), UNMATCHED.to_owned()));
+    assert_eq!(
+        (get("/"), get("*"), get("")),
+        ("GET /".to_owned(), UNMATCHED.to_owned(), UNMATCHED.to_owned())
+    );
     assert_eq!(get(&format!("/{}", "x".repeat(300))), OVERFLOW);
     assert_eq!(name(method_index_of("post"), "/x", false), "POST /x");
     assert_eq!(name(method_index(&Method::from_bytes(b"BREW").unwrap()), "/pot", false), "OTHER /pot");
@@ -215,7 +218,9 @@ async fn threads_of_one_process_count_together_and_connections_are_guarded() {
             })
         })
         .collect();
-    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    for thread in threads {
+        thread.join().unwrap();
+    }
     let open: Vec<Connected> = (0..3).map(|_| recorder.connected()).collect();
     drop(open);
     let _kept = recorder.connected();
@@ -247,7 +252,15 @@ async fn what_no_record_could_hold_is_refused_and_counts_nothing() {
     let quaymaster = in_memory("").await;
     let stats = quaymaster.stats("web").unwrap();
     let elapsed = Duration::from_millis(1);
-    let good = Request { instance: "a", method: "GET", path: "/", status: 200, elapsed, remote: None, accepted: None };
+    let good = Request {
+        instance: "a",
+        method: "GET",
+        path: "/",
+        status: 200,
+        elapsed,
+        remote: None,
+        accepted: None,
+    };
     let many = vec![good; MAX_REQUESTS + 1];
     let names: Vec<String> = (0..=MAX_INSTANCES).map(|at| at.to_string()).collect();
     let instances: Vec<(&str, u64)> = names.iter().map(|name| (name.as_str(), 1)).collect();
@@ -273,4 +286,22 @@ async fn what_no_record_could_hold_is_refused_and_counts_nothing() {
         let ask = ReportAsk { hours: Some(hours), endpoints: None };
         assert_eq!(stats.report(ask).await.unwrap_err().code, Code::RequestInvalid);
     }
+}
+
+#[tokio::test]
+async fn a_name_that_is_another_keys_is_counted_all_the_same() {
+    let quaymaster = in_memory(
+        "flush = \"1m\"\n[key.one]\nkey = \"web:requests:endpoint:GET /taken\"\ntype = \"string\"\nttl = \"1h\"\n\
+         [key.two]\nkey = \"web:requests:instance:a\"\ntype = \"string\"\nttl = \"1h\"\n",
+    )
+    .await;
+    let recorder = quaymaster.stats("web").unwrap().recorder("a");
+    recorder.record(&seen("/taken"));
+    recorder.record(&seen("/free"));
+    recorder.flush().await.unwrap();
+    let report = recorder.stats().report(ReportAsk::default()).await.unwrap();
+    let mut names: Vec<&str> = report.endpoints.iter().map(|found| found.name.as_str()).collect();
+    names.sort_unstable();
+    assert_eq!((report.total, names), (2, vec!["GET /free", OVERFLOW]));
+    assert_eq!(report.instances, [("a-".to_owned(), 2)]);
 }

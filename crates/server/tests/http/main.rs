@@ -20,5 +20,6 @@ mod routes;
 mod runs;
 mod service;
 mod snippets;
+mod stats;
 mod waiting;
 mod workers;

@@ -12,7 +12,7 @@ use super::super::ops::{self, Mark};
 use super::super::sum::{OfInstance, Piece, Sum};
 use super::super::unique;
 use super::Inner;
-use crate::Result;
+use crate::{Code, Result};
 
 /// How often a recorder that stops tries to deliver what is left.
 const LAST_TRIES: usize = 3;
@@ -54,6 +54,8 @@ impl Inner {
                     counts.flushes.fetch_add(1, Relaxed);
                     counts.recorded.fetch_add(piece.total, Relaxed);
                 }
+                // A name that is another key's would be refused for ever; nothing was sent.
+                Err(error) if error.code == Code::KeyValue && self.stats.rename(piece) => continue,
                 Err(error) => {
                     counts.failures.fetch_add(1, Relaxed);
                     return Err(error);
