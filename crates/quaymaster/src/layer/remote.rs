@@ -57,12 +57,23 @@ impl Trust {
             Header::Forwarded => http::header::FORWARDED,
             Header::XForwardedFor => HeaderName::from_static("x-forwarded-for"),
         };
-        let lines: Vec<&str> = headers.get_all(name).iter().map(|line| line.to_str().unwrap_or("")).collect();
+        // Whatever a caller sent in front must not make what proxies added unreadable.
+        let lines: Vec<_> =
+            headers.get_all(name).iter().map(|line| String::from_utf8_lossy(line.as_bytes())).collect();
         for line in lines.iter().rev() {
-            for element in split(line, ',').into_iter().rev() {
+            let mut rest = Some(&**line);
+            while let Some(left) = rest {
                 if !self.is_trusted(caller) {
                     return Some(caller);
                 }
+                let (before, element) = match header {
+                    Header::Forwarded => last_element(left),
+                    // Nothing is quoted there; a quote is an ordinary sign that a caller may send.
+                    Header::XForwardedFor => {
+                        left.rsplit_once(',').map_or((None, left), |(before, last)| (Some(before), last))
+                    }
+                };
+                rest = before;
                 let told = match header {
                     Header::Forwarded => forwarded_for(element),
                     Header::XForwardedFor => address(element.trim()),
@@ -140,29 +151,45 @@ impl Network {
     }
 }
 
-/// The parts of `text` between separators that stand outside quotes.
-fn split(text: &str, separator: char) -> Vec<&str> {
-    let (mut parts, mut begin, mut quoted, mut escaped) = (Vec::new(), 0, false, false);
-    for (at, c) in text.char_indices() {
+/// The last element of a list, and what stands before it.
+///
+/// Quotes are paired from the end, where the nearest proxy wrote: an open quote that a caller sent in front must not
+/// swallow what proxies have added.
+fn last_element(list: &str) -> (Option<&str>, &str) {
+    let bytes = list.as_bytes();
+    let mut quoted = false;
+    for at in (0..bytes.len()).rev() {
+        match bytes[at] {
+            b'"' => {
+                let escapes = bytes[..at].iter().rev().take_while(|byte| **byte == b'\\').count();
+                quoted = !quoted || escapes % 2 == 1;
+            }
+            b',' if !quoted => return (Some(&list[..at]), &list[at + 1..]),
+            _ => {}
+        }
+    }
+    (None, list)
+}
+
+/// The pairs of an element, divided by `;` outside quotes.
+fn pairs(element: &str) -> impl Iterator<Item = &str> {
+    let (mut quoted, mut escaped) = (false, false);
+    element.split(move |c| {
         match c {
             _ if escaped => escaped = false,
             '\\' if quoted => escaped = true,
             '"' => quoted = !quoted,
-            _ if c == separator && !quoted => {
-                parts.push(&text[begin..at]);
-                begin = at + 1;
-            }
+            ';' => return !quoted,
             _ => {}
         }
-    }
-    parts.push(&text[begin..]);
-    parts
+        false
+    })
 }
 
 /// `for=` of one element of `Forwarded`.
 fn forwarded_for(element: &str) -> Option<IpAddr> {
-    let mut pairs = split(element, ';').into_iter().filter_map(|pair| pair.trim().split_once('='));
-    let (_, value) = pairs.find(|(name, _)| name.eq_ignore_ascii_case("for"))?;
+    let mut named = pairs(element).filter_map(|pair| pair.trim().split_once('='));
+    let (_, value) = named.find(|(name, _)| name.eq_ignore_ascii_case("for"))?;
     address(value.strip_prefix('"').and_then(|value| value.strip_suffix('"')).unwrap_or(value))
 }
 
@@ -229,6 +256,21 @@ mod tests {
     }
 
     #[test]
+    fn bytes_that_are_no_text_hide_nobody() {
+        let mut extensions = Extensions::new();
+        extensions.insert(Peer("10.0.0.1:1".parse().unwrap()));
+        for (trust, name, line) in [
+            (Trust::x_forwarded_for(["10.0.0.1"]), "x-forwarded-for", b"\xff, 1.2.3.4".as_slice()),
+            (Trust::forwarded(["10.0.0.1"]), "forwarded", b"for=\xff\", for=1.2.3.4"),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(name, http::HeaderValue::from_bytes(line).unwrap());
+            let caller = trust.unwrap().caller(&extensions, &headers).unwrap();
+            assert_eq!(caller.to_string(), "1.2.3.4", "{name}");
+        }
+    }
+
+    #[test]
     fn elements_of_forwarded_are_read_with_their_quotes() {
         let trust = Trust::forwarded(["10.0.0.1"]).unwrap();
         for (line, expected) in [
@@ -271,5 +313,62 @@ mod tests {
         assert_eq!(network("1.2.3.4".parse().unwrap()), "1.2.3.4");
         assert_eq!(network("::ffff:1.2.3.4".parse().unwrap()), "1.2.3.4");
         assert_eq!(network("2001:db8:1:2:3:4:5:6".parse().unwrap()), "2001:db8:1:2::");
+    }
+
+    mod hostile {
+        use proptest::prelude::*;
+
+        use super::*;
+
+        /// Trusted proxies are 10.0.0.x, callers are 1.1.1.x; the rest is what a caller may write.
+        fn element() -> impl Strategy<Value = String> {
+            prop_oneof![
+                (0..4u8).prop_map(|host| format!("10.0.0.{host}")),
+                (0..4u8).prop_map(|host| format!("1.1.1.{host}")),
+                "[ -~]{0,12}",
+            ]
+        }
+
+        proptest! {
+            /// Whatever a caller writes in front, it is read only as far as trusted proxies wrote.
+            #[test]
+            fn an_address_is_believed_only_from_a_trusted_hop(
+                theirs in proptest::collection::vec(element(), 0..4),
+                caller in 0..4u8,
+                hops in proptest::collection::vec(0..4u8, 1..4),
+            ) {
+                let plain = |network: &str, host: u8| format!("{network}.{host}");
+                let quoted = |network: &str, host: u8| {
+                    format!("by=\"_a\\\",b\";for=\"{network}.{host}:80\";proto=https")
+                };
+                let peer = format!("10.0.0.{}:9", hops[0]);
+                for (trust, name, spell) in [
+                    (
+                        Trust::x_forwarded_for(["10.0.0.0/8"]),
+                        "x-forwarded-for",
+                        &plain as &dyn Fn(&str, u8) -> String,
+                    ),
+                    (Trust::forwarded(["10.0.0.0/8"]), "forwarded", &quoted),
+                ] {
+                    let mut list = theirs.clone();
+                    list.push(spell("1.1.1", caller));
+                    list.extend(hops[1..].iter().map(|hop| spell("10.0.0", *hop)));
+                    let told = super::caller(&trust.unwrap(), &peer, &[(name, &list.join(", "))]);
+                    prop_assert_eq!(told, format!("1.1.1.{caller}"), "{}", name);
+                }
+            }
+
+            /// No header makes it fail, and an untrusted peer is the caller.
+            #[test]
+            fn any_header_is_read(line in "[ -~]{0,80}") {
+                for trust in [Trust::forwarded(["10.0.0.1"]), Trust::x_forwarded_for(["10.0.0.1"])] {
+                    let trust = trust.unwrap();
+                    for name in ["forwarded", "x-forwarded-for"] {
+                        super::caller(&trust, "10.0.0.1:9", &[(name, &line)]);
+                        prop_assert_eq!(super::caller(&trust, "9.9.9.9:9", &[(name, &line)]), "9.9.9.9");
+                    }
+                }
+            }
+        }
     }
 }

@@ -84,4 +84,20 @@ mod tests {
         assert_eq!(standing("api", &quota(5, 1), Duration::from_millis(1)), "\"api\";r=5;t=1");
         assert_eq!(standing("api", &quota(5, 0), Duration::ZERO), "\"api\";r=5;t=0");
     }
+
+    #[test]
+    fn the_window_told_ends_when_retry_after_does() {
+        let refused = |retry_after| Verdict::Limited { quota: quota(0, 60_000), retry_after };
+        let told = |verdict: &Verdict| {
+            let mut headers = HeaderMap::new();
+            append(&mut headers, "api", &HeaderValue::from_static("\"api\";q=9;w=60"), verdict);
+            headers.get(STANDING).cloned()
+        };
+        let soon = refused(Some(Duration::from_millis(9_001)));
+        assert_eq!(told(&soon), Some(HeaderValue::from_static("\"api\";r=0;t=10")));
+        assert_eq!(told(&refused(None)), Some(HeaderValue::from_static("\"api\";r=0;t=60")));
+        let passed = Verdict::Allowed(quota(3, 60_000));
+        assert_eq!(told(&passed), Some(HeaderValue::from_static("\"api\";r=3;t=60")));
+        assert_eq!(told(&passed.under(Outage::Allow)), None, "nothing is counted");
+    }
 }

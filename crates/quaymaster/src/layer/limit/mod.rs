@@ -21,7 +21,7 @@ use http::request::Parts;
 pub use service::LimitService;
 
 use super::remote::{Trust, network};
-use crate::limit::{Limit, TAKE_ALL_MAX};
+use crate::limit::Limit;
 use crate::{Code, Error, Result};
 
 type KeyOf = dyn Fn(&Parts) -> Keyed + Send + Sync;
@@ -122,8 +122,9 @@ impl LimitLayer {
         }))
     }
 
-    /// One more limit. All are counted when every one lets the request pass, else none is. At most 16, and on a
-    /// cluster their keys must share a slot (`colocate`).
+    /// One more limit. All are counted when every one lets the request pass, else none is. At most
+    /// [`crate::limit::TAKE_ALL_MAX`] may concern one request, and on a cluster their keys must share a slot
+    /// (`colocate`).
     pub fn and(mut self, limit: Limit, key_of: impl Fn(&Parts) -> Keyed + Send + Sync + 'static) -> Self {
         self.rules.push(Rule::new(limit, key_of));
         self
@@ -164,10 +165,6 @@ impl<S> tower_layer::Layer<S> for LimitLayer {
     type Service = LimitService<S>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        debug_assert!(
-            self.rules.len() <= TAKE_ALL_MAX,
-            "{self:?}: at most {TAKE_ALL_MAX} limits in one step"
-        );
         LimitService { inner, rules: self.rules.clone().into(), exempt: self.exempt.clone() }
     }
 }

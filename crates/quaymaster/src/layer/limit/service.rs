@@ -86,7 +86,7 @@ struct Concerned<'a> {
 
 /// What each limit said that concerns the request; or the answer in the handler's place.
 async fn ask<'a>(rules: &'a [Rule], request: &Parts) -> Result<Vec<(&'a Rule, Verdict)>, Response<Bytes>> {
-    let concerned = concerned(rules, request).map_err(|error| failed(&error))?;
+    let concerned = concerned(rules, request).map_err(|error| refused(&error))?;
     let keys: Vec<Vec<(&str, &str)>> = concerned
         .iter()
         .map(|one| one.key.iter().map(|(name, value)| (&**name, &**value)).collect())
@@ -156,14 +156,20 @@ fn limited(told: &[(&Rule, Verdict)]) -> Response<Bytes> {
 /// The draft's own type for a quota that is used up.
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 
-/// The answer to what could not be told: the caller's mistake, the store's absence, or ours.
+/// The answer to a request that a key function refuses, under its code.
+fn refused(error: &Error) -> Response<Bytes> {
+    if error.code.http_status() == 500 {
+        tracing::error!(%error, "a limit has no key for a request");
+    }
+    Problem::new(error.code, &error.detail).response()
+}
+
+/// The answer to what a limit could not tell: the caller's mistake where its value is not fit for a key, the store's
+/// absence, or else the program's mistake, about which a caller can do nothing.
 fn failed(error: &Error) -> Response<Bytes> {
-    let status = match error.code {
-        // The program's mistake, or another program's: the caller can do nothing about it.
-        Code::KeyMissing | Code::KeyUnknown | Code::KeyMalformed | Code::KeyWrongType | Code::LimitCost => {
-            500
-        }
-        code => code.http_status(),
+    let status = match (error.code, error.code.http_status()) {
+        (Code::KeyValue, status) | (_, status @ 503) => status,
+        _ => 500,
     };
     if status == 500 {
         tracing::error!(%error, "a limit cannot be asked");
