@@ -195,6 +195,36 @@ async fn batches_answer_alike_on_redis_7() {
     }
 }
 
+async fn runs_agree(binary: Binary, short: u64, soak: u64) {
+    let fixture = Fixture::start(binary).await;
+    let histories = count(short, soak);
+    let tally = match fixture.compare_runs(seed()..seed() + histories).await {
+        Ok(tally) => tally,
+        Err(mismatch) => panic!("{mismatch}"),
+    };
+    println!("{tally:#?}");
+    assert_eq!(tally.histories, histories);
+    for word in
+        ["Start Started", "Processed Processed", "Failed Failed", "Show Some", "Sweep Swept", "Retry Retried"]
+    {
+        assert!(tally.answered(word) >= histories / 4, "{word}: {}", tally.answered(word));
+    }
+    for word in ["Finish RunState", "Finish run.finished", "TaskFinish TaskFinished", "Processed run.missing"]
+    {
+        assert!(tally.answered(word) > 0, "{word}: {tally:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn runs_answer_alike_on_redis_7() {
+    runs_agree(Binary::Redis7, 240, 5_000).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn runs_answer_alike_on_redis_6_2() {
+    runs_agree(Binary::Redis62, 120, 5_000).await;
+}
+
 async fn stats_agree(binary: Binary, short: u64, soak: u64) {
     let fixture = Fixture::start(binary).await;
     let histories = count(short, soak);

@@ -6,7 +6,7 @@ use quaymaster_store::Reply;
 
 use super::answer::{self, Swept};
 use super::{Run, ops};
-use crate::Result;
+use crate::{Result, Retry};
 
 /// Runs looked at in one page of a sweep, and pages in one sweep.
 const PAGE: usize = 100;
@@ -36,7 +36,16 @@ impl Run {
                 due.push((answer::text(&id), told.int()?));
             }
             for (id, active_ms) in &due {
-                self.sweep_one(id, *active_ms, &mut swept).await?;
+                match self.sweep_one(id, *active_ms, &mut swept).await {
+                    // One that another program has spoiled must not keep the others: its next sign of life brings it
+                    // back to where sweeps look, if there is one.
+                    Err(error) if error.code.retry() == Retry::Useless => {
+                        tracing::warn!(run = self.name(), id, %error, "a run cannot be looked at");
+                        self.counts.errors.fetch_add(1, Relaxed);
+                        self.settle(OP, id, *active_ms, "over", 0).await?;
+                    }
+                    other => other?,
+                }
             }
             if due.len() < PAGE && forgotten < PAGE as u64 {
                 break;

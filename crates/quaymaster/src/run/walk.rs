@@ -14,7 +14,7 @@ use quaymaster_store::Reply;
 use super::answer::{self, Failure, RunState};
 use super::ops::{self, Frame};
 use super::{AT_ONCE, Foreign, Items, Run, missing};
-use crate::{Code, Error, Result};
+use crate::{Code, Error, Result, Retry};
 
 /// The most failures or runs of one page.
 pub const PAGE_MAX: u64 = 1000;
@@ -317,6 +317,11 @@ impl Run {
             Err(error) if error.code == Code::RunMissing => {
                 self.settle(OP, id, active_ms, "gone", 0).await.map(|()| None)
             }
+            // One that another program has spoiled is not shown; the others are.
+            Err(error) if error.code.retry() == Retry::Useless => {
+                tracing::warn!(run = self.name(), id, %error, "a run cannot be listed");
+                Ok(None)
+            }
             Err(error) => Err(error.during(OP)),
         }
     }
@@ -352,6 +357,9 @@ impl Run {
                 Ok(found) => handed.extend(found),
                 Err(error) if error.code == Code::RunMissing => {
                     self.settle(OP, &id, active_ms, "gone", 0).await?;
+                }
+                Err(error) if error.code.retry() == Retry::Useless => {
+                    tracing::warn!(run = self.name(), id, %error, "a run's failures cannot be handed out");
                 }
                 // What is handed out already must reach its caller; the rest is there for the next one.
                 Err(error) if handed.is_empty() => return Err(error),

@@ -213,6 +213,11 @@ crate::cases! {
         let rendered: Vec<String> =
             serde_json::from_str(&hash(&quaymaster, &key).await["dockets_processed"]).expect("JSON");
         assert!(rendered.len() >= 3 && told.starts_with(&rendered), "{rendered:?}");
+        // The first of these is a pulse, and the second is not.
+        for late in ["late", "later"] {
+            let _ = brief.processed("r", &[late], None).await.expect("processed");
+            told.push(late.to_owned());
+        }
         let _ = brief.finish("r", "completed", None).await.expect("finish");
         let rendered: Vec<String> =
             serde_json::from_str(&hash(&quaymaster, &key).await["dockets_processed"]).expect("JSON");
@@ -237,6 +242,10 @@ crate::cases! {
         assert_eq!((reopened.outcome, reopened.run.status.as_str()), (Outcome::Resumed, "running"));
         assert_eq!((reopened.run.over, reopened.run.finished_us, reopened.run.processed_count), (false, None, 2));
         // Another program removes the hash; what was processed is known all the same.
+        command_int(&*subject.engine, &["DEL", &state_key(&quaymaster, "r")]).await;
+        assert_eq!(items(&show(pipeline, "r").await), ["1", "2"]);
+        let seen = hash(&quaymaster, &state_key(&quaymaster, "r")).await;
+        assert_eq!(seen["dockets_processed"], "[\"1\",\"2\"]");
         command_int(&*subject.engine, &["DEL", &state_key(&quaymaster, "r")]).await;
         let counts = pipeline.processed("r", &["2", "4"], None).await.expect("processed");
         assert_eq!((counts.added, counts.processed_count), (1, 3));

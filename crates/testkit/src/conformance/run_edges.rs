@@ -149,12 +149,17 @@ crate::cases! {
         let quaymaster = runs(subject);
         let brief = run(&quaymaster, "brief");
         let key = |id: &str| spelled(&quaymaster, "brief", "state", &[("run_id", id)], 0);
-        for id in ["dies", "ends", "lives"] {
+        // What another program spoils comes first, and keeps no sweep from the others.
+        let _ = brief.start(Some("broken"), None).await.expect("start");
+        command_int(&*subject.engine, &["DEL", &key("broken")]).await;
+        command_text(&*subject.engine, &["SET", &key("broken"), "x"]).await;
+        for id in ["dies", "ends", "lives", "told"] {
             let _ = brief.start(Some(id), None).await.expect("start");
             let _ = brief.update(id, &Fields { status: Some("processing"), ..Fields::default() }, None).await.expect("set");
         }
         let _ = brief.processed("dies", &["1"], None).await.expect("processed");
         let _ = brief.finish("ends", "completed", None).await.expect("finish");
+        command_int(&*subject.engine, &["HSET", &key("told"), "status", "completed"]).await;
         assert!(!brief.show("dies", Items::Without).await.expect("show").expect("a run").stale);
         assert_eq!(brief.sweep().await.expect("sweep").stale, 0);
         subject.pass(500).await;
@@ -164,9 +169,10 @@ crate::cases! {
         assert_eq!((dead.stale, dead.status.as_str(), dead.over), (true, "stale", false));
         assert_eq!(hash(&quaymaster, &key("dies")).await["status"], "processing", "nobody has swept");
         let swept = brief.sweep().await.expect("sweep");
-        assert!(swept.stale >= 1 && swept.known == 3, "{swept:?}");
+        assert!(swept.stale >= 1 && swept.known == 5, "{swept:?}");
         let seen = hash(&quaymaster, &key("dies")).await;
         assert_eq!((seen["status"].as_str(), seen["dockets_processed"].as_str()), ("stale", "[\"1\"]"));
+        assert_eq!(hash(&quaymaster, &key("told")).await["status"], "completed", "another program says it has ended");
         let ended = brief.show("ends", Items::Without).await.expect("show").expect("a run");
         assert_eq!((ended.stale, ended.status.as_str()), (false, "completed"));
         let live = spelled(&quaymaster, "brief", "live", &[], 0);
@@ -211,6 +217,9 @@ crate::cases! {
         assert_eq!(pipeline.list(100, None).await.expect("list").runs.len(), 6);
         let index = spelled(&quaymaster, "pipeline", "runs", &[], 0);
         assert_eq!(command_int(&*subject.engine, &["ZCARD", &index]).await, 6, "forgotten");
+        command_int(&*subject.engine, &["ZADD", &index, "1", "ancient"]).await;
+        assert_eq!(pipeline.sweep().await.expect("sweep").forgotten, 1);
+        assert_eq!(command_int(&*subject.engine, &["ZCARD", &index]).await, 6, "and so is what nobody asks for");
         for bad in [(0, None), (1001, None), (1, Some("x")), (1, Some("1-x"))] {
             assert_eq!(pipeline.list(bad.0, bad.1).await.expect_err("refused").code, Code::RequestInvalid, "{bad:?}");
         }
@@ -228,6 +237,9 @@ crate::cases! {
         let _ = brief.update("r", &Fields { own: &[("a", "b")], ..Fields::default() }, Some("q6")).await.expect("update");
         let _ = brief.retry(RetryAsk { run_id: Some("r"), request_id: Some("q7"), ..RetryAsk::default() }).await.expect("retry");
         let _ = brief.finish("r", "completed", Some("q8")).await.expect("finish");
+        // Keys that a call without a pulse makes.
+        let _ = brief.start(Some("s"), None).await.expect("start");
+        let _ = brief.processed("s", &["1"], None).await.expect("processed");
         let found = keys(subject).await;
         assert!(found.len() >= 20, "{found:?}");
         for key in &found {
@@ -309,6 +321,14 @@ crate::cases! {
         let key = state_key(&quaymaster, "other");
         command_text(engine, &["SET", &key, "x"]).await;
         assert_eq!(pipeline.start(Some("other"), None).await.expect_err("a string").code, Code::KeyWrongType);
+        // One that is spoiled keeps nobody from the others.
+        let _ = pipeline.failed("py", "x", None, None).await.expect("failed");
+        command_int(engine, &["DEL", &state_key(&quaymaster, "js")]).await;
+        command_text(engine, &["SET", &state_key(&quaymaster, "js"), "x"]).await;
+        let listed = pipeline.list(10, None).await.expect("list");
+        assert_eq!(listed.runs.iter().map(|run| run.run_id.as_str()).collect::<Vec<_>>(), ["py"]);
+        assert_eq!(pipeline.retry(RetryAsk::default()).await.expect("retry").len(), 1);
+        let _ = pipeline.sweep().await.expect("sweep");
         // A status that another program sets ends a run too: it is not stale, and a start reopens it.
         let _ = pipeline.start(Some("done"), None).await.expect("start");
         command_int(engine, &["HSET", &state_key(&quaymaster, "done"), "status", "completed"]).await;
@@ -351,17 +371,19 @@ crate::cases! {
     }
 
     async fn the_hour_is_the_stores_whatever_the_nodes_clock_says(subject: &Subject) {
-        let lying = std::sync::Arc::new(crate::liar::Liar::new(subject.engine.clone(), 3_600_000));
-        let wrong = Quaymaster::new(runs(subject).schema().clone(), lying);
         let right = runs(subject);
-        let started = run(&wrong, "pipeline").start(Some("r"), None).await.expect("start");
-        let state = show(run(&right, "pipeline"), "r").await;
-        assert_eq!(started.run.current_hour, state.current_hour);
-        let _ = run(&wrong, "pipeline").failed("r", "x", None, None).await.expect("failed");
-        let view = spelled(&right, "pipeline", "failed", &[], subject.time_us().await);
-        assert_eq!(range(&right, &view).await, ["x"]);
-        let hour = FailuresAsk { hour: Some(&state.current_hour), ..FailuresAsk::default() };
-        assert_eq!(all_failures(run(&right, "pipeline"), hour).await.len(), 1);
+        for (id, lie_ms) in [("ahead", 3_600_000), ("behind", -3_600_000)] {
+            let lying = std::sync::Arc::new(crate::liar::Liar::new(subject.engine.clone(), lie_ms));
+            let wrong = Quaymaster::new(right.schema().clone(), lying);
+            let started = run(&wrong, "pipeline").start(Some(id), None).await.expect("start");
+            let state = show(run(&right, "pipeline"), id).await;
+            assert_eq!(started.run.current_hour, state.current_hour, "{id}");
+            let _ = run(&wrong, "pipeline").failed(id, id, None, None).await.expect("failed");
+            let view = spelled(&right, "pipeline", "failed", &[], subject.time_us().await);
+            assert_eq!(range(&right, &view).await[0], id);
+            let ask = FailuresAsk { hour: Some(&state.current_hour), run_id: Some(id), ..FailuresAsk::default() };
+            assert_eq!(all_failures(run(&right, "pipeline"), ask).await.len(), 1);
+        }
     }
 
     async fn what_adding_an_item_costs_does_not_grow_with_the_run(subject: &Subject) {

@@ -1,0 +1,234 @@
+//! The hour turns while workers take from a limit and tell a run what they did: no call is counted in two hours or in
+//! none, the run's hour and its count belong together whenever anybody looks, and failures are listed in their hour.
+#![expect(clippy::expect_used, reason = "a failed expectation is a failed test")]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
+
+use quaymaster::limit::Charge;
+use quaymaster::run::{FailuresAsk, Items};
+use quaymaster::schema::{Kind, Source, Spelling, load};
+use quaymaster::store::embedded::{Clock, EmbeddedOptions, EmbeddedStore};
+use quaymaster::store::redis::{RedisOptions, RedisStore};
+use quaymaster::store::{Reply, Topology};
+use quaymaster::{Engine, Quaymaster};
+use quaymaster_testkit::conformance::{command, command_int, command_text};
+use quaymaster_testkit::held_clock::HeldClock;
+use quaymaster_testkit::liar::Liar;
+use quaymaster_testkit::servers::{Binary, RedisConfig, RedisServer};
+
+const HOUR_US: i64 = 3_600_000_000;
+/// The last second of an hour.
+const BEFORE_US: i64 = 527_778 * HOUR_US - 1_000_000;
+const TURNS: i64 = 3;
+const LIES_MS: [i64; 4] = [0, 7_200_000, -7_200_000, 3_599_000];
+/// Calls before and after every turn.
+const LOAD: u64 = 200;
+const ID: &str = "manual_2030-01-01T00:00:00+00:00";
+
+const SCHEMA: &str = "[schema]\nname = \"turn\"\nowner = \"tests\"\n\
+    [limit.calls]\nkey = \"calls:{hour}\"\nalgorithm = \"fixed_window\"\nlimit = 1_000_000\nwindow = \"1h\"\nttl = \"24h\"\n\
+    [run.pipeline]\nkey = \"pipeline:{dag_run_id}\"\nfailed_key = \"failed:{hour}\"\nstate_ttl = \"25h\"\nhour_ttl = \"24h\"\n\
+    limit = \"calls\"\n";
+
+fn bind(engine: Arc<dyn Engine>) -> Quaymaster {
+    let loaded = load(&[Source { name: "turn.toml", text: SCHEMA }], &|_| None);
+    Quaymaster::new(Arc::new(loaded.schema.expect("the schema is right")), engine)
+}
+
+/// The hour `number` hours after the first, as the documents write it.
+fn key(quaymaster: &Quaymaster, kind: Kind, name: &str, role: &str, number: i64) -> String {
+    assert_eq!(quaymaster.engine().topology(), Topology::Single);
+    let resource = quaymaster.schema().resource(kind, name).expect("declared");
+    let mut key = Vec::new();
+    let pattern = &resource.key(role).expect("a role").pattern;
+    pattern.render(&[], BEFORE_US + number * HOUR_US, Spelling::Single, &mut key).expect("a key");
+    String::from_utf8(key).expect("text")
+}
+
+async fn counter(quaymaster: &Quaymaster, hour: i64) -> u64 {
+    let key = key(quaymaster, Kind::Limit, "calls", "limit", hour);
+    command_text(&**quaymaster.engine(), &["GET", &key])
+        .await
+        .map_or(0, |count| count.parse().expect("a count"))
+}
+
+/// What a foreign program reads of the run in one command: the hour, and the calls in it.
+async fn seen(quaymaster: &Quaymaster) -> (String, u64) {
+    let key = format!("pipeline:{ID}");
+    let words: [&[u8]; 4] = [b"HMGET", key.as_bytes(), b"current_hour", b"api_calls_this_hour"];
+    let Reply::Array(told) = command(&**quaymaster.engine(), key.as_bytes(), &words).await.expect("a hash")
+    else {
+        panic!("no hash")
+    };
+    let text = |reply: &Reply| match reply {
+        Reply::Bytes(text) => String::from_utf8_lossy(text).into_owned(),
+        other => panic!("{other:?}"),
+    };
+    (text(&told[0]), text(&told[1]).parse().expect("a count"))
+}
+
+/// What the workers were told.
+#[derive(Default)]
+struct Told {
+    stop: AtomicBool,
+    calls: AtomicU64,
+    failed: AtomicU64,
+}
+
+async fn work(quaymaster: Quaymaster, worker: usize, told: Arc<Told>) {
+    let (limit, run) =
+        (quaymaster.limit("calls").expect("declared"), quaymaster.run("pipeline").expect("declared"));
+    let mut number = 0;
+    while !told.stop.load(SeqCst) {
+        assert!(limit.take(&[], Charge::one()).await.expect("take").is_allowed());
+        told.calls.fetch_add(1, SeqCst);
+        let item = format!("{worker}-{number}");
+        if number % 5 == 4 {
+            assert!(run.failed(ID, &item, Some("HTTP 500"), None).await.expect("failed").listed);
+            told.failed.fetch_add(1, SeqCst);
+        } else {
+            assert_eq!(run.processed(ID, &[&item], None).await.expect("processed").added, 1);
+        }
+        number += 1;
+        // A store in memory never lets go by itself.
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Looks at the run as other programs do, for as long as there is work.
+async fn watch(quaymaster: Quaymaster, told: Arc<Told>, looks: Arc<AtomicU64>) {
+    let run = quaymaster.run("pipeline").expect("declared");
+    while !told.stop.load(SeqCst) {
+        if looks.load(SeqCst) % 3 == 0 {
+            run.show(ID, Items::Without).await.expect("show").expect("a run");
+        }
+        let (hour, calls) = seen(&quaymaster).await;
+        // The hour's counter only grows: what was rendered of it cannot be more than it is now.
+        let counted = command_text(&**quaymaster.engine(), &["GET", &format!("calls:{hour}")]).await;
+        let counted: u64 = counted.map_or(0, |count| count.parse().expect("a count"));
+        assert!(calls <= counted, "{calls} calls in {hour}, where {counted} are counted");
+        looks.fetch_add(1, SeqCst);
+        tokio::task::yield_now().await;
+    }
+}
+
+async fn turns(engine: Arc<dyn Engine>, set_time: impl Fn(i64)) {
+    let quaymaster = bind(engine.clone());
+    let run = quaymaster.run("pipeline").expect("declared");
+    let _ = run.start(Some(ID), None).await.expect("start");
+    let (told, looks) = (Arc::new(Told::default()), Arc::new(AtomicU64::new(0)));
+    let mut tasks: Vec<_> = LIES_MS
+        .iter()
+        .enumerate()
+        .map(|(worker, lie_ms)| {
+            let node = bind(Arc::new(Liar::new(engine.clone(), *lie_ms)));
+            tokio::spawn(work(node, worker, told.clone()))
+        })
+        .collect();
+    tasks.push(tokio::spawn(watch(bind(engine.clone()), told.clone(), looks.clone())));
+    let load = async || {
+        let (calls, looked) = (told.calls.load(SeqCst) + LOAD, looks.load(SeqCst) + 10);
+        while told.calls.load(SeqCst) < calls || looks.load(SeqCst) < looked {
+            assert!(tasks.iter().all(|task| !task.is_finished()), "a worker has ended");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    load().await;
+    let mut past = Vec::new();
+    for hour in 0..TURNS {
+        set_time(BEFORE_US + hour * HOUR_US + 1_000_000);
+        // Asked after the turn: every later change of it would be a call in an hour that is over.
+        past.push(counter(&quaymaster, hour).await);
+        load().await;
+        for (hour, count) in past.iter().enumerate() {
+            assert_eq!(
+                counter(&quaymaster, hour as i64).await,
+                *count,
+                "hour {hour} was counted in after its end"
+            );
+        }
+        let state = run.show(ID, Items::Without).await.expect("show").expect("a run");
+        let wanted = key(&quaymaster, Kind::Limit, "calls", "limit", hour + 1);
+        assert_eq!(format!("calls:{}", state.current_hour), wanted, "the run is in the store's hour");
+        if hour + 1 < TURNS {
+            set_time(BEFORE_US + (hour + 1) * HOUR_US);
+            load().await;
+        }
+    }
+    told.stop.store(true, SeqCst);
+    for task in tasks {
+        task.await.expect("a worker ends well");
+    }
+    let (calls, failed) = (told.calls.load(SeqCst), told.failed.load(SeqCst));
+    let mut counts = Vec::new();
+    for hour in -1..=TURNS + 1 {
+        counts.push(counter(&quaymaster, hour).await);
+    }
+    println!("{calls} calls, counted {counts:?}; {failed} failed; {} looks", looks.load(SeqCst));
+    assert_eq!((counts[0], counts[counts.len() - 1]), (0, 0), "only the store's own hours are counted");
+    assert!(counts[1..=TURNS as usize + 1].iter().all(|count| *count > 0), "{counts:?}");
+    assert_eq!(counts.iter().sum::<u64>(), calls, "each call in one hour: {counts:?}");
+    let state = run.show(ID, Items::With).await.expect("show").expect("a run");
+    assert_eq!(state.api_calls_this_hour, counts[TURNS as usize + 1], "the calls of the last hour");
+    assert_eq!((state.processed_count, state.failed_count), (calls - failed, failed), "{state:?}");
+    // Every failure stands in the list of the hour of its moment, once.
+    let mut views = BTreeMap::new();
+    for hour in 0..=TURNS {
+        let view = key(&quaymaster, Kind::Run, "pipeline", "failed", hour);
+        views.insert(view.clone(), command_int(&*engine, &["LLEN", &view]).await as u64);
+    }
+    assert_eq!(views.values().sum::<u64>(), failed, "{views:?}");
+    for (view, listed) in &views {
+        let hour = view.strip_prefix("failed:").expect("a prefix");
+        let (mut found, mut cursor) = (0, None::<String>);
+        loop {
+            let ask = FailuresAsk {
+                hour: Some(hour),
+                count: 1000,
+                cursor: cursor.as_deref(),
+                ..FailuresAsk::default()
+            };
+            let page = run.failures(ask).await.expect("failures");
+            found += page.failures.len() as u64;
+            cursor = page.next;
+            if cursor.is_none() {
+                break;
+            }
+        }
+        assert_eq!(found, *listed, "{view}");
+    }
+}
+
+async fn on_server(binary: Binary) {
+    let clock = HeldClock::frozen(BEFORE_US);
+    let server = RedisServer::start(RedisConfig { env: clock.environment(), ..RedisConfig::of(binary) });
+    let options = RedisOptions::from_url(&server.url()).expect("the fixture's URL");
+    let engine = RedisStore::connect(options).await.expect("the server is there");
+    turns(Arc::new(engine), |us| clock.freeze(us)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_runs_hour_turns_on_redis_7() {
+    on_server(Binary::Redis7).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_runs_hour_turns_on_redis_6_2() {
+    on_server(Binary::Redis62).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_runs_hour_turns_on_valkey_9() {
+    on_server(Binary::Valkey9).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_runs_hour_turns_in_memory() {
+    let clock = Arc::new(AtomicI64::new(BEFORE_US));
+    let options = EmbeddedOptions { clock: Clock::Manual(clock.clone()), ..EmbeddedOptions::default() };
+    let engine = EmbeddedStore::memory(options).await.expect("memory");
+    turns(Arc::new(engine), |us| clock.store(us, SeqCst)).await;
+}
