@@ -6,7 +6,8 @@
 -- `map` has a letter for every chunk, at its number: r received, d durable, m lost and to be sent again. A chunk with
 -- r is in `todo` by the millisecond it may be claimed, a claimed one by the end of its lease; `leases` has its attempts
 -- and the token of who holds it, `-` and the token of who gave it back for one that nobody holds. A token is good until somebody else has claimed the chunk, or it is settled.
--- `received` keeps digest, bytes and place of every chunk ever received: a number stands for the same bytes for ever.
+-- `received` keeps digest, bytes and place of every chunk ever received, and which attempt brought it: a number stands
+-- for the same bytes for ever, and the attempt is what its bytes are called while they are in flight.
 
 -- Reads every key that may be written, so that one of another type stops the script before its first write.
 local function upload_sound(own)
@@ -30,11 +31,11 @@ local function upload_more(own, field, more)
   redis.call("HSET", own[2], field, string.format("%.0f", math.max(0, held + more)))
 end
 
--- Digest, bytes and place of a chunk; nothing for one never received.
+-- Digest, bytes, place and attempt of a chunk; nothing for one never received.
 local function upload_facts(own, number)
   local held = redis.call("HGET", own[3], number) or ""
-  local sha256, size, place = string.match(held, "^(%x+) (%d+) (%S+)$")
-  return sha256, upload_int(size), place
+  local sha256, size, place, attempt = string.match(held, "^(%x+) (%d+) (%S+) (%S+)$")
+  return sha256, upload_int(size), place, attempt or "-"
 end
 
 local function upload_mark(own, number)

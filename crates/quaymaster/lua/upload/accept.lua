@@ -13,8 +13,9 @@
 --       8 last            int     1 for the last one
 --       9 place           text    where the bytes are: `store`, or what the caller calls it
 --       10 chunk_ttl_ms   int>0
--- OUT   "accepted"    received  durable  total  complete  status  mark   mark: r or d
---       "known"       the same: these bytes had come before
+--       11 attempt        text    unique per attempt to send it
+-- OUT   "accepted"    received  durable  total  complete  status  mark  attempt   mark: r or d; attempt: which brought it
+--       "known"       the same: another attempt had brought these bytes before
 --       "conflict"                other bytes have come under this number
 --       "other_last"  number      another chunk is the last
 --       "passed"      number      a chunk with a higher number has come
@@ -38,7 +39,7 @@ upload_sound(KEYS)
 local facts = redis.call("HMGET", KEYS[1], "status", "error_message", "is_last_received")
 local status = facts[1]
 if not status then return { "unknown" } end
-local held, held_size, held_place = upload_facts(KEYS, number)
+local held, held_size, held_place, held_attempt = upload_facts(KEYS, number)
 if held and (held ~= sha256 or held_size ~= size) then return { "conflict" } end
 local mark = upload_mark(KEYS, number)
 local known = held and (mark == "r" or mark == "d")
@@ -60,12 +61,13 @@ if staging and wanted then
 elseif staging then
   redis.call("DEL", staging)
 end
-local word = (known and held_place ~= place) and "known" or "accepted"
-if known and place == "store" then word = "known" end
+local attempt = known and held_attempt or ARGV[11]
 local ends = last and facts[3] ~= "true"
-if not known then upload_take(KEYS, number, size, sha256 .. " " .. ARGV[6] .. " " .. place, status, now_ms) end
+if not known then upload_take(KEYS, number, size, { sha256, ARGV[6], place, attempt }, status, now_ms) end
 if ends then redis.call("HSET", KEYS[1], "total_chunks", string.format("%.0f", total), "is_last_received", "true") end
 if not known then upload_hint(arrival, id, number, last, now_ms) end
 local received, durable, all, complete = upload_news(KEYS, ttl_ms, progress, now_ms, ends or not known)
 if not known then status = "UPLOADING" end
-return { word, received, durable, all, complete, status, known and mark or "r" }
+-- Whoever offers the very bytes that were taken must not hear that others were.
+local same = attempt == ARGV[11] or (place ~= "store" and held_place == place)
+return { same and "accepted" or "known", received, durable, all, complete, status, known and mark or "r", attempt }

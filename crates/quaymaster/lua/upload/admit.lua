@@ -21,10 +21,10 @@ redis.call("HLEN", names)
 redis.call("ZCARD", ends)
 local now_ms = math.floor(clock_us() / 1000)
 flight_prune(names, ends, sum, now_ms, 100)
-local held = tonumber(redis.call("HGET", names, name) or "") or 0
+local held = flight_bytes(names, name) or 0
 local total = flight_sum(sum)
 if total - held + bytes > most then
   local first = redis.call("ZRANGE", ends, 0, 0, "WITHSCORES")[2]
   return { "busy", total, first and math.max(0, math.ceil(tonumber(first) - now_ms)) or -1 }
 end
-return { "admitted", flight_put(names, ends, sum, name, bytes, now_ms + lease_ms) }
+return { "admitted", flight_put(names, ends, sum, name, bytes, "", now_ms + lease_ms) }

@@ -1,28 +1,30 @@
--- upload.arrive: chunks are here, in flight in place of their reservation, and to be claimed.
+-- upload.arrive: a chunk is taken: its bytes count for as long as they can be there, and it is to be claimed.
 --
 -- KEYS  1 in_flight         hash    bytes by name
 --       2 in_flight_until   zset    when each is given up
 --       3 in_flight_total   string  their sum
 --       4 ready             zset    uploads with chunks to claim, by the microsecond
--- ARGV  1.. id              text    the upload, empty when nothing is to be claimed
---       2 reservation       text    given back, empty for none
---       3 lease_ms          int>0   how long a chunk's bytes can be there
---       4 chunks            text    name and bytes of each, at most 500
+-- ARGV  1 id                text    the upload
+--       2 back              text    a name that is given back, empty for none
+--       3 name              text    the chunk's; one that was given back meanwhile, being durable already, stays so
+--       4 bytes             int>=0  as many as the chunk has
+--       5 lease_ms          int>0   how long they can be there
 -- OUT   "arrived"  total
--- COST  O(chunks log n)
+-- COST  O(log n)
 
 --@include clock
 --@include upload/flight
 --@include upload/ready
 
 local names, ends, sum, ready = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local id, back, name, bytes, lease_ms = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 
 redis.call("HLEN", names)
 redis.call("ZCARD", ends)
 redis.call("ZCARD", ready)
 local now_us = clock_us()
-local until_ms = math.floor(now_us / 1000) + ARGV[3]
-if ARGV[2] ~= "" then flight_drop(names, ends, sum, ARGV[2]) end
-for at = 4, #ARGV, 2 do flight_put(names, ends, sum, ARGV[at], tonumber(ARGV[at + 1]), until_ms) end
-if ARGV[1] ~= "" then ready_at(ready, ARGV[1], now_us) end
+if back ~= "" then flight_drop(names, ends, sum, back) end
+local held = flight_bytes(names, name)
+if held then flight_put(names, ends, sum, name, bytes, " c", math.floor(now_us / 1000) + lease_ms) end
+ready_at(ready, id, now_us)
 return { "arrived", flight_sum(sum) }

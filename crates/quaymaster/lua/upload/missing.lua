@@ -6,7 +6,7 @@
 --       2 progress    text    channel
 --       3 number      int>=0
 --       4 token       text
--- OUT   "missing"  received  durable
+-- OUT   "missing"
 --       "lost"
 -- COST  O(log n), and O(chunks) for the counts
 
@@ -19,9 +19,9 @@ local ttl_ms, progress, number, token = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 upload_sound(KEYS)
 local mark, ours = upload_mark(KEYS, number), upload_ours(KEYS, number, token)
 -- It is asked for already, whoever has said so.
-if mark == "m" then return { "missing", upload_count(KEYS) } end
+if mark == "m" then return { "missing" } end
 if mark ~= "r" or not ours then return { "lost" } end
 redis.call("DEL", KEYS[9])
 upload_lose(KEYS, number)
-local received, durable = upload_tell(KEYS, ttl_ms, progress, math.floor(clock_us() / 1000))
-return { "missing", received, durable }
+upload_tell(KEYS, ttl_ms, progress, math.floor(clock_us() / 1000))
+return { "missing" }

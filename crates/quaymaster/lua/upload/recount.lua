@@ -22,7 +22,7 @@ local count = redis.call("HLEN", names)
 if count > most then return { "many", count } end
 local total, held = 0, redis.call("HGETALL", names)
 for at = 1, #held, 2 do
-  total = total + (tonumber(held[at + 1]) or 0)
+  total = total + (tonumber(string.match(held[at + 1], "^%d+") or "") or 0)
   if not redis.call("ZSCORE", ends, held[at]) then
     redis.call("ZADD", ends, string.format("%.0f", now_ms + lease_ms), held[at])
   end

@@ -10,7 +10,7 @@
 --       6 final_etag       text    empty for none
 --       7 final_size       text    empty for none
 --       8 parts            text    number, size, sha256 and ETag of each, at most 200
--- OUT   "restored"  received  durable  total  complete  changed
+-- OUT   "restored"  received  durable  total  complete, then number  attempt of each that waited and is durable now
 --       "unknown"
 -- COST  O(parts log n), and O(chunks) for the counts
 
@@ -24,16 +24,18 @@ local ttl_ms, progress, total, status = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARG
 upload_sound(KEYS)
 local held = redis.call("HMGET", KEYS[1], "status", "is_last_received")
 if not held[1] then return { "unknown" } end
-local changed = 0
+local changed, waited = 0, {}
 for at = 8, #ARGV, 4 do
-  local number, size, facts = ARGV[at], tonumber(ARGV[at + 1]), ARGV[at + 2] .. " " .. ARGV[at + 1] .. " store"
+  local number, size, facts = ARGV[at], tonumber(ARGV[at + 1]), ARGV[at + 2] .. " " .. ARGV[at + 1] .. " store -"
   local mark = upload_mark(KEYS, number)
   if mark ~= "d" then
     changed = changed + 1
     redis.call("DEL", KEYS[9 + (at - 8) / 4])
     if mark == "r" then
-      local _, before = upload_facts(KEYS, number)
+      local _, before, _, attempt = upload_facts(KEYS, number)
       upload_more(KEYS, "bytes_received", -before)
+      waited[#waited + 1] = number
+      waited[#waited + 1] = attempt
     end
     redis.call("HSET", KEYS[3], number, facts)
     upload_more(KEYS, "bytes_received", size)
@@ -54,4 +56,4 @@ for at, name in pairs({ [5] = "error_message", [6] = "final_etag", [7] = "final_
 end
 local now_ms = math.floor(clock_us() / 1000)
 local received, durable, all, complete = upload_news(KEYS, ttl_ms, progress, now_ms, changed > 0)
-return { "restored", received, durable, all, complete, changed }
+return { "restored", received, durable, all, complete, unpack(waited) }

@@ -238,9 +238,15 @@ pub struct Lease {
     pub(super) upload_id: Arc<str>,
     pub(super) number: u32,
     pub(super) token: Token,
+    /// Which attempt brought the chunk: what its bytes in flight are called.
+    pub(super) attempt: Arc<str>,
 }
 
 impl Lease {
+    pub(super) fn flight_name(&self) -> String {
+        super::keys::flight_name(&self.upload_id, self.number, &self.attempt)
+    }
+
     /// The upload.
     pub fn upload_id(&self) -> &str {
         &self.upload_id

@@ -99,23 +99,40 @@ pub struct Offer<'a> {
     pub last: Last,
     /// Where they are.
     pub source: Source<'a>,
-    /// Under which its bytes were admitted; given back or turned into the chunk's own.
+    /// Under which its bytes were admitted, for this upload and number. It is the chunk's own from now on, or is given
+    /// back. Without one the bytes count nevertheless, whether or not they fit.
     pub reservation: Option<&'a Reservation>,
 }
 
-/// Bytes in flight that somebody is about to send: a name in the account that all nodes share.
+/// One attempt to send a chunk, as the account of bytes in flight calls it, which all nodes share. Fresh for every
+/// attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Reservation(String);
+pub struct Reservation {
+    name: String,
+    attempt: usize,
+}
 
 impl Reservation {
-    /// A name nobody has used.
-    pub fn fresh() -> Self {
-        Self(format!("r:{}", crate::Token::random().as_str()))
+    /// For the chunk `number` of the upload `id`.
+    pub fn fresh(id: &str, number: u32) -> Self {
+        let token = crate::Token::random();
+        let name = keys::flight_name(id, number, token.as_str());
+        Self { attempt: name.len() - token.as_str().len(), name }
     }
 
-    /// Its text.
+    /// Its name.
     pub fn as_str(&self) -> &str {
-        &self.0
+        &self.name
+    }
+
+    /// What tells it from other attempts at the same chunk.
+    pub(super) fn attempt(&self) -> &str {
+        &self.name[self.attempt..]
+    }
+
+    /// Whether it is for this chunk.
+    pub(super) fn is_for(&self, id: &str, number: u32) -> bool {
+        keys::flight_chunk(&self.name) == Some((id, number))
     }
 }
 

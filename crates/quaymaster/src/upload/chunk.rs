@@ -4,9 +4,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use super::answer::{Accepted, Admitted, Held, Refusal};
-use super::ask::{Last, Offer, Source, check_place};
+use super::ask::{Last, Offer, Reservation, Source, check_place};
+use super::ops::Mark;
 use super::{MAX_CHUNKS, Upload, keys, ops, tell};
-use crate::Result;
+use crate::{Code, Error, Result};
 
 /// A reservation lasts so long from the moment its chunk is taken, until the chunk stands in its place.
 const TAKING: Duration = Duration::from_secs(60);
@@ -55,30 +56,46 @@ impl Upload {
         if let Source::Elsewhere(place) = offer.source {
             check_place(op, place)?;
         }
+        if offer.reservation.is_some_and(|name| !name.is_for(id, offer.number)) {
+            let detail = format!("the reservation is not for chunk {} of upload {id}", offer.number);
+            return Err(Error::new(op, Code::RequestInvalid, detail));
+        }
         if let Some(refusal) = self.check(offer.number, offer.size, offer.last) {
             return Ok(Accepted::Refused(refusal));
         }
-        // A node that stood still for longer than its reservation must not bring the bytes in unasked.
-        if let Some(name) = offer.reservation
-            && self.renew(&[name], TAKING).await? != [Held::Ours]
-            && let Admitted::Busy { retry_after, .. } = self.admit(name, offer.size, TAKING).await?
-        {
-            return Ok(Accepted::Busy { retry_after });
-        }
-        let accepted = tell::accepted(op, self.bound.run(op, ops::accept(self, id, offer)?).await?)?;
+        let fresh;
+        let name = match offer.reservation {
+            // A node that stood still for longer than its reservation must not bring the bytes in unasked.
+            Some(name) => {
+                if self.renew(&[name], TAKING).await? != [Held::Ours]
+                    && let Admitted::Busy { retry_after, .. } = self.admit(name, offer.size, TAKING).await?
+                {
+                    return Ok(Accepted::Busy { retry_after });
+                }
+                name
+            }
+            // Counted before the chunk is taken: it may be durable and given back before its sender hears of it.
+            None => {
+                fresh = Reservation::fresh(id, offer.number);
+                let names = [(fresh.as_str().to_owned(), offer.size)];
+                self.bound.run(op, ops::hold(self, op, &names, Mark::Attempt, TAKING)?).await?;
+                &fresh
+            }
+        };
+        let call = ops::accept(self, id, offer, name.attempt())?;
+        let (accepted, attempt) = tell::accepted(op, self.bound.run(op, call).await?)?;
         let waits = match &accepted {
             Accepted::Taken { .. } => true,
             // Whoever took it may have died before it was in the index.
             Accepted::Known { durable, .. } => !durable,
             _ => false,
         };
-        let reservation = offer.reservation.map_or("", |name| name.as_str());
         if waits {
-            let name = keys::flight_name(id, offer.number);
-            let chunks = std::iter::once((name.as_str(), offer.size));
-            self.bound.run(op, ops::arrive(self, op, Some(id), reservation, chunks)?).await?;
-        } else if !reservation.is_empty() {
-            self.bound.run(op, ops::back(self, op, std::iter::once(reservation))?).await?;
+            let held = keys::flight_name(id, offer.number, &attempt);
+            let spare = if held == name.as_str() { "" } else { name.as_str() };
+            self.bound.run(op, ops::arrive(self, id, spare, &held, offer.size)?).await?;
+        } else {
+            self.bound.run(op, ops::back(self, op, std::iter::once(name.as_str()))?).await?;
         }
         Ok(accepted)
     }

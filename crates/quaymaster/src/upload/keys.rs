@@ -104,13 +104,14 @@ impl Upload {
     }
 }
 
-/// What a chunk is called in the account of bytes in flight.
-pub(super) fn flight_name(id: &str, number: u32) -> String {
-    format!("{id}/{number}")
+/// What an attempt to send a chunk is called in the account of bytes in flight.
+pub(super) fn flight_name(id: &str, number: u32, attempt: &str) -> String {
+    format!("{id}/{number}/{attempt}")
 }
 
-/// The other way round; `None` for a reservation.
+/// Upload and number of such a name.
 pub(super) fn flight_chunk(name: &str) -> Option<(&str, u32)> {
-    let (id, number) = name.split_once('/')?;
+    let mut parts = name.split('/');
+    let (id, number, _attempt) = (parts.next()?, parts.next()?, parts.next()?);
     Some((id, number.parse().ok()?))
 }

@@ -43,6 +43,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quaymaster_schema::UploadSpec;
+use quaymaster_store::Reply;
 
 pub use answer::{
     Accepted, Admitted, Audited, Chunk, Claimed, Created, Dropped, Due, Failed, Forgotten, Held, InFlight,
@@ -254,8 +255,11 @@ impl Upload {
                 b"unknown" => receipt = None,
                 other => return Err(tell::unknown(OP, other)),
             }
-            let names: Vec<String> =
-                page.parts.iter().map(|part| keys::flight_name(id, part.number)).collect();
+            let mut names = Vec::new();
+            while let Some(Reply::Bytes(number)) = told.any() {
+                let number = String::from_utf8_lossy(&number).parse().unwrap_or(MAX_CHUNKS);
+                names.push(keys::flight_name(id, number, &tell::text(&mut told)?));
+            }
             if !names.is_empty() {
                 self.bound.run(OP, ops::back(self, OP, names.iter().map(String::as_str))?).await?;
             }

@@ -106,7 +106,7 @@ pub(super) fn create(upload: &Upload, id: &str, new: &New<'_>) -> Result<Invocat
     Ok(call)
 }
 
-pub(super) fn accept(upload: &Upload, id: &str, offer: &Offer<'_>) -> Result<Invocation> {
+pub(super) fn accept(upload: &Upload, id: &str, offer: &Offer<'_>, attempt: &str) -> Result<Invocation> {
     let mut call = told(upload, ACCEPT, &scripts::UPLOAD_ACCEPT, id)?;
     upload.bind_chunk(ACCEPT, id, offer.number, &mut call.keys)?;
     let place = match offer.source {
@@ -125,6 +125,7 @@ pub(super) fn accept(upload: &Upload, id: &str, offer: &Offer<'_>) -> Result<Inv
     call.args.push(if offer.last == Last::Yes { "1" } else { "0" });
     call.args.push(place);
     call.args.push_int(millis(upload.spec.chunk_ttl));
+    call.args.push(attempt);
     Ok(call)
 }
 
@@ -322,22 +323,38 @@ pub(super) fn renew(
     Ok(call)
 }
 
-/// Chunks that are here, in place of a reservation; `ready` when their upload has something to claim.
-pub(super) fn arrive<'a>(
+/// A chunk is taken: `name` counts for longer, `spare` is given back, and the upload has something to claim.
+pub(super) fn arrive(upload: &Upload, id: &str, spare: &str, name: &str, size: u64) -> Result<Invocation> {
+    let mut call = flight(upload, ACCEPT, &scripts::UPLOAD_ARRIVE)?;
+    upload.bind_index(ACCEPT, "ready", &mut call.keys)?;
+    call.args.push(id);
+    call.args.push(spare);
+    call.args.push(name);
+    call.args.push_int(int(size));
+    call.args.push_int(millis(upload.spec.chunk_ttl));
+    Ok(call)
+}
+
+/// Whether what is held is a chunk that is taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mark {
+    Attempt,
+    Chunk,
+}
+
+pub(super) fn hold(
     upload: &Upload,
     op: &'static str,
-    ready: Option<&str>,
-    reservation: &str,
-    chunks: impl Iterator<Item = (&'a str, u64)>,
+    names: &[(String, u64)],
+    mark: Mark,
+    lease: Duration,
 ) -> Result<Invocation> {
-    let mut call = flight(upload, op, &scripts::UPLOAD_ARRIVE)?;
-    upload.bind_index(op, "ready", &mut call.keys)?;
-    call.args.push(ready.unwrap_or_default());
-    call.args.push(reservation);
-    call.args.push_int(millis(upload.spec.chunk_ttl));
-    for (name, bytes) in chunks {
+    let mut call = flight(upload, op, &scripts::UPLOAD_HOLD)?;
+    call.args.push_int(millis(lease));
+    call.args.push(if mark == Mark::Chunk { " c" } else { "" });
+    for (name, bytes) in names {
         call.args.push(name);
-        call.args.push_int(int(bytes));
+        call.args.push_int(int(*bytes));
     }
     Ok(call)
 }

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::answer::{Claimed, Failed, Held, Lease, Shipped};
 use super::ask::{Claim, Next};
 use super::flight::check_lease;
-use super::{TEXT_MAX, Upload, check_text, keys, ops, shortened, tell};
+use super::{TEXT_MAX, Upload, check_text, ops, shortened, tell};
 use crate::wake::Wake;
 use crate::{Code, Error, Result, Token};
 
@@ -122,8 +122,7 @@ impl Upload {
             }
         }
         let ours = leases.iter().zip(&held).filter(|(_, held)| **held == Held::Ours);
-        let names: Vec<String> =
-            ours.map(|(lease, _)| keys::flight_name(&lease.upload_id, lease.number)).collect();
+        let names: Vec<String> = ours.map(|(lease, _)| lease.flight_name()).collect();
         self.keep_counting(OP, &names).await;
         Ok(held)
     }
@@ -186,7 +185,7 @@ impl Upload {
     }
 
     async fn no_longer_in_flight(&self, op: &'static str, lease: &Lease) {
-        let name = keys::flight_name(&lease.upload_id, lease.number);
+        let name = lease.flight_name();
         let given = match ops::back(self, op, std::iter::once(name.as_str())) {
             Ok(call) => self.bound.run(op, call).await,
             Err(error) => Err(error),
@@ -209,7 +208,7 @@ impl Upload {
         let attempt = u32::try_from(parts.int()?).unwrap_or(0);
         match (&word[..], next) {
             (b"retry", Next::Retry(delay)) => {
-                self.keep_counting(OP, &[keys::flight_name(&lease.upload_id, lease.number)]).await;
+                self.keep_counting(OP, &[lease.flight_name()]).await;
                 self.call(OP, &lease.upload_id, delay).await;
                 Ok(Failed::Retry { attempt })
             }

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use quaymaster_store::{Parts, Reply};
 
-use super::answer::{Audited, Dropped, Due, Forgotten, Place, Status, Tended};
+use super::answer::{Audited, Dropped, Due, Forgotten, Held, Place, Status, Tended};
+use super::ops::Mark;
 use super::{Upload, keys, ops, tell};
 use crate::{Code, Error, Result};
 
@@ -20,6 +21,8 @@ struct Waiting {
     held: bool,
     size: u64,
     place: Place,
+    /// What its bytes are called in flight.
+    name: String,
 }
 
 /// What `upload.look` told.
@@ -78,10 +81,7 @@ impl Upload {
             }
             let lost = self.verify(id, &looked.chunks).await?;
             let here = looked.chunks.iter().filter(|chunk| !lost.contains(&chunk.number));
-            let names: Vec<(String, u64)> =
-                here.map(|chunk| (keys::flight_name(id, chunk.number), chunk.size)).collect();
-            let pairs = names.iter().map(|(name, size)| (name.as_str(), *size));
-            self.bound.run(OP, ops::arrive(self, OP, None, "", pairs)?).await?;
+            self.count_again(here.map(|chunk| (chunk.name.clone(), chunk.size)).collect()).await?;
             if let (true, Some(next)) = (open && offset == 0, looked.next) {
                 self.bound.run(OP, ops::call(self, OP, id, next)?).await?;
             }
@@ -93,6 +93,25 @@ impl Upload {
                 return Ok(tended);
             }
         }
+    }
+
+    /// Chunks that wait count as in flight. Only those that do not are put in anew: one that is shipped at this moment
+    /// and was given back would count again until the next audit.
+    async fn count_again(&self, chunks: Vec<(String, u64)>) -> Result<()> {
+        const OP: &str = ops::SWEEP;
+        let names: Vec<&str> = chunks.iter().map(|(name, _)| name.as_str()).collect();
+        let held = self.renew_names(OP, &names, self.spec.chunk_ttl).await?;
+        let lost: Vec<(String, u64)> = chunks
+            .into_iter()
+            .zip(held)
+            .filter(|(_, held)| *held == Held::Lost)
+            .map(|(chunk, _)| chunk)
+            .collect();
+        if !lost.is_empty() {
+            let call = ops::hold(self, OP, &lost, Mark::Chunk, self.spec.chunk_ttl)?;
+            self.bound.run(OP, call).await?;
+        }
+        Ok(())
     }
 
     async fn look(&self, id: &str, offset: u64, count: usize) -> Result<Option<Looked>> {
@@ -112,8 +131,9 @@ impl Upload {
             let held = parts.int()? == 1;
             let facts = tell::text(&mut parts)?;
             let number = String::from_utf8_lossy(&number).parse();
-            if let (Ok(number), Some((_, size, place))) = (number, tell::facts(&facts)) {
-                chunks.push(Waiting { number, held, size, place });
+            if let (Ok(number), Some(facts)) = (number, tell::facts(&facts)) {
+                let name = keys::flight_name(id, number, &facts.attempt);
+                chunks.push(Waiting { number, held, size: facts.size, place: facts.place, name });
             }
         }
         Ok(Some(Looked { status, aborted, next, total, marked, chunks }))
@@ -130,9 +150,10 @@ impl Upload {
         let mut parts = self.bound.run(OP, ops::verify(self, id, &numbers)?).await?.parts(OP)?;
         parts.bytes()?;
         let lost: Vec<u32> = rest_of(&mut parts).iter().filter_map(|number| number.parse().ok()).collect();
-        let names: Vec<String> = lost.iter().map(|number| keys::flight_name(id, *number)).collect();
+        let gone = chunks.iter().filter(|chunk| lost.contains(&chunk.number));
+        let names: Vec<&str> = gone.map(|chunk| chunk.name.as_str()).collect();
         if !names.is_empty() {
-            self.bound.run(OP, ops::back(self, OP, names.iter().map(String::as_str))?).await?;
+            self.bound.run(OP, ops::back(self, OP, names.into_iter())?).await?;
         }
         Ok(lost)
     }
@@ -152,8 +173,8 @@ impl Upload {
             b"open" => return Ok(Vec::new()),
             other => return Err(tell::unknown(OP, other)),
         }
-        let names: Vec<String> = numbers.iter().map(|number| keys::flight_name(id, *number)).collect();
-        self.bound.run(OP, ops::back(self, OP, names.iter().map(String::as_str))?).await?;
+        let names: Vec<&str> = looked.chunks.iter().map(|chunk| chunk.name.as_str()).collect();
+        self.bound.run(OP, ops::back(self, OP, names.into_iter())?).await?;
         let dropped = |chunk: Waiting| Dropped { number: chunk.number, place: chunk.place };
         Ok(looked.chunks.into_iter().map(dropped).collect())
     }
@@ -188,10 +209,13 @@ impl Upload {
         let mut parts = self.bound.run(OP, ops::in_flight(self, offset, count)?).await?.parts(OP)?;
         let (_, _, _) = (parts.bytes()?, parts.int()?, parts.int()?);
         let names = rest_of(&mut parts);
-        audited.looked = names.len() as u64;
+        audited.looked = names.len() as u64 / 2;
         let mut by_upload: BTreeMap<&str, Vec<(u32, &str)>> = BTreeMap::new();
-        for name in &names {
-            if let Some((id, number)) = keys::flight_chunk(name) {
+        for pair in names.chunks(2) {
+            // What is still on its way in ends by itself.
+            if let ([name, taken], Some((id, number))) = (pair, keys::flight_chunk(&pair[0]))
+                && taken == "1"
+            {
                 by_upload.entry(id).or_default().push((number, name));
             }
         }

@@ -44,21 +44,24 @@ pub(super) fn receipt(parts: &mut Parts) -> Result<Receipt> {
     Ok(Receipt { received_chunks, durable_chunks, total_chunks, complete: parts.int()? == 1 })
 }
 
-pub(super) fn accepted(op: &'static str, reply: Reply) -> Result<Accepted> {
+/// The answer, and which attempt has brought the chunk where one has.
+pub(super) fn accepted(op: &'static str, reply: Reply) -> Result<(Accepted, String)> {
     let mut parts = reply.parts(op)?;
     let word = parts.bytes()?;
-    let refused = |refusal| Ok(Accepted::Refused(refusal));
+    let plain = |accepted| Ok((accepted, String::new()));
+    let refused = |refusal| plain(Accepted::Refused(refusal));
     match &word[..] {
         b"accepted" | b"known" => {
             let receipt = receipt(&mut parts)?;
             let status = status(op, &text(&mut parts)?)?;
             let durable = &parts.bytes()?[..] == b"d";
+            let attempt = text(&mut parts)?;
             if &word[..] == b"accepted" && !durable {
-                return Ok(Accepted::Taken { receipt, status });
+                return Ok((Accepted::Taken { receipt, status }, attempt));
             }
-            Ok(Accepted::Known { receipt, status, durable })
+            Ok((Accepted::Known { receipt, status, durable }, attempt))
         }
-        b"conflict" => Ok(Accepted::Conflict),
+        b"conflict" => plain(Accepted::Conflict),
         b"other_last" => refused(Refusal::OtherLast { last: count(&mut parts)? }),
         b"passed" => refused(Refusal::Passed { highest: count(&mut parts)? }),
         b"after_last" => refused(Refusal::AfterLast { last: count(&mut parts)? }),
@@ -67,15 +70,23 @@ pub(super) fn accepted(op: &'static str, reply: Reply) -> Result<Accepted> {
         b"unstaged" => refused(Refusal::Unstaged { bytes: bytes(&mut parts)? }),
         b"closed" => {
             let status = status(op, &text(&mut parts)?)?;
-            Ok(Accepted::Closed { status, error: text(&mut parts)? })
+            plain(Accepted::Closed { status, error: text(&mut parts)? })
         }
-        b"unknown" => Ok(Accepted::Unknown),
+        b"unknown" => plain(Accepted::Unknown),
         other => Err(unknown(op, other)),
     }
 }
 
-/// Digest, size and place as `received` keeps them.
-pub(super) fn facts(held: &str) -> Option<([u8; 32], u64, Place)> {
+/// What `received` keeps of a chunk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Facts {
+    pub(super) sha256: [u8; 32],
+    pub(super) size: u64,
+    pub(super) place: Place,
+    pub(super) attempt: String,
+}
+
+pub(super) fn facts(held: &str) -> Option<Facts> {
     let mut words = held.split(' ');
     let sha256 = from_hex(words.next()?)?;
     let size = words.next()?.parse().ok()?;
@@ -83,7 +94,7 @@ pub(super) fn facts(held: &str) -> Option<([u8; 32], u64, Place)> {
         "store" => Place::Store,
         other => Place::Elsewhere(other.to_owned()),
     };
-    Some((sha256, size, place))
+    Some(Facts { sha256, size, place, attempt: words.next()?.to_owned() })
 }
 
 /// The chunks of one upload, and when the next may be claimed.
@@ -109,16 +120,21 @@ pub(super) fn chunks(
         let number = String::from_utf8_lossy(&number).into_owned();
         let (attempt, left) = (count(&mut parts)?, wait(&mut parts)?.unwrap_or_default());
         let held = text(&mut parts)?;
-        let (Ok(number), Some((sha256, size, place))) = (number.parse(), facts(&held)) else {
+        let (Ok(number), Some(facts)) = (number.parse(), facts(&held)) else {
             return Err(malformed(op, &format!("what is known of chunk {number} of upload {id}"), &held));
         };
         found.push(Chunk {
-            lease: Lease { upload_id: upload_id.clone(), number, token: token.clone() },
+            lease: Lease {
+                upload_id: upload_id.clone(),
+                number,
+                token: token.clone(),
+                attempt: facts.attempt.into(),
+            },
             lease_expires_in: left,
             attempt,
-            size,
-            sha256,
-            place,
+            size: facts.size,
+            sha256: facts.sha256,
+            place: facts.place,
             node_id: node_id.clone(),
             key: key.clone(),
             multipart_id: multipart_id.clone(),

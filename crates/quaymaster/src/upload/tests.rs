@@ -21,7 +21,9 @@ fn state_reply(map: &[u8], status: &str, sized: &str) -> Reply {
     let mut parts = vec![text("state"), text("1700000000500"), Reply::Bytes(Bytes::copy_from_slice(map))];
     let state = ["node", "multi", "key", "drive", status, "100", "9", "9", "10", "true", "1700000000000"];
     parts.extend(state.map(text));
-    parts.extend(["1700000000400", "text/plain", "", "", "", "1700000009000", "70", "33", sized, "17", ""].map(text));
+    parts.extend(
+        ["1700000000400", "text/plain", "", "", "", "1700000009000", "70", "33", sized, "17", ""].map(text),
+    );
     Reply::Array(parts)
 }
 
@@ -29,7 +31,10 @@ fn state_reply(map: &[u8], status: &str, sized: &str) -> Reply {
 fn a_state_is_read_with_its_chunks_by_ranges() {
     let map = b"dd\0rrrm\0d";
     let state = tell::state("upload.status", state_reply(map, "UPLOADING", "1"), "u").unwrap().unwrap();
-    assert_eq!((state.durable(), state.received(), state.resend()), (vec![0..=1, 8..=8], vec![3..=5], vec![6..=6]));
+    assert_eq!(
+        (state.durable(), state.received(), state.resend()),
+        (vec![0..=1, 8..=8], vec![3..=5], vec![6..=6])
+    );
     assert!(state.has(0) && state.has(3) && !state.has(2) && !state.has(6) && !state.has(9));
     // The map is what counts, whatever another program wrote into the documented fields.
     assert_eq!((state.receipt.received_chunks, state.receipt.durable_chunks), (6, 3));
@@ -58,26 +63,32 @@ fn statuses_are_the_documented_words() {
 #[test]
 fn facts_of_a_chunk_come_back_as_they_were_written() {
     let digest: [u8; 32] = std::array::from_fn(|at| at as u8 * 7);
-    let held = format!("{} 42 node-1/7", tell::hex(&digest));
-    assert_eq!(tell::facts(&held), Some((digest, 42, Place::Elsewhere("node-1/7".to_owned()))));
-    assert_eq!(tell::facts(&format!("{} 0 store", tell::hex(&digest))), Some((digest, 0, Place::Store)));
-    for bad in ["", "x 1 store", "00 1 store", &held[..64], &held.replace("42", "-1")] {
+    let held = format!("{} 42 node-1/7 att", tell::hex(&digest));
+    let facts = tell::facts(&held).unwrap();
+    assert_eq!((facts.sha256, facts.size, facts.attempt.as_str()), (digest, 42, "att"));
+    assert_eq!(facts.place, Place::Elsewhere("node-1/7".to_owned()));
+    assert_eq!(tell::facts(&format!("{} 0 store -", tell::hex(&digest))).unwrap().place, Place::Store);
+    for bad in ["", "x 1 store -", "00 1 store -", &held[..64], &held.replace("42", "-1")] {
         assert_eq!(tell::facts(bad), None, "{bad}");
     }
 }
 
 #[test]
-fn names_in_flight_are_chunks_or_reservations() {
-    assert_eq!(keys::flight_chunk(&keys::flight_name("ab-1", 17)), Some(("ab-1", 17)));
-    assert_eq!(keys::flight_chunk(super::Reservation::fresh().as_str()), None);
+fn a_name_in_flight_says_whose_bytes_they_are() {
+    let one = super::Reservation::fresh("ab-1", 17);
+    assert_eq!(keys::flight_chunk(one.as_str()), Some(("ab-1", 17)));
+    assert_eq!(keys::flight_name("ab-1", 17, one.attempt()), one.as_str());
+    assert!(one.is_for("ab-1", 17) && !one.is_for("ab-1", 18) && !one.is_for("ab", 17));
+    assert_ne!(one, super::Reservation::fresh("ab-1", 17));
+    assert_eq!(keys::flight_chunk("ab-1/17"), None);
 }
 
 #[test]
 fn an_answer_nobody_knows_is_an_error() {
     let reply = |word: &str| Reply::Array(vec![text(word), Reply::Int(3)]);
-    assert_eq!(tell::accepted("op", reply("conflict")).unwrap(), Accepted::Conflict);
+    assert_eq!(tell::accepted("op", reply("conflict")).unwrap().0, Accepted::Conflict);
     let passed = Accepted::Refused(Refusal::Passed { highest: 3 });
-    assert_eq!(tell::accepted("op", reply("passed")).unwrap(), passed);
+    assert_eq!(tell::accepted("op", reply("passed")).unwrap().0, passed);
     assert_eq!(tell::accepted("op", reply("what")).unwrap_err().code, Code::StoreProtocol);
     assert_eq!(tell::moved("op", reply("what")).unwrap_err().code, Code::StoreProtocol);
 }

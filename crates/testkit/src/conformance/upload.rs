@@ -566,7 +566,7 @@ crate::cases! {
     async fn bytes_in_flight_never_exceed_their_bound_and_come_back(subject: &Subject) {
         let quaymaster = uploads(subject);
         let upload = docs(&quaymaster);
-        let names: Vec<Reservation> = (0..6).map(|_| Reservation::fresh()).collect();
+        let names: Vec<Reservation> = (0..6).map(|number| Reservation::fresh("u", number)).collect();
         assert!(!busy_with(upload, &names[0], 40, LEASE).await);
         assert!(!busy_with(upload, &names[0], 40, LEASE).await, "the same name again is the same bytes");
         assert!(busy_with(upload, &names[1], 25, LEASE).await, "65 would be in flight");
@@ -592,7 +592,7 @@ crate::cases! {
         let error = upload.admit(&names[0], 65, LEASE).await.expect_err("never");
         assert_eq!(error.code, Code::RequestTooLarge);
         // Many at once: whatever is admitted fits.
-        let racing: Vec<Reservation> = (0..24).map(|_| Reservation::fresh()).collect();
+        let racing: Vec<Reservation> = (0..24).map(|number| Reservation::fresh("u", number)).collect();
         let asked = racing.iter().map(|name| upload.admit(name, 10, LEASE));
         let admitted = join_all(asked).await.into_iter().filter(|asked| !busy(*asked.as_ref().expect("admit"))).count();
         assert_eq!((admitted, in_flight(upload).await), (6, 60));
@@ -602,22 +602,27 @@ crate::cases! {
         let quaymaster = uploads(subject);
         let upload = docs(&quaymaster);
         begin(upload, "u", None).await;
-        let name = Reservation::fresh();
+        let name = Reservation::fresh("u", 0);
         // More was reserved than came, as when a request does not say how long it is.
         assert!(!busy(upload.admit(&name, 16, LEASE).await.expect("admit")));
         taken(&offer_reserved(upload, 0, &name).await);
         assert_eq!(in_flight(upload).await, 12);
-        let again = Reservation::fresh();
+        let again = Reservation::fresh("u", 0);
         assert!(!busy(upload.admit(&again, 16, LEASE).await.expect("admit")));
         assert!(matches!(offer_reserved(upload, 0, &again).await, Accepted::Known { .. }));
         assert_eq!(in_flight(upload).await, 12, "a duplicate weighs nothing");
         // A node that stood still for too long asks again, and may find no room.
-        let late = Reservation::fresh();
+        let late = Reservation::fresh("u", 1);
         assert!(!busy(upload.admit(&late, 12, Duration::from_millis(200)).await.expect("admit")));
         subject.pass(201).await;
-        let others = Reservation::fresh();
+        let others = Reservation::fresh("u", 7);
         assert!(!busy(upload.admit(&others, 45, LEASE).await.expect("admit")));
         assert!(matches!(offer_reserved(upload, 1, &late).await, Accepted::Busy { .. }));
+        let sha256 = digest(b"twelve bytes");
+        let source = Source::Elsewhere("x");
+        let another = Offer { number: 2, size: 12, sha256: &sha256, last: Last::No, source, reservation: Some(&late) };
+        let error = upload.accept("u", &another).await.expect_err("the reservation of another chunk");
+        assert_eq!(error.code, Code::RequestInvalid);
         assert_eq!(state(upload, "u").await.receipt.received_chunks, 1);
         upload.give_back(&others).await.expect("give back");
         taken(&offer_reserved(upload, 1, &late).await);
@@ -627,7 +632,7 @@ crate::cases! {
         }
         let after = upload.in_flight().await.expect("in flight");
         assert_eq!((after.bytes, after.names, after.max_bytes), (0, 0, 64));
-        let duplicate = Reservation::fresh();
+        let duplicate = Reservation::fresh("u", 0);
         assert!(!busy(upload.admit(&duplicate, 12, LEASE).await.expect("admit")));
         assert!(matches!(offer_reserved(upload, 0, &duplicate).await, Accepted::Known { durable: true, .. }));
         assert_eq!(in_flight(upload).await, 0);

@@ -45,7 +45,7 @@ fn refused(moved: &Moved) -> Status {
 async fn send_until_taken(upload: &Upload, id: &str, number: u32, last: Last) {
     let sha256 = digest(b"chunk");
     for _ in 0..10 {
-        let (stage, name) = (Stage::fresh(), Reservation::fresh());
+        let (stage, name) = (Stage::fresh(), Reservation::fresh(id, number));
         let attempt = async {
             let _ = upload.admit(&name, 5, LEASE).await?;
             upload.write(id, &stage, 0, b"chunk", Some(5)).await?;
@@ -325,8 +325,8 @@ crate::cases! {
         assert_eq!(chunks.len(), 2);
         // The worker died after it shipped, before the bytes were given back.
         ship(upload, &chunks[0].lease).await;
-        let name = format!("u/{}", chunks[0].lease.number());
-        command_int(engine, &["HSET", &index("in_flight"), &name, "5"]).await;
+        let name = format!("u/{}/attempt", chunks[0].lease.number());
+        command_int(engine, &["HSET", &index("in_flight"), &name, "5 c"]).await;
         command_int(engine, &["ZADD", &index("in_flight_until"), "9999999999999", &name]).await;
         // And somebody has spoilt the sum.
         command_text(engine, &["SET", &index("in_flight_total"), "61"]).await;
@@ -357,7 +357,8 @@ crate::cases! {
         let upload = docs(&quaymaster);
         let created = upload.create("u", &new(upload, Some(15))).await.expect("create");
         assert_eq!(created, Created::Existing(Status::Pending), "the second answer is told");
-        for number in 0..3 {
+        taken(&send(upload, "u", 0, b"chunk", Last::No).await);
+        for number in 1..3 {
             send_until_taken(upload, "u", number, if number == 2 { Last::Yes } else { Last::No }).await;
         }
         assert_eq!(upload.in_flight().await.expect("in flight").bytes, 15);

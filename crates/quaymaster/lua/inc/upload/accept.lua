@@ -26,7 +26,7 @@ end
 
 -- Notes a chunk that is here now, to be shipped at once.
 local function upload_take(own, number, size, facts, status, now_ms)
-  redis.call("HSET", own[3], number, facts)
+  redis.call("HSET", own[3], number, table.concat(facts, " "))
   redis.call("SETRANGE", own[4], number, "r")
   redis.call("ZADD", own[5], string.format("%.0f", now_ms), number)
   redis.call("HSET", own[6], number, "0 -")

@@ -1,15 +1,21 @@
--- upload/flight: bytes on their way in or not yet durable, over all uploads. A name is a reservation or a chunk; `names`
--- has its bytes, `ends` when it is given up, `sum` the bytes of all of them, changed in the same step.
+-- upload/flight: bytes on their way in or not yet durable, over all uploads. A name is one attempt to send a chunk;
+-- `names` has its bytes, with a `c` behind them once the chunk is taken, `ends` when it is given up, `sum` the bytes of
+-- all of them, changed in the same step.
 
 local function flight_sum(sum)
   return tonumber(redis.call("GET", sum) or "") or 0
 end
 
+-- What a name holds; nothing for one that holds nothing.
+local function flight_bytes(names, name)
+  return tonumber(string.match(redis.call("HGET", names, name) or "", "^%d+") or "")
+end
+
 -- Sets what a name holds; answers the new sum.
-local function flight_put(names, ends, sum, name, bytes, end_ms)
-  local held = tonumber(redis.call("HGET", names, name) or "") or 0
+local function flight_put(names, ends, sum, name, bytes, mark, end_ms)
+  local held = flight_bytes(names, name) or 0
   local total = math.max(0, flight_sum(sum) + bytes - held)
-  redis.call("HSET", names, name, string.format("%.0f", bytes))
+  redis.call("HSET", names, name, string.format("%.0f%s", bytes, mark))
   redis.call("ZADD", ends, string.format("%.0f", end_ms), name)
   redis.call("SET", sum, string.format("%.0f", total))
   return total
@@ -17,7 +23,7 @@ end
 
 -- Gives back what a name holds; answers 1 when it held something.
 local function flight_drop(names, ends, sum, name)
-  local held = tonumber(redis.call("HGET", names, name) or "")
+  local held = flight_bytes(names, name)
   redis.call("ZREM", ends, name)
   if not held then return 0 end
   redis.call("HDEL", names, name)
