@@ -1,0 +1,21 @@
+-- upload.hold: count bytes that are there, whether or not they fit.
+--
+-- KEYS  1 in_flight         hash    bytes by name
+--       2 in_flight_until   zset    when each is given up
+--       3 in_flight_total   string  their sum
+-- ARGV  1.. lease_ms        int>0
+--       2 mark              text    ` c` for chunks that are taken, else empty
+--       3 names             text    name and bytes of each, at most 500
+-- OUT   "held"  total
+-- COST  O(names log n)
+
+--@include clock
+--@include upload/flight
+
+local names, ends, sum = KEYS[1], KEYS[2], KEYS[3]
+
+redis.call("HLEN", names)
+redis.call("ZCARD", ends)
+local until_ms = math.floor(clock_us() / 1000) + ARGV[1]
+for at = 3, #ARGV, 2 do flight_put(names, ends, sum, ARGV[at], tonumber(ARGV[at + 1]), ARGV[2], until_ms) end
+return { "held", flight_sum(sum) }
