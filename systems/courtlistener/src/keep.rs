@@ -20,6 +20,15 @@ pub(crate) struct Keep {
 impl Keep {
     pub(crate) fn open(folder: &Path, node: &str) -> anyhow::Result<Self> {
         fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        // What a node of this name had not finished when it died.
+        for entry in
+            fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?.flatten()
+        {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if name.starts_with('.') && name.ends_with(&format!(".{node}")) {
+                let _ = fs::remove_file(entry.path());
+            }
+        }
         Ok(Self { folder: folder.into(), node: node.into() })
     }
 

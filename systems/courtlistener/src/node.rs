@@ -206,23 +206,26 @@ impl Whole {
     /// Signs of life, and what the run waits for, until `done`.
     async fn live(mut self, done: CancellationToken) {
         let task = format!("work-{}", self.node);
+        let mut known = "running";
         loop {
             // Begun again while it runs, it keeps its start: the run learns that somebody is there.
             self.told("task_start", self.run.task_start(&self.run_id, &task, None).await);
+            let status = match *self.waiting.borrow_and_update() {
+                Waiting::Not => "running",
+                Waiting::Quota(_) => "waiting_for_quota",
+                Waiting::Api(_) => "waiting_for_api",
+            };
+            if status != known {
+                let fields = Fields { status: Some(status), ..Fields::default() };
+                let updated = self.run.update(&self.run_id, &fields, None).await;
+                // What could not be told now is told with the next sign of life.
+                known = if updated.is_ok() { status } else { known };
+                self.told("update", updated);
+            }
             tokio::select! {
                 () = done.cancelled() => break,
                 () = tokio::time::sleep(SIGN_OF_LIFE) => {}
-                changed = self.waiting.changed() => {
-                    if changed.is_ok() {
-                        let status = match *self.waiting.borrow_and_update() {
-                            Waiting::Not => "running",
-                            Waiting::Quota(_) => "waiting_for_quota",
-                            Waiting::Api(_) => "waiting_for_api",
-                        };
-                        let fields = Fields { status: Some(status), ..Fields::default() };
-                        self.told("update", self.run.update(&self.run_id, &fields, None).await);
-                    }
-                }
+                Ok(()) = self.waiting.changed() => {}
             }
         }
         self.told("task_finish", self.run.task_finish(&self.run_id, &task, None).await);

@@ -4,11 +4,11 @@ use serde_json::json;
 
 use crate::process::{folder, run};
 
-/// The declared keys, and the same keys as somebody writes them who knows of no TTL.
+/// The declared keys, and the same keys as somebody writes them who lets them live for a year.
 const DECLARED: &str = "[schema]\nname = \"shop\"\nowner = \"shop\"\n\
     [limit.calls]\nkey = \"calls:{hour}\"\nalgorithm = \"fixed_window\"\nlimit = 10\nwindow = \"1h\"\nttl = \"2h\"\n";
 const CARELESS: &str = "[schema]\nname = \"shop\"\nowner = \"shop\"\n\
-    [cache.calls]\nkey = \"calls:{hour_text}\"\nttl = \"never\"\n";
+    [cache.calls]\nkey = \"calls:{hour_text}\"\nttl = \"8760h\"\n";
 
 #[test]
 fn what_is_over_is_shown_first_and_removed_when_told() {

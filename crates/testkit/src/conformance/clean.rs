@@ -188,7 +188,8 @@ crate::cases! {
         let (index, state) = (of("runs", &[]), of("state", &[("run_id", "back")]));
         let (stale, seen) =
             (counter(&quaymaster, LONG_AGO_US), key(&quaymaster, Kind::Dedupe, "seen", "first", &[("id", "a")], 0));
-        for key in [&stale, &seen] {
+        let other = key(&quaymaster, Kind::Dedupe, "seen", "first", &[("id", "b")], 0);
+        for key in [&stale, &seen, &other] {
             command_text(&*subject.engine, &["SET", key, "7"]).await;
         }
         command_int(&*subject.engine, &["ZADD", &index, "1000", "back"]).await;
@@ -196,14 +197,17 @@ crate::cases! {
         meddler.after_look(&stale, &["DEL", &stale]);
         meddler.after_look(&stale, &["RPUSH", &stale, "somebody's"]);
         meddler.after_look(&seen, &["PEXPIRE", &seen, "5000"]);
+        meddler.after_look(&other, &["DEL", &other]);
+        meddler.after_look(&other, &["RPUSH", &other, "somebody's"]);
         meddler.after_look(&state, &["HSET", &state, "status", "running"]);
         meddler.after_look(&state, &["PEXPIRE", &state, "3600000"]);
         meddler.after_look(&state, &["ZADD", &index, "2000", "back"]);
         let beside = Quaymaster::new(quaymaster.schema().clone(), meddler.clone());
         let report = clean(&beside, Mode::Apply).await;
         assert_eq!(meddler.left(), 0, "all of it was looked at");
-        assert_eq!((report.stale, report.immortal, report.dangling, report.done), (1, 1, 1, 0), "{report:?}");
+        assert_eq!((report.stale, report.immortal, report.dangling, report.done), (1, 2, 1, 0), "{report:?}");
         assert!(exists(subject, &stale).await);
+        assert_eq!(command_int(&*subject.engine, &["PTTL", &other]).await, -1, "a list is not ours to end");
         let ttl = command_int(&*subject.engine, &["PTTL", &seen]).await;
         assert!((1..=5000).contains(&ttl), "it keeps the life it was given: {ttl}");
         assert_eq!(command_int(&*subject.engine, &["ZCARD", &index]).await, 1, "the run is back");

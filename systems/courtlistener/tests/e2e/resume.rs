@@ -23,6 +23,11 @@ async fn a_stop_lets_calls_end(scene: Scene) {
     assert_eq!(status["queue"]["fetching"], 0, "and nothing is held");
     let mut node = scene.node("two", &url, &args).await;
     assert_eq!(node.end().await, 0, "{}", node.log());
+    assert!(
+        node.log().contains("dockets=120 pushed=0"),
+        "what is in the queue is recognised: {}",
+        node.log()
+    );
     let calls = scene.calls("calls");
     assert_eq!((calls.total, calls.again()), (120, 0), "no docket was fetched twice");
     assert_eq!(scene.status().await["run"]["status"], "completed");
