@@ -20,6 +20,7 @@ pub struct Toll {
     lose: AtomicBool,
     lose_in: AtomicU64,
     twice: AtomicBool,
+    away: AtomicBool,
 }
 
 impl Toll {
@@ -32,6 +33,7 @@ impl Toll {
             lose: AtomicBool::new(false),
             lose_in: AtomicU64::new(0),
             twice: AtomicBool::new(false),
+            away: AtomicBool::new(false),
         })
     }
 
@@ -48,6 +50,11 @@ impl Toll {
     /// From now on every call that says it may be sent again is, and the second answer is told.
     pub fn send_twice(&self) {
         self.twice.store(true, SeqCst);
+    }
+
+    /// From now on scripts are refused before they run, or run again.
+    pub fn away(&self, away: bool) {
+        self.away.store(away, SeqCst);
     }
 
     /// The next script runs, and nobody hears what it said.
@@ -67,6 +74,10 @@ impl Engine for Toll {
         let now = self.lose_in.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)) == Ok(1);
         let lose = self.lose.swap(false, SeqCst) || now;
         let id = call.script.id;
+        if self.away.load(SeqCst) {
+            let refused = Error::new(id, Code::StoreRefused, "the store is away on purpose");
+            return Box::pin(std::future::ready(Err(refused)));
+        }
         self.words.fetch_max(call.args.len() as u64, SeqCst);
         let again = (self.twice.load(SeqCst) && call.repeat == Repeat::Safe).then(|| call.clone());
         Box::pin(async move {

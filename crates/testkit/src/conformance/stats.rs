@@ -510,6 +510,39 @@ crate::cases! {
         assert_eq!((web.counts().recorded(), web.counts().lost()), (755, 0));
     }
 
+    async fn what_is_counted_while_the_store_is_away_is_delivered_in_the_hour_it_was_made(subject: &Subject) {
+        let toll = Toll::new(subject.engine.clone());
+        let quaymaster = stats(&Subject { engine: toll.clone(), ..subject.clone() });
+        let web = of(&quaymaster, "web");
+        let recorder = web.recorder("a");
+        flush(&recorder).await;
+        toll.away(true);
+        let hour_ms = subject.time_us().await.div_euclid(3_600_000_000) * 3_600_000;
+        // Where the test cannot hold the clock, the whole outage lies in one hour.
+        let hours = if subject.clock.is_some() { 30 } else { 1 };
+        for hour in 0..hours {
+            for number in 0..=hour {
+                recorder.record(&seen(&format!("/{}", number % 3), if number == 0 { 500 } else { 200 }, 1000));
+            }
+            assert!(recorder.flush().await.is_err(), "the store is away");
+            if hour + 1 < hours {
+                subject.pass(3_600_000).await;
+            }
+        }
+        toll.away(false);
+        flush(&recorder).await;
+        let told = report(web).await;
+        let made = |hour: u64| hour + 1;
+        let all = (0..hours).map(made).sum::<u64>();
+        assert_eq!((told.total, told.errors, web.counts().lost()), (all, hours, 0));
+        assert_eq!(told.endpoints.iter().map(|found| found.count).sum::<u64>(), all);
+        assert_eq!(told.instances, [("a".to_owned(), all)]);
+        let kept = (hours.saturating_sub(24)..hours).map(|hour| (hour_ms + 3_600_000 * hour as i64, made(hour)));
+        assert_eq!(told.hourly, kept.collect::<Vec<_>>(), "of each hour that is still kept, its own");
+        let last = web.report(ReportAsk { hours: Some(1), endpoints: None }).await.expect("a report");
+        assert_eq!(last.endpoints.iter().map(|found| found.count).sum::<u64>(), made(hours - 1));
+    }
+
     async fn an_instance_that_came_back_stays(subject: &Subject) {
         let quaymaster = stats(subject);
         let web = of(&quaymaster, "web");
