@@ -140,3 +140,22 @@ impl StdError for Error {
         self.inner.source.as_ref().map(|source| &**source as &(dyn StdError + 'static))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Error as Io, ErrorKind as Kind};
+
+    #[test]
+    fn a_file_systems_refusal_says_what_may_be_done() {
+        let trouble = |error: Io| Error::io("test", "a file", error).trouble();
+        assert_eq!(trouble(Io::from_raw_os_error(28)), Trouble::Full, "ENOSPC");
+        assert_eq!(trouble(Io::from_raw_os_error(122)), Trouble::Full, "EDQUOT");
+        assert_eq!(trouble(Io::from_raw_os_error(30)), Trouble::Credentials, "EROFS");
+        assert_eq!(trouble(Kind::PermissionDenied.into()), Trouble::Credentials);
+        assert_eq!(trouble(Io::from_raw_os_error(36)), Trouble::Never, "ENAMETOOLONG");
+        assert_eq!(trouble(Io::from_raw_os_error(5)), Trouble::Passing, "EIO");
+        let error = Error::io("objects.part", "a file", Io::from_raw_os_error(28));
+        assert!(error.to_string().starts_with("objects.part: StorageFull: a file: "), "{error}");
+    }
+}

@@ -7,11 +7,12 @@ mod support;
 
 use bytes::Bytes;
 use futures_util::{StreamExt as _, stream};
+use quaymaster_upload::ledger::Part;
 use quaymaster_upload::objects::{
     Abort, Completed, MultipartId, Objects, ObjectsOptions, PartBody, Source, Then,
 };
 use quaymaster_upload::{Sha256, Trouble};
-use support::parts::{MIB5, about, bytes, done, in_pieces, read, send};
+use support::parts::{MIB5, about, bytes, done, in_pieces, read, recorded, send};
 use support::seaweed::{self, Seaweed};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -57,17 +58,17 @@ async fn parts_become_the_object(objects: &Objects) {
         sha256: Sha256::of(&same),
         source: Source::Stream(stream::iter(pieces).boxed()),
     };
-    let first = (1, objects.part(key, &id, 1, streamed).await.unwrap());
+    let first = recorded(1, objects.part(key, &id, 1, streamed).await.unwrap(), &same);
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), &same).unwrap();
     for _ in 0..2 {
         let source = Source::File(file.path().to_owned(), Then::Keep);
         let body = PartBody { size: MIB5 as u64, sha256: Sha256::of(&same), source };
         let second = objects.part(key, &id, 2, body).await.unwrap();
-        assert_eq!(second, first.1, "the same bytes have the same ETag here");
+        assert_eq!(second, first.etag, "the same bytes have the same ETag here");
     }
     assert_eq!(objects.head(key).await.unwrap(), None, "nothing is there before it is whole");
-    let parts = [first.clone(), (2, first.1), third];
+    let parts = [first.clone(), recorded(2, first.etag, &same), third];
     let etag = done(objects.complete(key, &id, &parts).await.unwrap());
 
     let head = objects.head(key).await.unwrap().unwrap();
@@ -121,13 +122,13 @@ async fn wrong_lists_of_parts_are_refused(objects: &Objects) {
     let (large, small) = (bytes(5, MIB5), bytes(6, 100));
     let first = send(objects, key, &id, 1, &large).await;
     let second = send(objects, key, &id, 2, &small).await;
-    let of_second = |etag: &str| [first.clone(), (2, etag.to_owned())];
-    let lists: [&[(u32, String)]; 6] = [
+    let of_second = |etag: &str| [first.clone(), recorded(2, etag.to_owned(), &small)];
+    let lists: [&[Part]; 6] = [
         &[],
         std::slice::from_ref(&second),
         &[second.clone(), first.clone()],
         &[first.clone(), first.clone()],
-        &of_second(&first.1),
+        &of_second(&first.etag),
         &of_second("\"../../etc/passwd\""),
     ];
     for list in lists {

@@ -1,1 +1,121 @@
-//! Events.
+//! Events on their way out: at least once, under an id that never changes.
+//!
+//! The fact is the row in the ledger's outbox, written with the node it tells of. What happens here may happen again:
+//! after a crash between telling and noting it, the same event is told once more, with the same `event_id`.
+//!
+//! - `outbox:` keeps them: readers pull with [`crate::ledger::Ledger::events`] and a cursor. Telling is done when the
+//!   row is there, and that it already is.
+//! - `kafka://host:port,host:port/topic` sends them (cargo feature `kafka`): the node's id is the record's key, so
+//!   that events of one node keep their order; `event_id` is a header; all replicas in sync have it when it counts as
+//!   told. Settings of librdkafka may follow as a query: `?message.timeout.ms=30000`.
+
+#[cfg(feature = "kafka")]
+mod kafka;
+
+use crate::ledger::Event;
+use crate::{Error, Result, Trouble};
+
+/// The documented topic.
+pub const TOPIC: &str = "repository.uploads.completed";
+
+/// Where events go.
+#[derive(Debug)]
+pub struct Announcer {
+    topic: String,
+    way: Way,
+}
+
+#[derive(Debug)]
+enum Way {
+    Outbox,
+    #[cfg(feature = "kafka")]
+    Kafka(Box<kafka::Kafka>),
+}
+
+impl Announcer {
+    /// Opens `outbox:` or `kafka://host:port,…/topic`. Brokers are not asked for anything yet.
+    pub fn open(url: &str) -> Result<Self> {
+        let wrong =
+            |detail: &str| Err(Error::new("announce.open", Trouble::Never, format!("events: {detail}")));
+        match url.split_once(':') {
+            Some(("outbox", "")) => Ok(Self { topic: TOPIC.to_owned(), way: Way::Outbox }),
+            Some(("outbox", topic)) if is_topic(topic) => {
+                Ok(Self { topic: topic.to_owned(), way: Way::Outbox })
+            }
+            Some(("kafka", place)) => {
+                let Some(place) = place.strip_prefix("//") else { return wrong("kafka://host:port/topic") };
+                let (place, settings) = place.split_once('?').unwrap_or((place, ""));
+                let (brokers, topic) = place.split_once('/').unwrap_or((place, ""));
+                let topic = if topic.is_empty() { TOPIC } else { topic };
+                if brokers.is_empty() || !is_topic(topic) {
+                    return wrong(
+                        "kafka://host:port,host:port/topic wants brokers, and a topic of letters, digits, `.`, `_`, `-`",
+                    );
+                }
+                Self::kafka(brokers, topic, settings)
+            }
+            _ => wrong("is outbox: or kafka://host:port,host:port/topic"),
+        }
+    }
+
+    #[cfg(feature = "kafka")]
+    fn kafka(brokers: &str, topic: &str, settings: &str) -> Result<Self> {
+        let kafka = kafka::Kafka::open(brokers, settings)?;
+        Ok(Self { topic: topic.to_owned(), way: Way::Kafka(Box::new(kafka)) })
+    }
+
+    #[cfg(not(feature = "kafka"))]
+    fn kafka(_: &str, _: &str, _: &str) -> Result<Self> {
+        let detail = "events: this build has no Kafka (cargo feature `kafka`)";
+        Err(Error::new("announce.open", Trouble::Never, detail))
+    }
+
+    /// The topic that events are recorded under.
+    pub fn topic(&self) -> &str {
+        &self.topic
+    }
+
+    /// Tells an event; done when it will not get lost any more. May tell it twice, when the answer gets lost.
+    pub async fn tell(&self, event: &Event) -> Result<()> {
+        match &self.way {
+            Way::Outbox => {
+                // Kept with its row already.
+                let Event { event_id, seq, .. } = event;
+                tracing::debug!(event_id, seq, "event kept");
+                Ok(())
+            }
+            #[cfg(feature = "kafka")]
+            Way::Kafka(kafka) => kafka.tell(event).await,
+        }
+    }
+}
+
+/// As Kafka bounds them.
+fn is_topic(topic: &str) -> bool {
+    (1..=249).contains(&topic.len())
+        && !matches!(topic, "." | "..")
+        && topic.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_go_where_the_url_says() {
+        assert_eq!(Announcer::open("outbox:").unwrap().topic(), TOPIC);
+        assert_eq!(Announcer::open("outbox:files.done").unwrap().topic(), "files.done");
+        for wrong in
+            ["", "outbox", "outbox:a b", "kafka:", "kafka://", "kafka:///t", "kafka://h/a b", "nats://x"]
+        {
+            assert_eq!(Announcer::open(wrong).unwrap_err().trouble(), Trouble::Never, "{wrong}");
+        }
+    }
+
+    #[cfg(not(feature = "kafka"))]
+    #[test]
+    fn a_build_without_kafka_says_so() {
+        let error = Announcer::open("kafka://127.0.0.1:9092/t").unwrap_err();
+        assert!(error.to_string().contains("cargo feature `kafka`"), "{error}");
+    }
+}

@@ -145,6 +145,18 @@ impl Ledger {
             .await
     }
 
+    /// One durable part.
+    pub async fn part(&self, upload_id: &str, number: u32) -> Result<Option<Part>> {
+        self.database
+            .bounded("ledger.part", async {
+                let mut session = self.database.session().await?;
+                let row = session.one(FIND, &[Arg::Text(upload_id), Arg::Int(i64::from(number))]).await?;
+                session.done();
+                row.as_ref().map(read).transpose()
+            })
+            .await
+    }
+
     /// The durable parts, by number.
     pub async fn parts(&self, upload_id: &str) -> Result<Vec<Part>> {
         self.database

@@ -26,8 +26,9 @@ use futures_util::stream::BoxStream;
 pub use answer::{
     Abort, About, Completed, Cursor, Head, MultipartId, PartBody, Pending, PendingPage, Source, Then,
 };
-pub use options::{Credentials, Fsync, ObjectsOptions};
+pub use options::{Checksums, Credentials, Fsync, ObjectsOptions};
 
+use crate::ledger::Part;
 use crate::{Error, Result, Trouble};
 use key::Key;
 
@@ -96,14 +97,14 @@ impl Objects {
         on!(self, store => store.part(&key, id, number, body))
     }
 
-    /// Puts the parts together: numbers from 1 with their ETags, none left out. Not proof: see [`Objects::head`].
+    /// Puts the parts together, as the ledger has them: from 1, none left out. Not proof: see [`Objects::head`].
     ///
     /// An `Err` means that the store refused and nothing was put together by this call; one before it may have done
     /// so, and a look tells.
-    pub async fn complete(&self, key: &str, id: &MultipartId, parts: &[(u32, String)]) -> Result<Completed> {
+    pub async fn complete(&self, key: &str, id: &MultipartId, parts: &[Part]) -> Result<Completed> {
         const OP: &str = "objects.complete";
         let key = Key::new(OP, key)?;
-        let in_order = parts.iter().zip(1..=MAX_PARTS).filter(|((number, _), place)| number == place).count();
+        let in_order = parts.iter().zip(1..=MAX_PARTS).filter(|(part, place)| part.number == *place).count();
         if parts.is_empty() || in_order != parts.len() {
             let detail = format!("{} parts: 1 to {MAX_PARTS}, numbered from 1 without a gap", parts.len());
             return Err(Error::new(OP, Trouble::Never, detail).coded("InvalidPartOrder"));

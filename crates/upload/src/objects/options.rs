@@ -13,6 +13,17 @@ pub enum Fsync {
     Never,
 }
 
+/// How S3 is told what the bytes of a part must be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Checksums {
+    /// By `x-amz-checksum-sha256`, declared when the upload begins: compared by every store that knows it.
+    #[default]
+    Sha256,
+    /// Only by the signature's own digest, which some stores do not compare with what arrives. For stores that
+    /// refuse the other.
+    Signature,
+}
+
 /// Settings of an object store; what is `None` comes from the environment.
 #[derive(Clone)]
 pub struct ObjectsOptions {
@@ -26,6 +37,8 @@ pub struct ObjectsOptions {
     pub path_style: Option<bool>,
     /// S3: key id, secret, and the session token of temporary credentials.
     pub credentials: Option<Credentials>,
+    /// S3: how a part is compared with its digest on arrival.
+    pub checksums: Checksums,
     /// S3: no answer and no progress for so long is a failure.
     pub patience: Duration,
     /// S3: the slowest pace at which a part may be sent, in bytes a second.
@@ -42,6 +55,7 @@ impl Default for ObjectsOptions {
             region: None,
             path_style: None,
             credentials: None,
+            checksums: Checksums::default(),
             patience: Duration::from_secs(30),
             slowest: 64 * 1024,
             retries: 2,

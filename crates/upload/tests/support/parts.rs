@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use futures_util::TryStreamExt as _;
 use quaymaster_upload::Sha256;
+use quaymaster_upload::ledger::Part;
 use quaymaster_upload::objects::{About, Completed, MultipartId, Objects, PartBody, Source};
 
 /// The smallest part that is not the last.
@@ -31,14 +32,14 @@ pub fn in_pieces(bytes: &Bytes) -> PartBody {
     PartBody { size: bytes.len() as u64, sha256: Sha256::of(bytes), source: Source::Pieces(pieces) }
 }
 
-pub async fn send(
-    objects: &Objects,
-    key: &str,
-    id: &MultipartId,
-    number: u32,
-    bytes: &Bytes,
-) -> (u32, String) {
-    (number, objects.part(key, id, number, in_pieces(bytes)).await.unwrap())
+pub async fn send(objects: &Objects, key: &str, id: &MultipartId, number: u32, bytes: &Bytes) -> Part {
+    let etag = objects.part(key, id, number, in_pieces(bytes)).await.unwrap();
+    recorded(number, etag, bytes)
+}
+
+/// As the ledger would have it.
+pub fn recorded(number: u32, etag: String, bytes: &Bytes) -> Part {
+    Part { number, etag, size: bytes.len() as u64, sha256: Sha256::of(bytes) }
 }
 
 pub async fn read(objects: &Objects, key: &str, range: Option<std::ops::Range<u64>>) -> Vec<u8> {

@@ -33,6 +33,7 @@ use super::answer::{
 };
 use super::key::Key;
 use super::options::Fsync;
+use crate::ledger::Part;
 use crate::{Error, Result, Sha256, Trouble};
 use disk::Writing;
 use manifest::{BEGUN, Begun, Description, MANIFEST, Manifest, PartFile, part_file};
@@ -143,12 +144,7 @@ impl Local {
         Ok(etag)
     }
 
-    pub(super) async fn complete(
-        &self,
-        key: &Key,
-        id: &MultipartId,
-        parts: &[(u32, String)],
-    ) -> Result<Completed> {
+    pub(super) async fn complete(&self, key: &Key, id: &MultipartId, parts: &[Part]) -> Result<Completed> {
         let (key, id, parts) = (key.clone(), id.clone(), parts.to_vec());
         self.off("objects.complete", move |folders| folders.complete(&key, &id, &parts)).await
     }
@@ -260,7 +256,7 @@ impl Folders {
         Ok(())
     }
 
-    fn complete(&self, key: &Key, id: &MultipartId, parts: &[(u32, String)]) -> Result<Completed> {
+    fn complete(&self, key: &Key, id: &MultipartId, parts: &[Part]) -> Result<Completed> {
         const OP: &str = "objects.complete";
         let Ok(folder) = self.upload(OP, id) else { return Ok(Completed::Unknown(no_such_upload(OP))) };
         let Some(begun) = read_json::<Begun>(OP, &folder.join(BEGUN))? else {
@@ -272,7 +268,7 @@ impl Folders {
             );
         }
         let mut files = Vec::with_capacity(parts.len());
-        for (number, etag) in parts {
+        for Part { number, etag, size, .. } in parts {
             let file = part_file(*number, etag);
             // Of the ETag only a digest can be part of a name.
             let known = etag.trim_matches('"').parse::<Sha256>().is_ok();
@@ -283,7 +279,12 @@ impl Folders {
                 let detail = format!("part {number} with ETag {etag} is not there");
                 return Err(Error::new(OP, Trouble::Never, detail).coded("InvalidPart"));
             };
-            files.push(PartFile { file, size: found.len() });
+            if found.len() != *size {
+                let detail =
+                    format!("part {number} has {} bytes, not the {size} that were recorded", found.len());
+                return Err(Error::new(OP, Trouble::Never, detail).coded("damaged"));
+            }
+            files.push(PartFile { file, size: *size });
         }
         self.publish(OP, key, &folder, &Manifest::new(begun.about, files))
     }

@@ -20,7 +20,8 @@ use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use super::Pieces;
 use super::answer::{Abort, About, Completed, Cursor, Head, MultipartId, PartBody, PendingPage};
 use super::key::Key;
-use super::options::ObjectsOptions;
+use super::options::{Checksums, ObjectsOptions};
+use crate::ledger::Part;
 use crate::{Error, Result, Sha256, Trouble};
 use client::{Ask, Failure, Sender};
 
@@ -33,6 +34,7 @@ pub(super) struct S3 {
     /// Empty, or ends with a slash.
     prefix: String,
     slowest: u64,
+    checksums: Checksums,
 }
 
 impl fmt::Debug for S3 {
@@ -102,7 +104,7 @@ impl S3 {
             .ok_or_else(|| wrong("the endpoint is http://host or https://host, without a path".to_owned()))?;
         let (patience, retries) = (options.patience, options.retries);
         let sender = Sender { client, credentials, region, bucket, patience, retries };
-        Ok(Self { sender, prefix, slowest: options.slowest.max(1) })
+        Ok(Self { sender, prefix, slowest: options.slowest.max(1), checksums: options.checksums })
     }
 
     fn ask(&self, op: &'static str, method: Method, key: &Key) -> Ask {
@@ -111,7 +113,10 @@ impl S3 {
 
     pub(super) async fn begin(&self, key: &Key, about: &About) -> Result<MultipartId> {
         const OP: &str = "objects.begin";
-        let ask = described(self.ask(OP, Method::POST, key).query("uploads", ""), about)?;
+        let mut ask = described(self.ask(OP, Method::POST, key).query("uploads", ""), about)?;
+        if self.checksums == Checksums::Sha256 {
+            ask = ask.header("x-amz-checksum-algorithm", "SHA256")?;
+        }
         let response = self.sender.send(&ask, "").await?;
         let answer = self.sender.document(OP, response).await?;
         xml::upload_id(&answer).map(MultipartId::new).ok_or_else(|| {
@@ -127,10 +132,13 @@ impl S3 {
         part: PartBody,
     ) -> Result<String> {
         const OP: &str = "objects.part";
-        let ask = self
+        let mut ask = self
             .ask(OP, Method::PUT, key)
             .query("partNumber", number.to_string())
             .query("uploadId", id.as_str());
+        if self.checksums == Checksums::Sha256 {
+            ask = ask.header("x-amz-checksum-sha256", &xml::base64(&part.sha256))?;
+        }
         let (size, sha256) = (part.size, part.sha256);
         let deadline = self.sender.patience + Duration::from_secs(size / self.slowest);
         let body = body::body(part).await?;
@@ -143,15 +151,10 @@ impl S3 {
             .ok_or_else(|| Error::new(OP, Trouble::Passing, "the object store gave no ETag").coded("answer"))
     }
 
-    pub(super) async fn complete(
-        &self,
-        key: &Key,
-        id: &MultipartId,
-        parts: &[(u32, String)],
-    ) -> Result<Completed> {
+    pub(super) async fn complete(&self, key: &Key, id: &MultipartId, parts: &[Part]) -> Result<Completed> {
         const OP: &str = "objects.complete";
         let ask = self.ask(OP, Method::POST, key).query("uploadId", id.as_str());
-        let request = xml::complete_request(parts);
+        let request = xml::complete_request(parts, self.checksums);
         let digest = Sha256::of(request.as_bytes());
         let length = Some(request.len() as u64);
         // Once: whether a second one helps is told by a look at the object. The store may be busy for long with many

@@ -1,9 +1,13 @@
 //! The documents S3 speaks in.
 
+use base64::Engine as _;
 use quick_xml::de::from_str;
 use serde::Deserialize;
 
 use super::super::answer::{Cursor, MultipartId, Pending, PendingPage};
+use super::super::options::Checksums;
+use crate::Sha256;
+use crate::ledger::Part;
 
 #[derive(Debug, Deserialize)]
 #[serde(rename = "InitiateMultipartUploadResult", rename_all = "PascalCase")]
@@ -43,14 +47,23 @@ pub(super) fn refusal(body: &str) -> Option<Refusal> {
     body.contains("<Error").then(|| from_str::<Refusal>(body).ok()).flatten()
 }
 
+/// A digest as S3 spells it.
+pub(super) fn base64(digest: &Sha256) -> String {
+    base64::engine::general_purpose::STANDARD.encode(digest.as_bytes())
+}
+
 /// The list of parts that an object is put together of.
-pub(super) fn complete_request(parts: &[(u32, String)]) -> String {
+pub(super) fn complete_request(parts: &[Part], checksums: Checksums) -> String {
     use std::fmt::Write as _;
     let mut body = String::with_capacity(parts.len() * 96 + 128);
     body.push_str("<CompleteMultipartUpload xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">");
-    for (number, etag) in parts {
+    for Part { number, etag, sha256, .. } in parts {
         let etag = quick_xml::escape::escape(etag.as_str());
-        let _ = write!(body, "<Part><PartNumber>{number}</PartNumber><ETag>{etag}</ETag></Part>");
+        let _ = write!(body, "<Part><PartNumber>{number}</PartNumber><ETag>{etag}</ETag>");
+        if checksums == Checksums::Sha256 {
+            let _ = write!(body, "<ChecksumSHA256>{}</ChecksumSHA256>", base64(sha256));
+        }
+        body.push_str("</Part>");
     }
     body.push_str("</CompleteMultipartUpload>");
     body
@@ -116,7 +129,14 @@ mod tests {
 
     #[test]
     fn a_list_of_parts_escapes_its_etags() {
-        let body = complete_request(&[(1, "\"a\"".to_owned()), (2, "<b>&".to_owned())]);
+        let part =
+            |number, etag: &str| Part { number, etag: etag.to_owned(), size: 3, sha256: Sha256::of(b"abc") };
+        let parts = [part(1, "\"a\""), part(2, "<b>&")];
+        let body = complete_request(&parts, Checksums::Signature);
+        assert!(!body.contains("Checksum"), "{body}");
+        let body = complete_request(&parts, Checksums::Sha256);
+        let checksum = "<ChecksumSHA256>ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0=</ChecksumSHA256></Part>";
+        assert_eq!(body.matches(checksum).count(), 2, "{body}");
         assert!(body.contains("<PartNumber>1</PartNumber><ETag>&quot;a&quot;</ETag>"), "{body}");
         assert!(body.contains("<PartNumber>2</PartNumber><ETag>&lt;b&gt;&amp;</ETag>"), "{body}");
     }

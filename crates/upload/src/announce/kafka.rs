@@ -1,0 +1,103 @@
+//! Events to Kafka.
+
+use std::fmt;
+
+use parking_lot::RwLock;
+use rdkafka::ClientConfig;
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::message::{Header, OwnedHeaders};
+use rdkafka::producer::{FutureProducer, FutureRecord, Producer as _};
+use rdkafka::util::Timeout;
+
+use crate::ledger::Event;
+use crate::{Error, Result, Trouble};
+
+/// How long a record may be on its way, tries of librdkafka's own included.
+const PATIENCE_MS: &str = "30000";
+
+pub(super) struct Kafka {
+    config: ClientConfig,
+    producer: RwLock<FutureProducer>,
+}
+
+impl fmt::Debug for Kafka {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Kafka")
+    }
+}
+
+impl Kafka {
+    /// `settings` is `name=value&…`, as librdkafka spells them; what makes an event safe cannot be set away.
+    pub(super) fn open(brokers: &str, settings: &str) -> Result<Self> {
+        let mut config = ClientConfig::new();
+        config.set("client.id", "quaymaster").set("message.timeout.ms", PATIENCE_MS);
+        for setting in settings.split('&').filter(|setting| !setting.is_empty()) {
+            let Some((name, value)) = setting.split_once('=') else {
+                let detail = format!("events: {setting:?} is no name=value");
+                return Err(Error::new("announce.open", Trouble::Never, detail));
+            };
+            config.set(name, value);
+        }
+        config.set("bootstrap.servers", brokers).set("acks", "all").set("enable.idempotence", "true");
+        let producer = config.create().map_err(|error: KafkaError| {
+            Error::new("announce.open", Trouble::Never, format!("events: {error}")).because(error)
+        })?;
+        Ok(Self { config, producer: RwLock::new(producer) })
+    }
+
+    /// A producer that keeps order strictly gives up for good when it cannot: the next one starts anew.
+    fn renew_if_broken(&self, producer: &FutureProducer) {
+        if producer.client().fatal_error().is_none() {
+            return;
+        }
+        let mut current = self.producer.write();
+        if current.client().fatal_error().is_some()
+            && let Ok(fresh) = self.config.create()
+        {
+            *current = fresh;
+        }
+    }
+
+    pub(super) async fn tell(&self, event: &Event) -> Result<()> {
+        let headers = OwnedHeaders::new()
+            .insert(Header { key: "event_id", value: Some(&event.event_id) })
+            .insert(Header { key: "upload_id", value: Some(&event.upload_id) });
+        let record = FutureRecord::to(&event.topic)
+            .key(&event.node_id)
+            .payload(&event.payload)
+            .timestamp(event.created_ms)
+            .headers(headers);
+        // No wait for room in the queue: whoever calls comes again.
+        let producer = self.producer.read().clone();
+        match producer.send(record, Timeout::After(std::time::Duration::ZERO)).await {
+            Ok(_) => Ok(()),
+            Err((error, _)) => {
+                self.renew_if_broken(&producer);
+                Err(failed(error))
+            }
+        }
+    }
+}
+
+fn failed(error: KafkaError) -> Error {
+    use RDKafkaErrorCode as Code;
+    let code = error.rdkafka_error_code();
+    let trouble = match code {
+        Some(
+            Code::TopicAuthorizationFailed
+            | Code::ClusterAuthorizationFailed
+            | Code::SaslAuthenticationFailed
+            | Code::Authentication,
+        ) => Trouble::Credentials,
+        Some(
+            Code::MessageSizeTooLarge | Code::InvalidTopic | Code::InvalidMessageSize | Code::InvalidRecord,
+        ) => Trouble::Never,
+        // A topic may still be made; brokers come back; a full queue empties.
+        _ => Trouble::Passing,
+    };
+    let failure = Error::new("announce.tell", trouble, format!("the broker: {error}"));
+    match code {
+        Some(code) => failure.coded(format!("{code:?}")).because(error),
+        None => failure.because(error),
+    }
+}

@@ -1,0 +1,98 @@
+//! Events at a broker: told at least once, each under its own id, or not told and said so.
+#![cfg(feature = "kafka")]
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use std::time::Duration;
+
+use quaymaster_upload::Trouble;
+use quaymaster_upload::announce::{Announcer, TOPIC};
+use quaymaster_upload::ledger::Event;
+use rdkafka::ClientConfig;
+use rdkafka::consumer::{Consumer as _, StreamConsumer};
+use rdkafka::message::{Headers as _, Message as _};
+use rdkafka::mocking::MockCluster;
+use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
+
+fn event(n: i64) -> Event {
+    Event {
+        event_id: format!("u{n}.completed"),
+        seq: n,
+        upload_id: format!("u{n}"),
+        node_id: format!("node-{}", n % 3),
+        topic: TOPIC.to_owned(),
+        payload: format!("{{\"event_id\":\"u{n}.completed\"}}"),
+        created_ms: 1_763_000_000_000 + n,
+        published_ms: None,
+    }
+}
+
+/// What a reader that begins at the beginning is told: event id, key and payload.
+async fn read(brokers: &str, count: usize) -> Vec<(String, String, String)> {
+    let consumer: StreamConsumer = ClientConfig::new()
+        .set("bootstrap.servers", brokers)
+        .set("group.id", "reader")
+        .set("auto.offset.reset", "earliest")
+        .create()
+        .unwrap();
+    consumer.subscribe(&[TOPIC]).unwrap();
+    let mut told = Vec::new();
+    while told.len() < count {
+        let record = tokio::time::timeout(Duration::from_secs(60), consumer.recv()).await.unwrap().unwrap();
+        let headers = record.headers().unwrap();
+        let id = headers.iter().find(|header| header.key == "event_id").unwrap();
+        let text = |bytes: Option<&[u8]>| String::from_utf8(bytes.unwrap().to_vec()).unwrap();
+        told.push((text(id.value), text(record.key()), text(record.payload())));
+    }
+    told.sort();
+    told
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_event_is_told_with_its_id_and_its_node() {
+    let cluster = MockCluster::new(3).unwrap();
+    cluster.create_topic(TOPIC, 4, 3).unwrap();
+    let announcer = Announcer::open(&format!("kafka://{}", cluster.bootstrap_servers())).unwrap();
+    assert_eq!(announcer.topic(), TOPIC);
+    for n in 0..20 {
+        announcer.tell(&event(n)).await.unwrap();
+    }
+    let mut wanted: Vec<_> =
+        (0..20).map(event).map(|event| (event.event_id, event.node_id, event.payload)).collect();
+    wanted.sort();
+    assert_eq!(read(&cluster.bootstrap_servers(), 20).await, wanted);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn errors_of_brokers_are_outlived_or_told() {
+    let cluster = MockCluster::new(1).unwrap();
+    cluster.create_topic(TOPIC, 1, 1).unwrap();
+    let url = format!("kafka://{}/{TOPIC}?message.timeout.ms=2000", cluster.bootstrap_servers());
+    let announcer = Announcer::open(&url).unwrap();
+    let passing = [RDKafkaRespErr::RD_KAFKA_RESP_ERR_NOT_ENOUGH_REPLICAS; 2];
+    cluster.request_errors(RDKafkaApiKey::Produce, &passing);
+    announcer.tell(&event(1)).await.unwrap();
+
+    cluster.broker_down(1).unwrap();
+    let error = announcer.tell(&event(2)).await.unwrap_err();
+    assert_eq!(error.trouble(), Trouble::Passing, "{error}");
+    cluster.broker_up(1).unwrap();
+    announcer.tell(&event(2)).await.unwrap();
+    // A repetition has the id of what it repeats.
+    announcer.tell(&event(2)).await.unwrap();
+    let told = read(&cluster.bootstrap_servers(), 3).await;
+    let ids: Vec<_> = told.iter().map(|(id, ..)| id.as_str()).collect();
+    assert_eq!(ids, ["u1.completed", "u2.completed", "u2.completed"]);
+
+    cluster.topic_error(TOPIC, RDKafkaRespErr::RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED).unwrap();
+    let refused = Announcer::open(&url).unwrap().tell(&event(3)).await.unwrap_err();
+    assert_eq!(refused.trouble(), Trouble::Credentials, "{refused}");
+}
+
+#[test]
+fn what_makes_an_event_safe_cannot_be_set_away() {
+    let url = "kafka://127.0.0.1:9/t?acks=0&enable.idempotence=false";
+    assert_eq!(Announcer::open(url).unwrap().topic(), "t");
+    for wrong in ["kafka://127.0.0.1:9/t?acks", "kafka://127.0.0.1:9/t?no.such.setting=1"] {
+        assert_eq!(Announcer::open(wrong).unwrap_err().trouble(), Trouble::Never, "{wrong}");
+    }
+}

@@ -1,0 +1,207 @@
+//! What goes wrong on the way to an object store: never taken for success, always told with what may be done.
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+#[path = "support/servers.rs"]
+mod servers;
+mod support;
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures_util::TryStreamExt as _;
+use quaymaster_upload::Trouble;
+use quaymaster_upload::ledger::Part;
+use quaymaster_upload::objects::{Credentials, MultipartId, Objects, ObjectsOptions};
+use support::parts::{about, bytes, done, in_pieces, read, recorded, send, unknown};
+use support::seaweed::{self, Seaweed};
+use support::tamper::{Fault, Tamper};
+
+const PART: &str = "partNumber=";
+const COMPLETE: &str = "uploadId=";
+const INTERNAL: &str =
+    "<?xml version=\"1.0\"?>\n<Error><Code>InternalError</Code><Message>Please try again.</Message></Error>";
+const NO_SUCH_UPLOAD: &str = "<Error><Code>NoSuchUpload</Code><Message>It does not exist.</Message></Error>";
+const EXPIRED: &str = "<Error><Code>ExpiredToken</Code><Message>The token has expired.</Message></Error>";
+const KEY: &str = "faults/object.pb";
+
+/// A server behind a proxy that tampers, and a store that knows only the proxy.
+struct Weather {
+    server: Seaweed,
+    tamper: Tamper,
+    objects: Objects,
+}
+
+impl Weather {
+    async fn fair() -> Self {
+        let server = Seaweed::start().await;
+        let tamper = Tamper::start(server.address()).await;
+        let objects = Objects::open("s3://quay/p", &seaweed::options(tamper.address())).await.unwrap();
+        Self { server, tamper, objects }
+    }
+
+    /// A multipart upload with its only part, and its bytes.
+    async fn begun(&self) -> (MultipartId, Vec<Part>, Bytes) {
+        let id = self.objects.begin(KEY, &about("ours")).await.unwrap();
+        let bytes = bytes(1, 300_000);
+        let part = send(&self.objects, KEY, &id, 1, &bytes).await;
+        (id, vec![part], bytes)
+    }
+
+    async fn is_whole(&self, bytes: &Bytes) {
+        let head = self.objects.head(KEY).await.unwrap().expect("a look finds it");
+        assert_eq!((head.size, head.token.as_deref()), (bytes.len() as u64, Some("ours")));
+        assert!(read(&self.objects, KEY, None).await == *bytes);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn errors_that_may_pass_are_told_as_such_or_outlived() {
+    let weather = Weather::fair().await;
+    let (objects, tamper) = (&weather.objects, &weather.tamper);
+    let id = objects.begin(KEY, &about("ours")).await.unwrap();
+    let part = bytes(1, 300_000);
+    tamper.next("PUT", PART, 1, Fault::Answer(500, INTERNAL));
+    tamper.next("PUT", PART, 1, Fault::Answer(503, ""));
+    tamper.next("PUT", PART, 1, Fault::CutBodyAfter(100_000));
+    tamper.next("PUT", PART, 1, Fault::LoseAnswerAfter(0));
+    for code in [Some("InternalError"), Some("503"), None, None] {
+        let error = objects.part(KEY, &id, 1, in_pieces(&part)).await.unwrap_err();
+        assert_eq!((error.trouble(), error.code()), (Trouble::Passing, code), "{error}");
+    }
+    let sent = send(objects, KEY, &id, 1, &part).await;
+    done(objects.complete(KEY, &id, &[sent]).await.unwrap());
+    weather.is_whole(&part).await;
+
+    // Whoever may repeat here does so before anybody hears of it.
+    let patient = ObjectsOptions { retries: 2, ..seaweed::options(tamper.address()) };
+    let patient = Objects::open("s3://quay/p", &patient).await.unwrap();
+    tamper.next("POST", "uploads=", 2, Fault::Answer(503, INTERNAL));
+    tamper.next("HEAD", "", 2, Fault::LoseAnswerAfter(0));
+    let id = patient.begin(KEY, &about("ours")).await.unwrap();
+    patient.head(KEY).await.unwrap().unwrap();
+    tamper.next("DELETE", COMPLETE, 3, Fault::Answer(500, ""));
+    assert_eq!(patient.abort(KEY, &id).await.unwrap_err().trouble(), Trouble::Passing);
+    let _ = patient.abort(KEY, &id).await.unwrap();
+    assert_eq!(tamper.left(), 0, "every fault was met");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_is_lost_or_wrong_completes_nothing_by_itself() {
+    let weather = Weather::fair().await;
+    let (objects, tamper) = (&weather.objects, &weather.tamper);
+    // The store did nothing of the kind.
+    for fault in [Fault::Answer(200, INTERNAL), Fault::Answer(200, ""), Fault::Answer(500, INTERNAL)] {
+        let (id, parts, bytes) = weather.begun().await;
+        let before = objects.head(KEY).await.unwrap();
+        tamper.next("POST", COMPLETE, 1, fault.clone());
+        let error = unknown(objects.complete(KEY, &id, &parts).await.unwrap());
+        assert!(error.trouble().may_pass() || error.code() == Some("200"), "{fault:?}: {error}");
+        assert_eq!(objects.head(KEY).await.unwrap(), before, "{fault:?}");
+        done(objects.complete(KEY, &id, &parts).await.unwrap());
+        weather.is_whole(&bytes).await;
+    }
+    // It did it, and whoever asked does not know.
+    let faults = [
+        Fault::DoneBut(200, INTERNAL),
+        Fault::DoneBut(500, INTERNAL),
+        Fault::DoneBut(404, NO_SUCH_UPLOAD),
+        Fault::LoseAnswerAfter(0),
+        Fault::LoseAnswerAfter(40),
+        Fault::LoseAnswerAfter(350),
+    ];
+    for fault in faults {
+        let (id, parts, bytes) = weather.begun().await;
+        tamper.next("POST", COMPLETE, 1, fault.clone());
+        unknown(objects.complete(KEY, &id, &parts).await.unwrap());
+        weather.is_whole(&bytes).await;
+    }
+    assert_eq!(tamper.left(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_cannot_be_reached_did_nothing() {
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let objects = Objects::open("s3://quay", &seaweed::options(nobody)).await.unwrap();
+    let error = objects
+        .complete(KEY, &MultipartId::new("x"), &[recorded(1, "e".to_owned(), &bytes(1, 1))])
+        .await
+        .unwrap_err();
+    assert_eq!(error.trouble(), Trouble::Passing, "{error}");
+    assert_eq!(objects.head(KEY).await.unwrap_err().trouble(), Trouble::Passing);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bytes_that_change_on_their_way_are_refused() {
+    let weather = Weather::fair().await;
+    let id = weather.objects.begin(KEY, &about("ours")).await.unwrap();
+    let part = bytes(1, 300_000);
+    weather.tamper.next("PUT", PART, 1, Fault::FlipByte);
+    let error = weather.objects.part(KEY, &id, 1, in_pieces(&part)).await.unwrap_err();
+    assert_eq!(error.trouble(), Trouble::Passing, "{error}");
+    let sent = send(&weather.objects, KEY, &id, 1, &part).await;
+    done(weather.objects.complete(KEY, &id, &[sent]).await.unwrap());
+    weather.is_whole(&part).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_is_late_is_not_waited_for() {
+    let late = Duration::from_secs(4);
+    let weather = Weather::fair().await;
+    let (objects, tamper) = (&weather.objects, &weather.tamper);
+    let (id, parts, bytes) = weather.begun().await;
+    let impatient = ObjectsOptions {
+        patience: Duration::from_secs(1),
+        slowest: 1024 * 1024,
+        ..seaweed::options(tamper.address())
+    };
+    let impatient = Objects::open("s3://quay/p", &impatient).await.unwrap();
+    tamper.next("PUT", PART, 1, Fault::Late(late));
+    let error = impatient.part(KEY, &id, 1, in_pieces(&bytes)).await.unwrap_err();
+    assert_eq!((error.trouble(), error.code()), (Trouble::Passing, Some("timeout")), "{error}");
+    tamper.next("POST", COMPLETE, 1, Fault::Late(late));
+    assert_eq!(unknown(impatient.complete(KEY, &id, &parts).await.unwrap()).code(), Some("timeout"));
+    // It happens after all, and a look finds it.
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while objects.head(KEY).await.unwrap().is_none() {
+        assert!(Instant::now() < deadline, "the late request was done");
+    }
+    weather.is_whole(&bytes).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn credentials_that_do_not_hold_are_told_apart() {
+    let weather = Weather::fair().await;
+    let (id, parts, bytes) = weather.begun().await;
+    let (objects, tamper) = (&weather.objects, &weather.tamper);
+    tamper.next("PUT", PART, 1, Fault::Answer(400, EXPIRED));
+    tamper.next("POST", COMPLETE, 1, Fault::Answer(400, EXPIRED));
+    let error = objects.part(KEY, &id, 1, in_pieces(&bytes)).await.unwrap_err();
+    assert_eq!((error.trouble(), error.code()), (Trouble::Credentials, Some("ExpiredToken")));
+    let error = objects.complete(KEY, &id, &parts).await.unwrap_err();
+    assert_eq!(error.trouble(), Trouble::Credentials, "it was refused, so nothing was done");
+    done(objects.complete(KEY, &id, &parts).await.unwrap());
+
+    // A real server's own judgement.
+    for (key_id, secret) in [("quay", "wrong"), ("nobody", "wrong")] {
+        let mut options = seaweed::options(weather.server.address());
+        options.credentials =
+            Some(Credentials { key_id: key_id.to_owned(), secret: secret.to_owned(), token: None });
+        let stranger = Objects::open("s3://quay/p", &options).await.unwrap();
+        let error = stranger.begin(KEY, &about("theirs")).await.unwrap_err();
+        assert_eq!(error.trouble(), Trouble::Credentials, "{error}");
+        assert_eq!(stranger.head(KEY).await.unwrap_err().trouble(), Trouble::Credentials);
+        assert!(!format!("{options:?} {stranger:?} {error:?}").contains("wrong"), "no secret is shown");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_object_that_is_cut_off_does_not_end_like_a_whole_one() {
+    let weather = Weather::fair().await;
+    let (id, parts, bytes) = weather.begun().await;
+    done(weather.objects.complete(KEY, &id, &parts).await.unwrap());
+    weather.tamper.next("GET", KEY, 1, Fault::LoseAnswerAfter(200_000));
+    let pieces = weather.objects.read(KEY, None).await.unwrap().unwrap();
+    let error = pieces.try_for_each(async |_| Ok(())).await.unwrap_err();
+    assert_eq!(error.trouble(), Trouble::Passing, "{error}");
+    weather.is_whole(&bytes).await;
+}
