@@ -81,8 +81,8 @@ impl Report {
                 ),
             ),
             ("connections", format!("{}, at most {}", connections.current, connections.max_since_startup)),
-            ("errors", with(self.errors.total, statuses.collect())),
-            ("instances", with(self.alive, instances.collect()).replacen(' ', " alive ", 1)),
+            ("errors", with(self.errors.total.to_string(), statuses.collect())),
+            ("instances", with(format!("{} alive", self.alive), instances.collect())),
             ("hours (UTC)", some(hours.collect())),
         ]);
         text.push('\n');
@@ -127,12 +127,8 @@ fn clock(hour_ms: i64) -> String {
     format!("{:02}:00", hour_ms.div_euclid(3_600_000).rem_euclid(24))
 }
 
-fn with(total: u64, parts: Vec<String>) -> String {
-    if parts.is_empty() {
-        format!("{total} ").trim_end().to_owned()
-    } else {
-        format!("{total} ({})", some(parts))
-    }
+fn with(total: String, parts: Vec<String>) -> String {
+    if parts.is_empty() { total } else { format!("{total} ({})", some(parts)) }
 }
 
 fn some(mut parts: Vec<String>) -> String {
