@@ -1,0 +1,270 @@
+//! Chunks in files.
+//!
+//! ```text
+//! FOLDER/<upload id>/s-<name>   on its way in; removed when it has not become a chunk within an hour
+//!                    c-<name>   a chunk, until it is durable
+//!                    l-<name>   a second name of it, which the object store takes
+//! ```
+//!
+//! A file becomes a chunk when the store says so; the new name comes after, so both are looked for, the old one first:
+//! whoever renames it meanwhile is met at the new one. The object store
+//! gets a second name to move away: the first one stays until the ledger has the part, and a crash in between costs
+//! nothing.
+
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+
+use crate::objects::Fsync;
+use crate::{Error, Hasher, Result, Sha256, Trouble, names};
+
+const OP: &str = "bytes.spool";
+
+/// What was staged and not taken for so long was given up.
+const STALE: Duration = Duration::from_secs(3600);
+
+#[derive(Debug, Clone)]
+pub(super) struct Spool {
+    folder: Arc<Path>,
+    fsync: Fsync,
+}
+
+/// What a sweep of the spool found.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Swept {
+    /// Uploads of which there are files.
+    pub uploads: Vec<String>,
+    /// Files removed that never became a chunk.
+    pub removed: u64,
+}
+
+/// A file on its way in.
+pub(super) struct Spooled {
+    path: PathBuf,
+    name: String,
+    file: Option<File>,
+    fsync: Fsync,
+}
+
+/// Off the runtime's threads.
+async fn off<T: Send + 'static>(
+    what: &Path,
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> Result<T> {
+    let done = tokio::task::spawn_blocking(work).await;
+    match done {
+        Ok(done) => done.map_err(|error| Error::io(OP, what.display(), error)),
+        Err(error) => Err(Error::new(OP, Trouble::Passing, "the thread of a file ended").because(error)),
+    }
+}
+
+/// Whether it was there.
+fn removed(path: &Path) -> io::Result<bool> {
+    match fs::remove_file(path) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+fn sync_folder(folder: &Path, fsync: Fsync) -> io::Result<()> {
+    match fsync {
+        Fsync::Always => File::open(folder)?.sync_all(),
+        Fsync::Never => Ok(()),
+    }
+}
+
+impl Spool {
+    pub(super) async fn open(folder: PathBuf, fsync: Fsync) -> Result<Self> {
+        let made = folder.clone();
+        off(&folder, move || fs::create_dir_all(made)).await?;
+        Ok(Self { folder: folder.into(), fsync })
+    }
+
+    fn of(&self, id: &str) -> PathBuf {
+        self.folder.join(id)
+    }
+
+    pub(super) async fn stage(&self, id: &str, name: &str) -> Result<Spooled> {
+        let (folder, all, fsync) = (self.of(id), Arc::clone(&self.folder), self.fsync);
+        let path = folder.join(format!("s-{name}"));
+        let made = path.clone();
+        let file = off(&path, move || {
+            loop {
+                match File::create_new(&made) {
+                    Err(error) if error.kind() == ErrorKind::NotFound => {}
+                    opened => return opened,
+                }
+                // The folder of another chunk's end may vanish again at once: then once more.
+                match fs::create_dir(&folder) {
+                    Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
+                    _ => sync_folder(&all, fsync)?,
+                }
+            }
+        })
+        .await?;
+        Ok(Spooled { path, name: name.to_owned(), file: Some(file), fsync })
+    }
+
+    /// A second name of a chunk's file, to be given away; `None` when the file is gone or has another size.
+    pub(super) async fn lend(&self, id: &str, name: &str, size: u64) -> Result<Option<PathBuf>> {
+        let folder = self.of(id);
+        let link = folder.join(format!("l-{}", names::unique(OP)?));
+        let (to, name) = (link.clone(), name.to_owned());
+        let lent = off(&link, move || {
+            for kind in ["s", "c"] {
+                let from = folder.join(format!("{kind}-{name}"));
+                match fs::metadata(&from) {
+                    Ok(found) if found.len() == size => {}
+                    Ok(_) => return Ok(false),
+                    Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                    Err(error) => return Err(error),
+                }
+                match fs::hard_link(&from, &to) {
+                    Err(error) if error.kind() == ErrorKind::NotFound => {}
+                    linked => return linked.map(|()| true),
+                }
+            }
+            Ok(false)
+        })
+        .await?;
+        Ok(lent.then_some(link))
+    }
+
+    pub(super) async fn digest(&self, id: &str, name: &str) -> Result<Option<Sha256>> {
+        let (folder, name) = (self.of(id), name.to_owned());
+        off(&folder.clone(), move || {
+            for kind in ["s", "c"] {
+                let mut file = match File::open(folder.join(format!("{kind}-{name}"))) {
+                    Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                    opened => opened?,
+                };
+                let (mut hasher, mut buffer) = (Hasher::new(), vec![0; 256 * 1024]);
+                loop {
+                    match file.read(&mut buffer)? {
+                        0 => return Ok(Some(hasher.finish())),
+                        length => hasher.update(&buffer[..length]),
+                    }
+                }
+            }
+            Ok(None)
+        })
+        .await
+    }
+
+    pub(super) async fn remove(&self, id: &str, name: &str) -> Result<()> {
+        let (folder, name) = (self.of(id), name.to_owned());
+        off(&folder.clone(), move || {
+            removed(&folder.join(format!("s-{name}")))?;
+            removed(&folder.join(format!("c-{name}"))).map(drop)
+        })
+        .await
+    }
+
+    pub(super) async fn remove_all(&self, id: &str) -> Result<()> {
+        let folder = self.of(id);
+        off(&folder.clone(), move || match fs::remove_dir_all(&folder) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            done => done,
+        })
+        .await
+    }
+
+    pub(super) async fn count(&self, id: &str) -> Result<u64> {
+        let folder = self.of(id);
+        off(&folder.clone(), move || match fs::read_dir(&folder) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(0),
+            read => Ok(read?.count() as u64),
+        })
+        .await
+    }
+
+    pub(super) async fn sweep(&self) -> Result<Swept> {
+        let folder = Arc::clone(&self.folder);
+        off(&self.folder, move || {
+            let mut swept = Swept::default();
+            let before = SystemTime::now().checked_sub(STALE);
+            for upload in fs::read_dir(&folder)? {
+                let upload = upload?;
+                let files = match fs::read_dir(upload.path()) {
+                    Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+                        continue;
+                    }
+                    read => read?,
+                };
+                for file in files {
+                    let file = file?;
+                    let name = file.file_name();
+                    let passing = name.as_encoded_bytes().starts_with(b"s-")
+                        || name.as_encoded_bytes().starts_with(b"l-");
+                    let stale = |file: &fs::DirEntry| {
+                        let changed = file.metadata().and_then(|found| found.modified()).ok();
+                        matches!((changed, before), (Some(changed), Some(before)) if changed < before)
+                    };
+                    if passing && stale(&file) && removed(&file.path())? {
+                        swept.removed += 1;
+                    }
+                }
+                if let Some(id) = upload.file_name().to_str() {
+                    swept.uploads.push(id.to_owned());
+                }
+            }
+            Ok(swept)
+        })
+        .await
+    }
+}
+
+impl Spooled {
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    async fn on_file(
+        &mut self,
+        work: impl FnOnce(&mut File) -> io::Result<()> + Send + 'static,
+    ) -> Result<()> {
+        let Some(mut file) = self.file.take() else {
+            // A write before this one was broken off.
+            return Err(Error::new(OP, Trouble::Passing, format!("{} was given up", self.path.display())));
+        };
+        let file = off(&self.path, move || work(&mut file).map(|()| file)).await?;
+        self.file = Some(file);
+        Ok(())
+    }
+
+    pub(super) async fn write(&mut self, piece: Bytes) -> Result<()> {
+        self.on_file(move |file| file.write_all(&piece)).await
+    }
+
+    pub(super) async fn sync(&mut self) -> Result<()> {
+        let (fsync, folder) = (self.fsync, self.path.parent().map(Path::to_owned));
+        self.on_file(move |file| {
+            if fsync == Fsync::Always {
+                file.sync_all()?;
+            }
+            folder.map_or(Ok(()), |folder| sync_folder(&folder, fsync))
+        })
+        .await
+    }
+
+    pub(super) async fn keep(self) -> Result<()> {
+        let to = self.path.with_file_name(format!("c-{}", self.name));
+        let from = self.path.clone();
+        off(&self.path, move || match fs::rename(from, to) {
+            // Whoever shipped it was quicker.
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            done => done,
+        })
+        .await
+    }
+
+    pub(super) async fn discard(self) -> Result<()> {
+        let path = self.path.clone();
+        off(&self.path, move || removed(&path).map(drop)).await
+    }
+}

@@ -1,0 +1,286 @@
+//! Does what was decided, one thing after the other, for as long as the upload is ours.
+
+use quaymaster::upload::Moved as Shown;
+
+use super::decide::{Asked, Begun, Did, Known, Next, Seen, decide};
+use crate::effect::Effect;
+use crate::ingest::{about, multipart_of};
+use crate::ledger::{Claim, Fence, Moved, Part, Step, Upload};
+use crate::objects::{Completed, Head};
+use crate::uploads::Uploads;
+use crate::{Error, Result, Trouble, names};
+
+/// How far somebody came who worked on an upload's end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use]
+pub enum Ran {
+    /// Nothing is left to do: done, expired, aborted.
+    Ended(Step),
+    /// It has FAILED, for this reason.
+    Failed(String),
+    /// Not now: somebody comes back to it.
+    LetGo(String),
+    /// Parts are missing.
+    NotYet,
+    /// Somebody else has it.
+    Taken,
+    /// It stands where there is nothing to do.
+    Elsewhere(Step),
+    /// There is no such upload.
+    Unknown,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Aim {
+    Complete,
+    Expire,
+    Abort,
+}
+
+/// What an owner carries along beside what it knows.
+struct Errand {
+    fence: Fence,
+    upload: Upload,
+    parts: Option<Vec<Part>>,
+    head: Option<Head>,
+    reason: String,
+}
+
+impl Uploads {
+    /// Completes an upload whose parts are all recorded, from wherever it stands.
+    pub async fn complete(&self, id: &str) -> Result<Ran> {
+        Box::pin(self.run(id, Aim::Complete)).await
+    }
+
+    /// Ends an upload that is past its deadline, unless its object is there.
+    pub async fn expire(&self, id: &str) -> Result<Ran> {
+        Box::pin(self.run(id, Aim::Expire)).await
+    }
+
+    /// Calls an upload off, unless its object is there.
+    pub async fn abort(&self, id: &str) -> Result<Ran> {
+        Box::pin(self.run(id, Aim::Abort)).await
+    }
+
+    async fn run(&self, id: &str, aim: Aim) -> Result<Ran> {
+        let (ledger, lease) = (&self.inner.ledger, self.inner.options.lease);
+        if self.of_ours(id).await?.is_none() {
+            return Ok(Ran::Unknown);
+        }
+        let owner = names::unique("upload.complete")?;
+        let claim = match aim {
+            Aim::Complete => Effect::CompleteClaim.of(ledger.begin_completion(id, &owner, lease)).await?,
+            Aim::Expire => Effect::EndClaim.of(ledger.expire(id, &owner, lease)).await?,
+            Aim::Abort => Effect::EndClaim.of(ledger.abort(id, &owner, lease)).await?,
+        };
+        let (fence, upload) = match claim {
+            Claim::Ours(fence, upload) => (fence, *upload),
+            Claim::NotYet { .. } => return Ok(Ran::NotYet),
+            Claim::Taken { .. } => return Ok(Ran::Taken),
+            Claim::Elsewhere(upload) => return Ok(Ran::Elsewhere(upload.step)),
+            Claim::Unknown => return Ok(Ran::Unknown),
+        };
+        let errand = Errand { fence: fence.clone(), upload, parts: None, head: None, reason: String::new() };
+        tokio::select! {
+            ran = self.drive(errand) => ran,
+            () = self.until_lost(&fence) => Ok(Ran::Taken),
+        }
+    }
+
+    /// Renews a lease until it is somebody else's.
+    async fn until_lost(&self, fence: &Fence) {
+        let lease = self.inner.options.lease;
+        loop {
+            tokio::time::sleep(lease / 3).await;
+            match self.inner.ledger.renew(fence, lease).await {
+                Ok(Moved::Moved(_)) => {}
+                Ok(Moved::Lost(_) | Moved::Unknown) => return,
+                Err(error) => {
+                    tracing::warn!(upload_id = fence.upload_id(), %error, "a lease was not renewed");
+                }
+            }
+        }
+    }
+
+    async fn drive(&self, mut errand: Errand) -> Result<Ran> {
+        // The first owner's fence is 1: nobody can have asked before.
+        let first = errand.fence.number() == 1 && errand.upload.step == Step::Completing;
+        let begun = if first { Begun::Now } else { Begun::Before };
+        let late = errand.upload.deadline_ms <= errand.upload.updated_ms;
+        let mut known = Known::on_taking(errand.upload.step, begun, late);
+        if known.step == Step::Completing {
+            Effect::CompleteBegin.of(self.show_completing(&errand.upload)).await;
+        }
+        loop {
+            let next = decide(&known);
+            tracing::debug!(upload_id = errand.fence.upload_id(), ?next, "next");
+            let done = match next {
+                Next::Fail(flaw) => {
+                    let reason = flaw.reason(&errand.reason);
+                    return self.failed(&errand, &reason).await;
+                }
+                Next::Wait => return self.let_go(&errand, None).await,
+                Next::Stop => {
+                    let step = known.step;
+                    return Ok(if step.is_over() { Ran::Ended(step) } else { Ran::Elsewhere(step) });
+                }
+                next => self.take(&mut errand, known, next).await,
+            };
+            known = match done {
+                Ok(Some(known)) => known,
+                Ok(None) => return Ok(Ran::Taken),
+                Err(error) => return self.let_go(&errand, Some(error)).await,
+            };
+        }
+    }
+
+    /// Does one thing; what is known then, or nothing when it is not ours any more.
+    async fn take(&self, errand: &mut Errand, known: Known, next: Next) -> Result<Option<Known>> {
+        let ledger = &self.inner.ledger;
+        let fence = errand.fence.clone();
+        let keep = self.inner.store.spec().keep_after_done;
+        let moved = match next {
+            Next::Look => {
+                let seen = self.look(errand).await?;
+                return Ok(Some(Known { seen, ..known }));
+            }
+            Next::Ask => {
+                let asked = self.ask(errand).await?;
+                return Ok(Some(known.after_asking(asked)));
+            }
+            Next::Tell => {
+                self.tell(fence.upload_id()).await?;
+                return Ok(Some(Known { told: Did::Done, ..known }));
+            }
+            Next::Show if known.step == Step::Announced => {
+                Effect::CompleteShow.of(self.show_completed(&errand.upload)).await?;
+                return Ok(Some(Known { shown: Did::Done, ..known }));
+            }
+            Next::Show => {
+                Effect::EndShow.of(self.show_ended(&errand.upload)).await?;
+                return Ok(Some(Known { shown: Did::Done, ..known }));
+            }
+            Next::Cut => {
+                Effect::EndCut.of(self.cut(&errand.upload)).await?;
+                return Ok(Some(known.after_cutting()));
+            }
+            Next::Prove => {
+                let (etag, size) =
+                    errand.head.as_ref().map_or((None, 0), |head| (head.etag.clone(), head.size));
+                let proved = ledger.proved(&fence, etag.as_deref().unwrap_or_default(), size);
+                Effect::CompleteProve.of(proved).await?
+            }
+            Next::Record => {
+                Effect::CompleteRecord.of(ledger.recorded(&fence, self.inner.announcer.topic())).await?
+            }
+            Next::Told => Effect::CompleteTold.of(ledger.announced(&fence)).await?,
+            Next::Finish => Effect::CompleteFinish.of(ledger.finished(&fence, keep)).await?,
+            Next::Rescue => ledger.rescue(&fence).await?,
+            Next::End => Effect::EndEnded.of(ledger.ended(&fence, keep)).await?,
+            Next::Fail(_) | Next::Wait | Next::Stop => return Ok(None),
+        };
+        Ok(moved.ours().map(|upload| {
+            let known = known.at(upload.step);
+            errand.upload = upload;
+            known
+        }))
+    }
+
+    async fn parts_of<'e>(&self, errand: &'e mut Errand) -> Result<&'e [Part]> {
+        if errand.parts.is_none() {
+            errand.parts = Some(self.inner.ledger.parts(&errand.upload.upload_id).await?);
+        }
+        Ok(errand.parts.as_deref().unwrap_or_default())
+    }
+
+    async fn look(&self, errand: &mut Errand) -> Result<Seen> {
+        let parts = self.parts_of(errand).await?;
+        let (count, size) = (parts.len(), parts.iter().map(|part| part.size).sum::<u64>());
+        let head = self.inner.objects.head(&errand.upload.object_key).await?;
+        let ours = head.filter(|head| head.token.as_deref() == Some(&errand.upload.token));
+        let whole = errand.upload.total_chunks.is_some_and(|total| total as usize == count);
+        let seen = match &ours {
+            None => Seen::Absent,
+            Some(head) if head.size == size && whole => Seen::Ours,
+            Some(head) => {
+                errand.reason = format!("the object has {} bytes and its {count} parts {size}", head.size);
+                Seen::Misfit
+            }
+        };
+        errand.head = ours;
+        Ok(seen)
+    }
+
+    async fn ask(&self, errand: &mut Errand) -> Result<Asked> {
+        let parts = self.parts_of(errand).await?.to_vec();
+        let size: u64 = errand.parts.iter().flatten().map(|part| part.size).sum();
+        let upload = &errand.upload;
+        if let Some(expected) = upload.expected_size.filter(|expected| *expected != size) {
+            errand.reason = format!("the parts have {size} bytes; {expected} were announced");
+            return Ok(Asked::Refused);
+        }
+        let key = &upload.object_key;
+        let asked = if size == 0 {
+            Effect::CompleteAsk
+                .of(self.inner.objects.put_empty(key, &about(upload)))
+                .await
+                .map(|()| Completed::Done { etag: None })
+        } else {
+            let Some(multipart) = multipart_of(upload) else { return Ok(Asked::Gone) };
+            Effect::CompleteAsk.of(self.inner.objects.complete(key, &multipart, &parts)).await
+        };
+        let gone = |error: &Error| matches!(error.code(), Some("NoSuchUpload" | "404"));
+        let (asked, reason) = match asked {
+            Ok(Completed::Done { .. }) => {
+                (Asked::Done, "the object store says that it is done, and shows no object".into())
+            }
+            Ok(Completed::Unknown(error)) | Err(error) if gone(&error) => (Asked::Gone, error.to_string()),
+            Ok(Completed::Unknown(error)) => (Asked::Unsure, error.to_string()),
+            Err(error) if error.trouble() == Trouble::Never => (Asked::Refused, error.to_string()),
+            Err(error) => (Asked::Unsure, error.to_string()),
+        };
+        errand.reason = reason;
+        Ok(asked)
+    }
+
+    async fn tell(&self, id: &str) -> Result<()> {
+        let Some(event) = self.inner.ledger.event_of(id).await? else {
+            return Err(Error::new("upload.tell", Trouble::Never, "the event is gone from the outbox"));
+        };
+        Effect::CompleteTell.of(self.inner.announcer.tell(&event)).await
+    }
+
+    /// Aborts the multipart upload, and any that somebody began who died before the ledger knew.
+    async fn cut(&self, upload: &Upload) -> Result<()> {
+        if let Some(multipart) = multipart_of(upload) {
+            let _ = self.inner.objects.abort(&upload.object_key, &multipart).await?;
+        }
+        self.cut_strays(upload).await.map(drop)
+    }
+
+    async fn failed(&self, errand: &Errand, reason: &str) -> Result<Ran> {
+        let id = errand.fence.upload_id();
+        match self.inner.ledger.fail(id, Some(&errand.fence), reason).await? {
+            Moved::Moved(_) => {
+                tracing::warn!(upload_id = id, reason, "an upload has FAILED");
+                if let Shown::Unknown = self.inner.store.fail(id, reason).await? {
+                    self.restore(id).await?;
+                }
+                Ok(Ran::Failed(reason.to_owned()))
+            }
+            Moved::Lost(_) => Ok(Ran::Taken),
+            Moved::Unknown => Ok(Ran::Unknown),
+        }
+    }
+
+    /// Somebody comes back to it, later the more often it was tried.
+    async fn let_go(&self, errand: &Errand, error: Option<Error>) -> Result<Ran> {
+        let why = error.map_or_else(|| errand.reason.clone(), |error| error.to_string());
+        let attempt = u32::try_from(errand.fence.number()).unwrap_or(u32::MAX);
+        let wait = self.inner.options.backoff.delay(attempt);
+        tracing::warn!(upload_id = errand.fence.upload_id(), why, "an upload is let go of for a while");
+        // If the ledger does not hear of it, the lease ends.
+        let _ = self.inner.ledger.release(&errand.fence, wait, &why).await?;
+        Ok(Ran::LetGo(why))
+    }
+}

@@ -1,0 +1,239 @@
+//! A new upload: a row in the ledger, a multipart upload in the object store, a state in the store, in this order. A
+//! crash between two of them leaves something that the same request finishes, and the sweep otherwise ends.
+
+use quaymaster::upload as store;
+use serde::Serialize;
+
+use crate::effect::Effect;
+use crate::ledger::{Created, Moved, New, NewNode, Step, Upload};
+use crate::objects::{About, MultipartId};
+use crate::uploads::Uploads;
+use crate::{Error, Result, Sha256, Trouble, names};
+
+const OP: &str = "upload.create";
+
+/// The longest connector, of letters, digits, `.`, `_` and `-`.
+const CONNECTOR_MAX: usize = 128;
+
+/// What a client says about a file.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Request {
+    /// The file's name.
+    pub name: String,
+    /// Its size, if it is known.
+    pub size: Option<u64>,
+    /// The MIME type.
+    pub mime_type: Option<String>,
+    /// The drive.
+    pub drive: Option<String>,
+    /// The connector; the schema's unless told.
+    pub connector_id: Option<String>,
+    /// The relative path.
+    pub path: Option<String>,
+    /// UUID of the folder.
+    pub parent_id: Option<String>,
+    /// A JSON object, as text.
+    pub custom_metadata: Option<String>,
+    /// The client's own stable id.
+    pub client_node_id: Option<String>,
+    /// The same key and the same request get the same upload.
+    #[serde(skip)]
+    pub idempotency_key: Option<String>,
+}
+
+/// An upload that takes chunks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Began {
+    /// Its id.
+    pub upload_id: String,
+    /// The document's.
+    pub node_id: String,
+    /// The fewest bytes of a chunk that is not the last.
+    pub chunk_min_bytes: u64,
+    /// The most bytes of a chunk.
+    pub chunk_max_bytes: u64,
+}
+
+/// The answer of `create`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use]
+pub enum Creation {
+    /// It is new.
+    New(Began),
+    /// The same request made it before.
+    Existing(Began),
+    /// The idempotency key was used for another request.
+    Mismatch,
+}
+
+impl Uploads {
+    /// Creates an upload.
+    pub async fn create(&self, request: &Request) -> Result<Creation> {
+        let new = self.new_upload(request)?;
+        let made = Effect::CreateRow.of(self.inner.ledger.create(&new)).await?;
+        match made {
+            Created::Created(upload) => {
+                let upload = self.open_multipart(*upload, Strays::None).await?;
+                Ok(Creation::New(self.show_new(&upload, &new.node).await?))
+            }
+            Created::Existing(upload) => {
+                let upload = self.open_multipart(*upload, Strays::Cut).await?;
+                let node = self.node_of(&upload).await?;
+                Ok(Creation::Existing(self.show_new(&upload, &node).await?))
+            }
+            Created::Mismatch(_) => Ok(Creation::Mismatch),
+            // The node's id is random.
+            Created::NodeTaken => Err(Error::new(OP, Trouble::Passing, "the node's id is another one's")),
+        }
+    }
+
+    fn new_upload(&self, request: &Request) -> Result<New> {
+        let spec = self.inner.store.spec();
+        let wrong = |detail: String| Err(Error::new(OP, Trouble::Never, detail).coded("request.invalid"));
+        let most = spec.chunk_max.saturating_mul(u64::from(store::MAX_CHUNKS));
+        if let Some(size) = request.size.filter(|size| *size > most) {
+            return wrong(format!("size: {size} bytes; {} chunks have at most {most}", store::MAX_CHUNKS));
+        }
+        let connector = request.connector_id.as_deref().unwrap_or(&spec.connector);
+        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+        let usable = (1..=CONNECTOR_MAX).contains(&connector.len()) && connector.chars().all(plain);
+        if !usable || matches!(connector, "." | "..") {
+            return wrong(format!("connector_id: 1 to {CONNECTOR_MAX} letters, digits, `.`, `_` and `-`"));
+        }
+        let node_id = names::uuid(OP)?;
+        let object_key = spec.object_key.replace("{connector_id}", connector).replace("{node_id}", &node_id);
+        let fingerprint = serde_json::to_vec(request).map_err(|error| {
+            Error::new(OP, Trouble::Never, "the request cannot be written").because(error)
+        })?;
+        Ok(New {
+            upload_id: names::unique(OP)?,
+            resource: self.inner.store.name().to_owned(),
+            object_key,
+            token: names::unique(OP)?,
+            expected_size: request.size,
+            idempotency_key: request.idempotency_key.clone(),
+            fingerprint: Sha256::of(&fingerprint).to_string(),
+            time_limit: self.time_limit(),
+            node: NewNode {
+                node_id,
+                drive: request.drive.clone(),
+                name: Some(request.name.clone()),
+                mime_type: request.mime_type.clone(),
+                connector_id: Some(connector.to_owned()),
+                parent_id: request.parent_id.clone(),
+                path: request.path.clone(),
+                custom_metadata: request.custom_metadata.clone(),
+                client_node_id: request.client_node_id.clone(),
+            },
+        })
+    }
+
+    /// Begins the multipart upload of one that has none yet.
+    pub(crate) async fn open_multipart(&self, upload: Upload, strays: Strays) -> Result<Upload> {
+        if upload.step != Step::Created {
+            return Ok(upload);
+        }
+        let key = &upload.object_key;
+        let begun = Effect::CreateMultipart.of(self.inner.objects.begin(key, &about(&upload))).await?;
+        let opened = self.inner.ledger.opened(&upload.upload_id, begun.as_str());
+        let upload = match Effect::CreateOpened.of(opened).await? {
+            Moved::Moved(upload) => *upload,
+            Moved::Lost(upload) => {
+                // Somebody else was quicker; nobody will ever send a part to ours.
+                let _ = self.inner.objects.abort(key, &begun).await?;
+                *upload
+            }
+            Moved::Unknown => {
+                let _ = self.inner.objects.abort(key, &begun).await?;
+                return Err(Error::new(OP, Trouble::Passing, "the upload was forgotten meanwhile"));
+            }
+        };
+        if strays == Strays::Cut {
+            self.cut_strays(&upload).await?;
+        }
+        Ok(upload)
+    }
+
+    /// Aborts multipart uploads of this upload's key that are not the recorded one: whoever began them died before it
+    /// could say so, or will find that it was too late.
+    pub(crate) async fn cut_strays(&self, upload: &Upload) -> Result<u32> {
+        let mut cut = 0;
+        let mut after = None;
+        loop {
+            let page = self.inner.objects.pending(&upload.object_key, after.as_ref()).await?;
+            for pending in &page.uploads {
+                let recorded = upload.multipart_id.as_deref() == Some(pending.id.as_str());
+                if pending.key == upload.object_key && !recorded {
+                    let _ = self.inner.objects.abort(&pending.key, &pending.id).await?;
+                    cut += 1;
+                }
+            }
+            after = page.next;
+            if after.is_none() {
+                return Ok(cut);
+            }
+        }
+    }
+
+    pub(crate) async fn node_of(&self, upload: &Upload) -> Result<NewNode> {
+        let node = self.inner.ledger.node(&upload.node_id).await?;
+        // Another program may have removed the row; then nothing is known of it but its id.
+        Ok(node.map_or_else(
+            || NewNode { node_id: upload.node_id.clone(), ..NewNode::default() },
+            |node| node.facts,
+        ))
+    }
+
+    async fn show_new(&self, upload: &Upload, node: &NewNode) -> Result<Began> {
+        let spec = self.inner.store.spec();
+        if !upload.step.is_over() {
+            let new = in_store(upload, node);
+            let _ = Effect::CreateShown.of(self.inner.store.create(&upload.upload_id, &new)).await?;
+        }
+        Ok(Began {
+            upload_id: upload.upload_id.clone(),
+            node_id: upload.node_id.clone(),
+            chunk_min_bytes: spec.chunk_min,
+            chunk_max_bytes: spec.chunk_max,
+        })
+    }
+}
+
+/// Whether somebody before may have begun a multipart upload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Strays {
+    None,
+    Cut,
+}
+
+/// What the object says of itself.
+pub(crate) fn about(upload: &Upload) -> About {
+    About { token: upload.token.clone(), mime_type: upload.mime_type.clone(), custom: Vec::new() }
+}
+
+/// The upload's multipart id as the object store knows it.
+pub(crate) fn multipart_of(upload: &Upload) -> Option<MultipartId> {
+    upload.multipart_id.as_deref().map(MultipartId::new)
+}
+
+/// What the store is told about an upload.
+pub(crate) fn in_store<'a>(upload: &'a Upload, node: &'a NewNode) -> store::New<'a> {
+    let text = |text: &'a Option<String>| text.as_deref().unwrap_or_default();
+    store::New {
+        node_id: &upload.node_id,
+        key: &upload.object_key,
+        multipart_id: text(&upload.multipart_id),
+        drive: text(&node.drive),
+        mime_type: &upload.mime_type,
+        expected_size: upload.expected_size,
+        deadline_ms: upload.deadline_ms,
+        metadata: store::Metadata {
+            name: text(&node.name),
+            connector_id: text(&node.connector_id),
+            parent_id: text(&node.parent_id),
+            path: text(&node.path),
+            custom_metadata: text(&node.custom_metadata),
+            client_node_id: text(&node.client_node_id),
+        },
+    }
+}

@@ -1,0 +1,193 @@
+//! How far an upload has come, going on with one that failed, and its content; also what the store says again when it
+//! has forgotten.
+
+use std::ops::{Range, RangeInclusive};
+
+use quaymaster::upload as store;
+use quaymaster::upload::{Resend, State, Status};
+
+use super::create::{Strays, in_store};
+use crate::Result;
+use crate::complete::parts_are_lost;
+use crate::ledger::{Moved, Reopen, Step, Upload};
+use crate::objects::Pieces;
+use crate::uploads::Uploads;
+
+/// All a client is told of an upload.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Standing {
+    /// The state.
+    pub state: State,
+    /// Chunks to be sent again, or still to be sent of those that are known to exist.
+    pub resend: Vec<RangeInclusive<u32>>,
+}
+
+/// The answer of `resume`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use]
+pub enum Resumed {
+    /// It goes on.
+    Open(Box<Standing>),
+    /// It has ended, or is being completed.
+    Ended(Status),
+    /// There is no such upload.
+    Unknown,
+}
+
+/// The content of an upload.
+#[must_use]
+pub enum Content {
+    /// Its bytes.
+    Pieces {
+        /// Of the whole object.
+        size: u64,
+        /// The MIME type.
+        mime_type: String,
+        /// The object's ETag.
+        etag: String,
+        /// The bytes asked for.
+        pieces: Pieces,
+    },
+    /// The object is not there yet, or never will be.
+    Not(Step),
+    /// There is no such upload.
+    Unknown,
+}
+
+impl Uploads {
+    /// How far an upload has come; `None` when there is none.
+    pub async fn standing(&self, id: &str) -> Result<Option<Standing>> {
+        Ok(self.state(id).await?.map(|state| {
+            let resend = resend(&state);
+            Standing { state, resend }
+        }))
+    }
+
+    /// The state, from the ledger if the store has forgotten it.
+    pub(crate) async fn state(&self, id: &str) -> Result<Option<State>> {
+        if let Some(state) = self.inner.store.status(id).await? {
+            return Ok(Some(state));
+        }
+        if self.restore(id).await? { Ok(self.inner.store.status(id).await?) } else { Ok(None) }
+    }
+
+    /// Makes the store say what the ledger knows; false when that is nothing.
+    pub(crate) async fn restore(&self, id: &str) -> Result<bool> {
+        let Some(upload) = self.of_ours(id).await? else { return Ok(false) };
+        self.restore_from(&upload).await?;
+        Ok(true)
+    }
+
+    /// An upload of this resource.
+    pub(crate) async fn of_ours(&self, id: &str) -> Result<Option<Upload>> {
+        let found = self.inner.ledger.find(id).await?;
+        Ok(found.filter(|upload| upload.resource == self.inner.store.name()))
+    }
+
+    pub(crate) async fn restore_from(&self, upload: &Upload) -> Result<()> {
+        let node = self.node_of(upload).await?;
+        let parts = self.parts_in_store(&upload.upload_id).await?;
+        let status = match upload.step {
+            // Whether it is PENDING or UPLOADING follows from its parts.
+            Step::Created | Step::Open => None,
+            step => Status::parse(step.status()),
+        };
+        let known = store::Known {
+            parts: &parts,
+            total_chunks: upload.total_chunks,
+            status,
+            error: upload.error.as_deref().unwrap_or_default(),
+            final_etag: upload.final_etag.as_deref().unwrap_or_default(),
+            final_size: upload.final_size,
+        };
+        self.inner.store.restore(&upload.upload_id, &in_store(upload, &node), &known).await?;
+        tracing::info!(upload_id = upload.upload_id, step = %upload.step, "the store's state was restored");
+        Ok(())
+    }
+
+    pub(crate) async fn parts_in_store(&self, id: &str) -> Result<Vec<store::Part>> {
+        let parts = self.inner.ledger.parts(id).await?;
+        let part = |part: crate::ledger::Part| store::Part {
+            number: part.number - 1,
+            size: part.size,
+            sha256: *part.sha256.as_bytes(),
+            etag: part.etag,
+        };
+        Ok(parts.into_iter().filter(|part| part.number > 0).map(part).collect())
+    }
+
+    /// Goes on with an upload that has FAILED: with what is durable, or, where the object store has lost the parts,
+    /// from the beginning.
+    pub async fn resume(&self, id: &str) -> Result<Resumed> {
+        let Some(upload) = self.of_ours(id).await? else { return Ok(Resumed::Unknown) };
+        let how = match upload.error.as_deref() {
+            Some(error) if parts_are_lost(error) => Reopen::Afresh,
+            _ => Reopen::Keep,
+        };
+        let upload = match self.inner.ledger.reopen(id, how, self.time_limit()).await? {
+            Moved::Moved(upload) => self.open_multipart(*upload, Strays::Cut).await?,
+            Moved::Lost(upload) => {
+                let status = Status::parse(upload.step.status()).unwrap_or(Status::Failed);
+                return Ok(Resumed::Ended(status));
+            }
+            Moved::Unknown => return Ok(Resumed::Unknown),
+        };
+        self.reopen_in_store(&upload).await?;
+        self.inner.whole.notify_one();
+        Ok(match self.standing(id).await? {
+            Some(standing) => Resumed::Open(Box::new(standing)),
+            None => Resumed::Unknown,
+        })
+    }
+
+    /// The store takes and hands out chunks again. What it believes durable and the ledger does not know is asked for
+    /// again.
+    pub(crate) async fn reopen_in_store(&self, upload: &Upload) -> Result<()> {
+        let id = &upload.upload_id;
+        let Some(state) = self.inner.store.status(id).await? else {
+            return self.restore_from(upload).await;
+        };
+        let parts = self.parts_in_store(id).await?;
+        let lost: Vec<u32> = state
+            .durable()
+            .into_iter()
+            .flatten()
+            .filter(|number| parts.binary_search_by_key(number, |part| part.number).is_err())
+            .collect();
+        let reopen = store::Reopen {
+            multipart_id: upload.multipart_id.as_deref(),
+            deadline_ms: Some(upload.deadline_ms),
+            resend: if lost.is_empty() { Resend::None } else { Resend::Chunks(&lost) },
+        };
+        let _ = self.inner.store.reopen(id, &reopen).await?;
+        if parts.len() > state.receipt.durable_chunks as usize - lost.len() {
+            self.restore_from(upload).await?;
+        }
+        Ok(())
+    }
+
+    /// The bytes of an upload whose object is there, all or some.
+    pub async fn content(&self, id: &str, range: Option<Range<u64>>) -> Result<Content> {
+        let Some(upload) = self.of_ours(id).await? else { return Ok(Content::Unknown) };
+        let (Some(size), Some(etag)) = (upload.final_size, upload.final_etag.clone()) else {
+            return Ok(Content::Not(upload.step));
+        };
+        Ok(match self.inner.objects.read(&upload.object_key, range).await? {
+            Some(pieces) => Content::Pieces { size, mime_type: upload.mime_type, etag, pieces },
+            None => Content::Not(upload.step),
+        })
+    }
+}
+
+/// What was lost, and, once it is known how many there are, what has not come.
+fn resend(state: &State) -> Vec<RangeInclusive<u32>> {
+    let Some(total) = state.receipt.total_chunks.filter(|_| !state.is_ended()) else { return state.resend() };
+    let mut found: Vec<RangeInclusive<u32>> = Vec::new();
+    for number in (0..total).filter(|number| !state.has(*number)) {
+        match found.last_mut() {
+            Some(last) if last.end() + 1 == number => *last = *last.start()..=number,
+            _ => found.push(number..=number),
+        }
+    }
+    found
+}

@@ -1,0 +1,204 @@
+//! Out of the store: chunks become parts of an object. A part is sent, then recorded in the ledger, and only then are its
+//! bytes removed; whoever dies in between leaves a chunk whose lease ends, and the next one begins where the ledger says.
+
+mod pool;
+
+use quaymaster::upload::{Chunk, Claim, Failed, Held, Next, Shipped};
+
+use crate::effect::Effect;
+use crate::ledger::{Moved, Part, RecordPart, Total};
+use crate::objects::{MultipartId, PartBody};
+use crate::uploads::Uploads;
+use crate::{Error, Result, Sha256};
+
+/// Attempts beyond those that failed by the object store's word, before a chunk is believed to kill whoever ships it.
+const SPARE: u32 = 20;
+
+/// The ETag of a part without bytes, which no object store is asked to keep.
+const EMPTY: &str = "\"empty\"";
+
+/// What became of a claimed chunk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sent {
+    /// It is durable.
+    Durable,
+    /// Its bytes are gone; the client is asked for them.
+    Missing,
+    /// It comes again.
+    Again,
+    /// Its upload has FAILED.
+    GivenUp,
+    /// It is somebody else's, or its upload goes another way.
+    Elsewhere,
+}
+
+impl Uploads {
+    /// Claims up to `count` chunks that wait and ships them one after the other; what became of each.
+    pub async fn ship_once(&self, count: usize) -> Result<Vec<Sent>> {
+        let lease = self.inner.options.lease;
+        let claim = Claim { count, lease, wait: std::time::Duration::ZERO };
+        let claimed = Effect::ShipClaim.of(self.inner.store.claim(claim)).await?;
+        let mut sent = Vec::new();
+        for chunk in &claimed.chunks {
+            sent.push(self.ship_chunk(chunk).await);
+        }
+        Ok(sent)
+    }
+
+    pub(crate) async fn ship_chunk(&self, chunk: &Chunk) -> Sent {
+        let (id, number) = (chunk.lease.upload_id(), chunk.lease.number());
+        let attempts = self.inner.options.attempts;
+        let sent = if chunk.attempt > attempts + SPARE {
+            let reason =
+                format!("chunk {number} was tried {} times, and no attempt ended", chunk.attempt - 1);
+            self.give_up(chunk, &reason).await
+        } else {
+            match self.try_ship(chunk).await {
+                Ok(sent) => return sent,
+                Err(error) => {
+                    tracing::warn!(upload_id = id, number, attempt = chunk.attempt, %error, "a chunk was not shipped");
+                    self.not_shipped(chunk, &error).await
+                }
+            }
+        };
+        sent.unwrap_or_else(|error| {
+            // Its lease ends, and it is claimed again.
+            tracing::warn!(upload_id = id, number, %error, "the store did not hear what became of a chunk");
+            Sent::Again
+        })
+    }
+
+    async fn try_ship(&self, chunk: &Chunk) -> Result<Sent> {
+        let (id, number) = (chunk.lease.upload_id(), chunk.lease.number() + 1);
+        let sha256 = Sha256::from_bytes(chunk.sha256);
+        // Whoever had it before may have come as far as the ledger.
+        match self.inner.ledger.part(id, number).await? {
+            Some(part) if part.sha256 == sha256 => return self.durable(chunk, &part.etag).await,
+            Some(_) => return self.catch_up(id).await,
+            None => {}
+        }
+        let etag = if chunk.size == 0 {
+            EMPTY.to_owned()
+        } else {
+            let Some(opened) = self.inner.bytes.open(&self.inner.store, chunk).await? else {
+                return self.missing(chunk).await;
+            };
+            let (source, lent) = opened.take();
+            let body = PartBody { size: chunk.size, sha256, source };
+            let multipart = MultipartId::new(&*chunk.multipart_id);
+            let part = self.inner.objects.part(&chunk.key, &multipart, number, body);
+            match Effect::ShipPart.of(part).await {
+                Ok(etag) => etag,
+                Err(_) if lent.was_cut() => return self.missing(chunk).await,
+                Err(error)
+                    if other_bytes(&error) && !self.inner.bytes.verify(&self.inner.store, chunk).await? =>
+                {
+                    return self.missing(chunk).await;
+                }
+                Err(error) => return Err(error),
+            }
+        };
+        let part = Part { number, etag, size: chunk.size, sha256 };
+        let recorded = self.inner.ledger.record_part(id, &chunk.multipart_id, &part);
+        match Effect::ShipRecord.of(recorded).await? {
+            RecordPart::Durable { .. } => self.durable(chunk, &part.etag).await,
+            RecordPart::Differs(_) | RecordPart::Closed(_) => self.catch_up(id).await,
+            RecordPart::Unknown => {
+                let reason = "the ledger does not know this upload";
+                let _ = self.inner.store.failed(&chunk.lease, reason, Next::GiveUp).await?;
+                Ok(Sent::GivenUp)
+            }
+        }
+    }
+
+    /// The part is in the ledger: its bytes go.
+    async fn durable(&self, chunk: &Chunk, etag: &str) -> Result<Sent> {
+        let id = chunk.lease.upload_id();
+        Effect::ShipRemove.of(self.inner.bytes.remove(id, &chunk.place)).await?;
+        match Effect::ShipShown.of(self.inner.store.shipped(&chunk.lease, etag)).await? {
+            Shipped::Durable(receipt) => {
+                if let Some(total) = receipt.total_chunks.filter(|_| receipt.complete) {
+                    // The request that brought the last chunk may have died before the ledger knew.
+                    if let Total::Known { all: true } = self.inner.ledger.learn_total(id, total).await? {
+                        self.inner.whole.notify_one();
+                    }
+                }
+                Ok(Sent::Durable)
+            }
+            Shipped::Lost => Ok(Sent::Elsewhere),
+            Shipped::Unknown => {
+                self.restore(id).await?;
+                Ok(Sent::Durable)
+            }
+        }
+    }
+
+    async fn missing(&self, chunk: &Chunk) -> Result<Sent> {
+        let (upload_id, number) = (chunk.lease.upload_id(), chunk.lease.number());
+        tracing::warn!(
+            upload_id,
+            number,
+            "the bytes of a chunk are gone; the client is asked for them again"
+        );
+        Ok(match self.inner.store.missing(&chunk.lease).await? {
+            Held::Ours => Sent::Missing,
+            Held::Lost => Sent::Elsewhere,
+        })
+    }
+
+    /// The ledger knows better than the store where this upload stands.
+    async fn catch_up(&self, id: &str) -> Result<Sent> {
+        if let Some(upload) = self.of_ours(id).await? {
+            self.reconcile(&upload).await?;
+        }
+        Ok(Sent::Elsewhere)
+    }
+
+    async fn not_shipped(&self, chunk: &Chunk, error: &Error) -> Result<Sent> {
+        let number = chunk.lease.number();
+        let by_the_objects = error.op().starts_with("objects.");
+        if by_the_objects && error.code() == Some("NoSuchUpload") {
+            let reason = crate::complete::Flaw::PartsLost.reason(&error.to_string());
+            return self.give_up(chunk, &reason).await;
+        }
+        let last = chunk.attempt >= self.inner.options.attempts || !error.trouble().may_pass();
+        if by_the_objects && last {
+            let reason = format!("chunk {number}, attempt {}: {error}", chunk.attempt);
+            return self.give_up(chunk, &reason).await;
+        }
+        self.again(chunk, &error.to_string()).await
+    }
+
+    async fn again(&self, chunk: &Chunk, error: &str) -> Result<Sent> {
+        let delay = self.inner.options.backoff.delay(chunk.attempt);
+        Ok(match self.inner.store.failed(&chunk.lease, error, Next::Retry(delay)).await? {
+            Failed::Retry { .. } => Sent::Again,
+            Failed::GivenUp { .. } => Sent::GivenUp,
+            Failed::Lost => Sent::Elsewhere,
+        })
+    }
+
+    /// The upload has FAILED, in the ledger first.
+    async fn give_up(&self, chunk: &Chunk, reason: &str) -> Result<Sent> {
+        let id = chunk.lease.upload_id();
+        match Effect::ShipFail.of(self.inner.ledger.fail(id, None, reason)).await {
+            Ok(Moved::Moved(_) | Moved::Unknown) => {
+                let _ = self.inner.store.failed(&chunk.lease, reason, Next::GiveUp).await?;
+                Ok(Sent::GivenUp)
+            }
+            Ok(Moved::Lost(upload)) => {
+                self.reconcile(&upload).await?;
+                Ok(Sent::Elsewhere)
+            }
+            Err(error) => self.again(chunk, &error.to_string()).await,
+        }
+    }
+}
+
+/// Whether the object store got other bytes than it was told to expect.
+fn other_bytes(error: &Error) -> bool {
+    matches!(
+        error.code(),
+        Some("BadDigest" | "XAmzContentSHA256Mismatch" | "IncompleteBody" | "InvalidInput")
+    )
+}

@@ -1,0 +1,99 @@
+//! Workers: one claim for all that are free, and leases renewed by a task that no part in transit can starve.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use quaymaster::upload::{Claim, Held, Lease};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::effect::Effect;
+use crate::uploads::Uploads;
+
+/// Leases that are being worked on, each with what ends the work when the lease is lost.
+#[derive(Debug, Default)]
+struct Leases {
+    next: u64,
+    held: HashMap<u64, (Lease, CancellationToken)>,
+}
+
+/// How long to keep away from a store that does not answer.
+const AWAY: Duration = Duration::from_secs(1);
+
+impl Uploads {
+    /// Ships chunks, `workers` at once, until it is told to stop; then ends what it has begun.
+    pub async fn ship(&self, workers: usize, stop: CancellationToken) {
+        let leases = Arc::new(Mutex::new(Leases::default()));
+        let done = CancellationToken::new();
+        let renewing = tokio::spawn(self.clone().renew_leases(Arc::clone(&leases), done.clone()));
+        let places = Arc::new(Semaphore::new(workers.max(1)));
+        let mut working = JoinSet::new();
+        while !stop.is_cancelled() {
+            let Some(Ok(first)) = stop.run_until_cancelled(Arc::clone(&places).acquire_owned()).await else {
+                break;
+            };
+            let mut free = vec![first];
+            while let Ok(place) = Arc::clone(&places).try_acquire_owned() {
+                free.push(place);
+            }
+            let claim =
+                Claim { count: free.len(), lease: self.inner.options.lease, wait: self.inner.options.wait };
+            // Not dropped when told to stop: it may have claimed something.
+            let claimed = match Effect::ShipClaim.of(self.inner.store.claim(claim)).await {
+                Ok(claimed) => claimed,
+                Err(error) => {
+                    tracing::warn!(%error, "chunks cannot be claimed");
+                    drop(free);
+                    let _ = stop.run_until_cancelled(tokio::time::sleep(AWAY)).await;
+                    continue;
+                }
+            };
+            for (chunk, place) in claimed.chunks.into_iter().zip(free) {
+                let (uploads, leases) = (self.clone(), Arc::clone(&leases));
+                let lost = CancellationToken::new();
+                let at = {
+                    let mut leases = leases.lock();
+                    leases.next += 1;
+                    let at = leases.next;
+                    leases.held.insert(at, (chunk.lease.clone(), lost.clone()));
+                    at
+                };
+                working.spawn(async move {
+                    if lost.run_until_cancelled(Box::pin(uploads.ship_chunk(&chunk))).await.is_none() {
+                        tracing::debug!(upload_id = chunk.lease.upload_id(), "a chunk's lease was lost");
+                    }
+                    leases.lock().held.remove(&at);
+                    drop(place);
+                });
+            }
+            while working.try_join_next().is_some() {}
+        }
+        while working.join_next().await.is_some() {}
+        done.cancel();
+        let _ = renewing.await;
+    }
+
+    async fn renew_leases(self, leases: Arc<Mutex<Leases>>, done: CancellationToken) {
+        let lease = self.inner.options.lease;
+        while done.run_until_cancelled(tokio::time::sleep(lease / 3)).await.is_some() {
+            let held: Vec<(Lease, CancellationToken)> = leases.lock().held.values().cloned().collect();
+            let names: Vec<&Lease> = held.iter().map(|(lease, _)| lease).collect();
+            if names.is_empty() {
+                continue;
+            }
+            match self.inner.store.extend(&names, lease).await {
+                Ok(answers) => {
+                    for ((_, lost), answer) in held.iter().zip(answers) {
+                        if answer == Held::Lost {
+                            lost.cancel();
+                        }
+                    }
+                }
+                Err(error) => tracing::warn!(%error, "leases of chunks cannot be renewed"),
+            }
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! The sweep as it runs by itself, and its slow part: every upload looked at in turn.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::{PAGE, Round};
+use crate::Result;
+use crate::ledger::Step;
+use crate::uploads::Uploads;
+
+/// Without a bell, due uploads are looked for so often.
+const TICK: Duration = Duration::from_secs(1);
+
+/// Every upload is looked at so often, a page at a time.
+const SLOW: Duration = Duration::from_secs(30);
+
+/// Where the slow part stands.
+#[derive(Debug, Clone, Default)]
+pub struct Cursor {
+    upload_id: String,
+    in_store: u64,
+    in_flight: u64,
+}
+
+impl Uploads {
+    /// Completes and sweeps until it is told to stop. Any number of nodes may do so at once.
+    pub async fn tend(&self, stop: CancellationToken) {
+        let mut cursor = Cursor::default();
+        let mut slow = Instant::now();
+        while !stop.is_cancelled() {
+            if let Err(error) = self.run_due().await {
+                tracing::warn!(%error, "due uploads cannot be looked for");
+            }
+            if slow.elapsed() >= SLOW {
+                slow = Instant::now();
+                if let Err(error) = self.sweep(&mut cursor).await {
+                    tracing::warn!(%error, "the sweep broke off");
+                }
+            }
+            let rest = tokio::time::timeout(TICK, self.inner.whole.notified());
+            let _ = stop.run_until_cancelled(rest).await;
+        }
+    }
+
+    /// Looks at the next page of uploads: what ledger and store say of them, chunks that nobody is told of, bytes in
+    /// flight that are nobody's, files that are left in the spool.
+    pub async fn sweep(&self, cursor: &mut Cursor) -> Result<Round> {
+        let mut round = Round::default();
+        let page = self.inner.ledger.page(&cursor.upload_id, PAGE).await?;
+        for upload in page.iter().filter(|upload| upload.resource == self.inner.store.name()) {
+            match self.reconcile(upload).await {
+                Ok(mended) => round.mended += u64::from(mended),
+                Err(error) => round.trouble(&upload.upload_id, &error),
+            }
+            if matches!(upload.step, Step::Open | Step::Failed)
+                && let Err(error) = self.inner.store.tend(&upload.upload_id).await
+            {
+                round.trouble(&upload.upload_id, &error.into());
+            }
+        }
+        cursor.upload_id = match page.last() {
+            Some(last) if page.len() == PAGE as usize => last.upload_id.clone(),
+            _ => String::new(),
+        };
+        self.sweep_store(cursor, &mut round).await?;
+        let audited = self.inner.store.audit(cursor.in_flight, PAGE as usize).await?;
+        cursor.in_flight =
+            if audited.looked < u64::from(PAGE) { 0 } else { cursor.in_flight + audited.looked };
+        if cursor.upload_id.is_empty() {
+            self.sweep_spool(&mut round).await?;
+        }
+        Ok(round)
+    }
+
+    /// Uploads that the store has and the ledger does not know: forgotten ones whose keys were left, and what another
+    /// program wrote. They have no future; their keys expire, and their bytes go.
+    async fn sweep_store(&self, cursor: &mut Cursor, round: &mut Round) -> Result<()> {
+        let ids = self.inner.store.page(cursor.in_store, PAGE as usize).await?;
+        cursor.in_store = if ids.len() < PAGE as usize { 0 } else { cursor.in_store + ids.len() as u64 };
+        for id in &ids {
+            if self.inner.ledger.find(id).await?.is_some() {
+                continue;
+            }
+            let _ = self.inner.store.expire(id).await?;
+            self.clear(id).await?;
+            if let quaymaster::upload::Forgotten::Forgotten = self.inner.store.forget(id).await? {
+                round.forgotten += 1;
+            }
+        }
+        Ok(())
+    }
+
+    async fn sweep_spool(&self, round: &mut Round) -> Result<()> {
+        for id in self.inner.bytes.sweep().await?.uploads {
+            let over = self.inner.ledger.find(&id).await?.is_none_or(|upload| upload.step.is_over());
+            if over && let Err(error) = self.inner.bytes.remove_all(&id, &[]).await {
+                round.trouble(&id, &error);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,156 @@
+//! What nobody else does: uploads that wait for somebody, deadlines, ended ones that were kept long enough, and what a
+//! crash left different in store and ledger. Each call does a bounded amount and tells what it did.
+
+mod duty;
+
+use quaymaster::upload::{Forgotten, Status};
+
+use crate::Result;
+use crate::complete::Ran;
+use crate::effect::Effect;
+use crate::ledger::{Errand, Moved, Step, Upload};
+use crate::uploads::Uploads;
+
+/// Uploads looked at in one page.
+const PAGE: u32 = 100;
+
+/// What one round did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Round {
+    /// Uploads that were completed, expired or called off.
+    pub ended: u64,
+    /// Uploads that have FAILED.
+    pub failed: u64,
+    /// Uploads that wait for another try.
+    pub waiting: u64,
+    /// Uploads forgotten.
+    pub forgotten: u64,
+    /// Uploads whose state in the store was put right.
+    pub mended: u64,
+    /// Calls that did not work; the next round tries again.
+    pub errors: u64,
+}
+
+impl Uploads {
+    /// Does what is due by the ledger: completes, ends, forgets.
+    pub async fn run_due(&self) -> Result<Round> {
+        let mut round = Round::default();
+        let mut after = None;
+        loop {
+            let due = self.inner.ledger.due(after.as_ref(), PAGE).await?;
+            for due in &due {
+                let done = match due.errand {
+                    Errand::Complete => self.complete(&due.upload_id).await,
+                    Errand::End => self.end(&due.upload_id).await,
+                    Errand::Forget => {
+                        match self.forget(&due.upload_id).await {
+                            Ok(true) => round.forgotten += 1,
+                            Ok(false) => {}
+                            Err(error) => round.trouble(&due.upload_id, &error),
+                        }
+                        continue;
+                    }
+                };
+                match done {
+                    Ok(Ran::Ended(_)) => round.ended += 1,
+                    Ok(Ran::Failed(_)) => round.failed += 1,
+                    Ok(Ran::LetGo(_)) => round.waiting += 1,
+                    Ok(Ran::NotYet | Ran::Taken | Ran::Elsewhere(_) | Ran::Unknown) => {}
+                    Err(error) => round.trouble(&due.upload_id, &error),
+                }
+            }
+            if due.len() < PAGE as usize {
+                return Ok(round);
+            }
+            after = due.into_iter().next_back();
+        }
+    }
+
+    /// Ends an upload: one that is past its deadline, or whose end somebody began.
+    async fn end(&self, id: &str) -> Result<Ran> {
+        match self.expire(id).await? {
+            // Its parts are all there: it is completed instead, however late.
+            Ran::Elsewhere(Step::Open) => self.complete(id).await,
+            ran => Ok(ran),
+        }
+    }
+
+    /// Removes what is left of an upload that is over: from the store, the spool, and last from the ledger.
+    async fn forget(&self, id: &str) -> Result<bool> {
+        let Some(upload) = self.of_ours(id).await? else { return Ok(false) };
+        if !upload.step.is_over() {
+            return Ok(false);
+        }
+        Effect::ForgetStore.of(self.forget_in_store(&upload)).await?;
+        Ok(matches!(Effect::ForgetRow.of(self.inner.ledger.forget(id)).await?, Moved::Moved(_)))
+    }
+
+    async fn forget_in_store(&self, upload: &Upload) -> Result<()> {
+        let id = &upload.upload_id;
+        self.reconcile(upload).await?;
+        self.clear(id).await?;
+        if let Forgotten::Bytes = self.inner.store.forget(id).await? {
+            self.clear(id).await?;
+            let _ = self.inner.store.forget(id).await?;
+        }
+        Ok(())
+    }
+
+    /// Makes the store say what the ledger says; whether it had said something else.
+    pub(crate) async fn reconcile(&self, upload: &Upload) -> Result<bool> {
+        let (id, store) = (&upload.upload_id, &self.inner.store);
+        let Some(state) = store.status(id).await? else {
+            if upload.step.is_over() || upload.step == Step::Created {
+                return Ok(false);
+            }
+            self.restore_from(upload).await?;
+            return Ok(true);
+        };
+        match upload.step {
+            Step::Created => Ok(false),
+            Step::Open => {
+                let parts = self.parts_in_store(id).await?;
+                let durable = state.receipt.durable_chunks as usize;
+                let open = matches!(state.status, Status::Pending | Status::Uploading);
+                let same = upload.multipart_id.as_deref() == Some(&state.multipart_id);
+                let unknown = |number: u32| parts.binary_search_by_key(&number, |part| part.number).is_err();
+                if !open || !same || state.durable().into_iter().flatten().any(unknown) {
+                    self.reopen_in_store(upload).await?;
+                } else if parts.len() > durable || upload.total_chunks > state.receipt.total_chunks {
+                    self.restore_from(upload).await?;
+                } else {
+                    return Ok(false);
+                }
+                Ok(true)
+            }
+            Step::Failed if state.status != Status::Failed => {
+                let _ = store.fail(id, upload.error.as_deref().unwrap_or_default()).await?;
+                Ok(true)
+            }
+            Step::Done if state.status != Status::Completed => {
+                self.restore_from(upload).await?;
+                self.clear(id).await?;
+                Ok(true)
+            }
+            Step::Expired if state.status != Status::Expired => {
+                self.restore_from(upload).await?;
+                self.clear(id).await?;
+                Ok(true)
+            }
+            Step::Aborted if !state.aborted => {
+                let _ = store.abort(id, upload.error.as_deref().unwrap_or("aborted by the client")).await?;
+                self.clear(id).await?;
+                Ok(true)
+            }
+            // Owned ones are shown by their owner.
+            _ => Ok(false),
+        }
+    }
+}
+
+impl Round {
+    fn trouble(&mut self, upload_id: &str, error: &crate::Error) {
+        self.errors += 1;
+        tracing::warn!(upload_id, %error, "the sweep goes on with the next upload");
+    }
+}

@@ -1,0 +1,119 @@
+//! All parts together: the store's side, the bytes of chunks, objects, ledger and events of one upload resource.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use quaymaster::store::backoff::Backoff;
+use quaymaster::store::{Code, Retry};
+use quaymaster::upload::Upload;
+use tokio::sync::Notify;
+
+use crate::announce::Announcer;
+use crate::bytes::ChunkBytes;
+use crate::ledger::Ledger;
+use crate::objects::Objects;
+use crate::{Error, Trouble};
+
+/// How uploads are worked on.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// How long a chunk belongs to whoever ships it, and an upload to whoever completes it. Renewed three times in it.
+    pub lease: Duration,
+    /// How long bytes in flight are reserved for a request that says nothing.
+    pub reservation: Duration,
+    /// How often a chunk is tried before its upload has FAILED.
+    pub attempts: u32,
+    /// How long to wait before a chunk or a completion is tried again.
+    pub backoff: Backoff,
+    /// How long a claim of chunks waits before it asks again.
+    pub wait: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            lease: Duration::from_secs(60),
+            reservation: Duration::from_secs(60),
+            attempts: 12,
+            // Twelve attempts are about five minutes: an object store that restarts costs nobody an upload.
+            backoff: Backoff { max: Duration::from_secs(60), ..Backoff::default() },
+            wait: Duration::from_secs(10),
+        }
+    }
+}
+
+/// One upload resource with all its parts. Cheap to clone.
+#[derive(Clone)]
+pub struct Uploads {
+    pub(crate) inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    pub(crate) store: Upload,
+    pub(crate) bytes: ChunkBytes,
+    pub(crate) objects: Objects,
+    pub(crate) ledger: Ledger,
+    pub(crate) announcer: Announcer,
+    pub(crate) options: Options,
+    /// Rings when an upload may be completed; the ledger knows which.
+    pub(crate) whole: Notify,
+}
+
+impl fmt::Debug for Uploads {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Uploads").field("name", &self.inner.store.name()).finish_non_exhaustive()
+    }
+}
+
+impl Uploads {
+    /// Puts the parts together.
+    pub fn new(
+        store: Upload,
+        bytes: ChunkBytes,
+        objects: Objects,
+        ledger: Ledger,
+        announcer: Announcer,
+        options: Options,
+    ) -> Self {
+        let inner = Inner { store, bytes, objects, ledger, announcer, options, whole: Notify::new() };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// The store's side.
+    pub fn store(&self) -> &Upload {
+        &self.inner.store
+    }
+
+    /// The ledger.
+    pub fn ledger(&self) -> &Ledger {
+        &self.inner.ledger
+    }
+
+    /// The object store.
+    pub fn objects(&self) -> &Objects {
+        &self.inner.objects
+    }
+
+    /// Where bytes of chunks are.
+    pub fn bytes(&self) -> &ChunkBytes {
+        &self.inner.bytes
+    }
+
+    /// How long an upload may take: so long that its state outlives it for as long as an ended one is kept.
+    pub(crate) fn time_limit(&self) -> Duration {
+        let spec = self.inner.store.spec();
+        spec.state_ttl.saturating_sub(spec.keep_after_done).max(spec.state_ttl / 2)
+    }
+}
+
+impl From<quaymaster::Error> for Error {
+    fn from(error: quaymaster::Error) -> Self {
+        let trouble = match (error.code, error.code.retry()) {
+            (Code::StoreOom | Code::StoreMisconf, _) => Trouble::Full,
+            (_, Retry::Useless) => Trouble::Never,
+            (_, Retry::Later | Retry::MayHaveRun) => Trouble::Passing,
+        };
+        Error::new(error.op, trouble, error.detail.clone()).coded(error.code.name()).because(error)
+    }
+}
