@@ -11,10 +11,10 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use quaymaster::Error;
 use quaymaster::queue::Job;
 use quaymaster::run::Run;
 use quaymaster::worker::{Failure, Lost};
+use quaymaster::{Code, Error};
 use tokio_util::sync::CancellationToken;
 
 use crate::api::{Answer, Api};
@@ -73,24 +73,28 @@ impl Fetcher {
             Ok(Some(true)) => {}
             Ok(Some(false)) => return Ok(()),
             Ok(None) => return Err(Failure::not_begun()),
-            Err(error) => return Err(error.into()),
+            Err(error) => return Err(self.hopeless(&error)),
         }
         if job.attempt > self.attempts {
             let error =
                 format!("given up: the nodes of attempts up to {} never said a word", job.attempt - 1);
             return self.give_up(&docket, &error).await;
         }
-        match self.attempt(&docket, &job, &lost).await? {
+        match self.attempt(&docket, &job, &lost).await.map_err(|error| self.hopeless(&error))? {
             Outcome::Stopped => Err(Failure::not_begun()),
             Outcome::Fetched(body) => {
-                self.keep.put(&docket, body).await?;
+                // Another node may have room where this one has none.
+                let kept = self.keep.put(&docket, body).await;
+                kept.map_err(|error| self.hopeless(&format!("docket {docket} cannot be kept: {error}")))?;
                 // What was fetched is noted even while we stop: the worker's drain bounds it.
                 let noted = CancellationToken::new();
                 let mut patience = Patience::new(&noted);
                 loop {
                     match self.run.processed(&self.run_id, &[docket.as_str()], None).await {
                         Ok(_) => return Ok(()),
-                        Err(error) => drop(patience.after(error).await?),
+                        Err(error) => {
+                            self.bear(error, &mut patience).await.map_err(|error| self.hopeless(&error))?;
+                        }
                     }
                 }
             }
@@ -110,7 +114,7 @@ impl Fetcher {
             match self.run.remaining(&self.run_id, &[docket.as_str()]).await {
                 Ok(left) => return Ok(Some(!left.is_empty())),
                 Err(error) => {
-                    if !patience.after(error).await? {
+                    if !self.bear(error, &mut patience).await? {
                         return Ok(None);
                     }
                 }
@@ -119,7 +123,7 @@ impl Fetcher {
     }
 
     /// Calls until there is an answer about this docket.
-    async fn attempt(&self, docket: &Docket, job: &Job, lost: &Lost) -> Result<Outcome, Failure> {
+    async fn attempt(&self, docket: &Docket, job: &Job, lost: &Lost) -> Result<Outcome, Error> {
         let mut slower = SLOWER;
         loop {
             let call = self.calls.fetch_add(1, Relaxed);
@@ -154,8 +158,8 @@ impl Fetcher {
                 }
                 Answer::Unauthorized { error } => {
                     told(Ended::Badly);
-                    *self.fatal.lock() = Some(format!("the API {error}; is COURTLISTENER_API_TOKEN right?"));
-                    self.stop.cancel();
+                    let _given_back =
+                        self.hopeless(&format!("the API {error}; is COURTLISTENER_API_TOKEN right?"));
                     return Ok(Outcome::Stopped);
                 }
             }
@@ -171,8 +175,30 @@ impl Fetcher {
         loop {
             match self.run.failed(&self.run_id, docket.as_str(), Some(error), Some(&request_id)).await {
                 Ok(_) => return Ok(()),
-                Err(error) => drop(patience.after(error).await?),
+                Err(error) => {
+                    self.bear(error, &mut patience).await.map_err(|error| self.hopeless(&error))?;
+                }
             }
         }
+    }
+
+    /// Waits after an error of the run's that may pass; false when told to stop.
+    async fn bear(&self, error: Error, patience: &mut Patience<'_>) -> Result<bool, Error> {
+        if error.code != Code::RunMissing {
+            return patience.after(error).await;
+        }
+        // The store lost it, or somebody removed it: the jobs that are left are as good as before.
+        tracing::warn!(run = self.run_id, "the run is gone; begun anew");
+        match self.run.start(Some(&self.run_id), None).await {
+            Ok(_) => Ok(true),
+            Err(error) => patience.after(error).await,
+        }
+    }
+
+    /// What would go wrong with every docket ends the node, and is no docket's fault: its job goes back untried.
+    fn hopeless(&self, why: &dyn std::fmt::Display) -> Failure {
+        self.fatal.lock().get_or_insert_with(|| why.to_string());
+        self.stop.cancel();
+        Failure::not_begun()
     }
 }

@@ -109,3 +109,38 @@ async fn a_store_that_is_away_is_told_by_3_and_waited_for_by_a_node() {
     assert_eq!(scene.kept(), (1..=40).collect::<Vec<_>>());
     assert!(scene.calls("calls").total <= 44, "at most what was in flight is fetched again");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_cannot_keep_a_docket_ends_and_fails_none() {
+    let scene = Scene::embedded();
+    let ids = scene.dockets(1..=5);
+    let (_api, url) = scene.api("calls", &["--delay=1ms"]).await;
+    // A file cannot take the place of a folder.
+    std::fs::create_dir_all(scene.path("out").join("3.json")).unwrap();
+    let dockets = format!("--dockets={}", ids.display());
+    let mut node = scene.node("one", &url, &[&dockets, "--run", RUN]).await;
+    assert_eq!(node.end().await, 1);
+    assert!(node.log().contains("docket 3 cannot be kept"), "{}", node.log());
+    let status = scene.status().await;
+    assert_eq!((&status["run"]["failed_count"], &status["queue"]["dead"]), (&0.into(), &0.into()));
+    std::fs::remove_dir(scene.path("out").join("3.json")).unwrap();
+    let mut node = scene.node("two", &url, &[&dockets, "--run", RUN]).await;
+    assert_eq!(node.end().await, 0, "{}", node.log());
+    assert_eq!(scene.kept(), (1..=5).collect::<Vec<_>>());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_that_somebody_removed_is_begun_anew_by_those_at_work() {
+    let scene = Scene::redis();
+    let ids = scene.dockets(1..=40);
+    let (_api, url) = scene.api("calls", &["--delay=20ms"]).await;
+    let dockets = format!("--dockets={}", ids.display());
+    let mut node = scene.node("one", &url, &[&dockets, "--run", RUN]).await;
+    eventually("it works", async || (scene.calls("calls").total >= 10).then_some(())).await;
+    let Store::Server(server) = &scene.store else { unreachable!("it is a server") };
+    let keys: Vec<String> = server.command(&["KEYS", "*courtlistener:pipeline:*"]);
+    let words: Vec<&str> = ["DEL"].into_iter().chain(keys.iter().map(String::as_str)).collect();
+    server.command::<()>(&words);
+    assert_eq!(node.end().await, 0, "{}", node.log());
+    assert_eq!(scene.kept(), (1..=40).collect::<Vec<_>>());
+}
