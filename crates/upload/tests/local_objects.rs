@@ -12,9 +12,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::TryStreamExt as _;
-use quaymaster_upload::objects::{Abort, Completed, Fsync, Objects, ObjectsOptions, PartBody, Source, Then};
+use quaymaster_upload::objects::{
+    Abort, Completed, Fsync, MultipartId, Objects, ObjectsOptions, PartBody, Source, Then,
+};
 use quaymaster_upload::{Sha256, Trouble};
-use support::parts::{about, bytes, done, read, recorded, send, unknown};
+use support::parts::{about, bytes, done, in_pieces, read, recorded, send, unknown};
 use tempfile::TempDir;
 
 const KEY: &str = "connectors/default/a.pb";
@@ -178,6 +180,26 @@ async fn an_upload_is_of_its_own_key_alone() {
     let error = disk.objects.complete("other", &id, std::slice::from_ref(&part)).await.unwrap_err();
     assert_eq!(error.code(), Some("key"));
     done(disk.objects.complete(KEY, &id, &[part]).await.unwrap());
+}
+
+#[tokio::test]
+async fn an_id_names_uploads_and_nothing_else() {
+    let disk = Disk::new().await;
+    disk.objects.put_empty("a", &about("ours")).await.unwrap();
+    let ids = ["../objects/a", "..", ".", "", "/", "a/b", "0123456789abcdef0123456789abcdeg"];
+    for id in ids.map(MultipartId::new) {
+        assert_eq!(disk.objects.abort("a", &id).await.unwrap(), Abort::Gone, "{id}");
+        let bytes = bytes(1, 10);
+        let error = disk.objects.part("a", &id, 1, in_pieces(&bytes)).await.unwrap_err();
+        assert_eq!(error.code(), Some("NoSuchUpload"), "{id}");
+        let parts = [recorded(1, format!("\"{}\"", Sha256::of(&bytes)), &bytes)];
+        assert_eq!(
+            unknown(disk.objects.complete("a", &id, &parts).await.unwrap()).code(),
+            Some("NoSuchUpload")
+        );
+    }
+    assert!(disk.objects.head("a").await.unwrap().is_some());
+    assert_eq!(disk.names("objects/a"), ["manifest.json"]);
 }
 
 #[tokio::test]

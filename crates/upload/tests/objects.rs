@@ -5,6 +5,8 @@
 mod servers;
 mod support;
 
+use std::collections::BTreeSet;
+
 use bytes::Bytes;
 use futures_util::{StreamExt as _, stream};
 use quaymaster_upload::ledger::Part;
@@ -33,6 +35,37 @@ async fn s3_keeps_every_promise() {
         let objects = Objects::open(place, &seaweed::options(server.address())).await.unwrap();
         promises(&objects).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s3_tells_pending_uploads_page_by_page() {
+    const UPLOADS: usize = 1_030;
+    let server = Seaweed::start().await;
+    let objects = Objects::open("s3://quay/p", &seaweed::options(server.address())).await.unwrap();
+    let begun: BTreeSet<_> = stream::iter(0..UPLOADS)
+        .map(|n| {
+            let objects = &objects;
+            // Two of each key: the id decides too.
+            async move { objects.begin(&format!("many/{}", n / 2), &about("ours")).await.unwrap() }
+        })
+        .buffer_unordered(16)
+        .collect()
+        .await;
+    assert_eq!(begun.len(), UPLOADS);
+    let (mut found, mut after, mut pages) = (BTreeSet::new(), None, 0);
+    loop {
+        let page = objects.pending("many/", after.as_ref()).await.unwrap();
+        pages += 1;
+        for upload in page.uploads {
+            assert!(upload.key.starts_with("many/") && upload.initiated_ms.is_some(), "{upload:?}");
+            assert!(found.insert(upload.id), "told twice");
+        }
+        after = page.next;
+        if after.is_none() || pages > 10 {
+            break;
+        }
+    }
+    assert_eq!((pages, found == begun), (2, true), "{} of {UPLOADS}", found.len());
 }
 
 async fn promises(objects: &Objects) {
