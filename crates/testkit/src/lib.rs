@@ -1,5 +1,6 @@
 //! Real servers, faults on the wire, and the suites that every store must pass. Not published.
 
+pub mod between;
 pub mod conformance;
 pub mod crew;
 pub mod differential;

@@ -36,10 +36,7 @@ for _, number in ipairs(lost) do
 end
 redis.call("DEL", KEYS[6])
 local waiting = redis.call("ZRANGE", KEYS[5], 0, -1)
-for _, number in ipairs(waiting) do
-  redis.call("ZADD", KEYS[5], string.format("%.0f", now_ms), number)
-  redis.call("HSET", KEYS[6], number, "0 -")
-end
+for _, number in ipairs(waiting) do redis.call("ZADD", KEYS[5], string.format("%.0f", now_ms), number) end
 redis.call("HDEL", KEYS[1], "error_message")
 redis.call("HSET", KEYS[1], "status", redis.call("STRLEN", KEYS[4]) > 0 and "UPLOADING" or "PENDING")
 if multipart_id ~= "" then redis.call("HSET", KEYS[1], "s3_upload_id", multipart_id) end

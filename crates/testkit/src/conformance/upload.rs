@@ -429,7 +429,7 @@ crate::cases! {
         let quaymaster = uploads(subject);
         let upload = docs(&quaymaster);
         begin(upload, "u", None).await;
-        taken(&send(upload, "u", 0, b"chunk", Last::Yes).await);
+        taken(&send(upload, "u", 0, b"chunk", Last::No).await);
         let short = Claim { lease: Duration::from_millis(400), ..Claim::default() };
         let first = upload.claim(short).await.expect("claim").chunks.remove(0);
         assert_eq!(first.attempt, 1);
@@ -437,6 +437,11 @@ crate::cases! {
         assert_eq!(none.chunks, []);
         let next = none.next.expect("the lease ends");
         assert!(next <= Duration::from_millis(400), "{next:?}");
+        // A chunk that comes meanwhile is handed out, and not the one that is held.
+        taken(&send(upload, "u", 1, b"chunk", Last::Yes).await);
+        let other = claim(upload, 5).await;
+        assert_eq!(other.iter().map(|chunk| chunk.lease.number()).collect::<Vec<_>>(), [1]);
+        ship(upload, &other[0].lease).await;
         if subject.clock.is_some() {
             subject.pass(399).await;
             assert_eq!(upload.claim(short).await.expect("claim").chunks, []);
@@ -481,7 +486,7 @@ crate::cases! {
         let quaymaster = uploads(subject);
         let upload = docs(&quaymaster);
         begin(upload, "u", None).await;
-        taken(&send(upload, "u", 0, b"chunk", Last::Yes).await);
+        taken(&send(upload, "u", 0, b"chunk", Last::No).await);
         let chunk = claim(upload, 1).await.remove(0);
         assert_eq!(upload.release(&chunk.lease).await.expect("release"), Held::Ours);
         assert_eq!(upload.release(&chunk.lease).await.expect("release"), Held::Ours, "said twice");
@@ -492,6 +497,11 @@ crate::cases! {
             assert_eq!(upload.failed(&chunk.lease, "503", soon).await.expect("failed"), Failed::Retry { attempt: 1 });
         }
         assert_eq!(upload.shipped(&chunk.lease, "e").await.expect("shipped"), Shipped::Lost, "it was given back");
+        // Whoever looks for another chunk does not get it before its time.
+        taken(&send(upload, "u", 1, b"chunk", Last::Yes).await);
+        let other = claim(upload, 5).await;
+        assert_eq!(other.iter().map(|chunk| chunk.lease.number()).collect::<Vec<_>>(), [1]);
+        ship(upload, &other[0].lease).await;
         let none = upload.claim(Claim::default()).await.expect("claim");
         assert_eq!(none.chunks, []);
         assert!(none.next.is_some_and(|next| next <= Duration::from_millis(300)), "{:?}", none.next);
@@ -505,7 +515,7 @@ crate::cases! {
         let stored = state(upload, "u").await;
         assert_eq!((stored.status, stored.error.as_deref()), (Status::Failed, Some("no such bucket")));
         assert_eq!(claim(upload, 1).await, [], "nothing of a failed upload is shipped");
-        let refused = send(upload, "u", 1, b"chunk", Last::No).await;
+        let refused = send(upload, "u", 2, b"chunk", Last::No).await;
         assert_eq!(refused, Accepted::Closed { status: Status::Failed, error: "no such bucket".to_owned() });
         let reopened = upload.reopen("u", &quaymaster::upload::Reopen::default()).await.expect("reopen");
         assert!(matches!(reopened, quaymaster::upload::Reopened::Open { waiting: 1, .. }), "{reopened:?}");
@@ -588,7 +598,8 @@ crate::cases! {
             upload.give_back(name).await.expect("give back");
             upload.give_back(name).await.expect("said twice");
         }
-        assert_eq!(in_flight(upload).await, 0);
+        let after = upload.in_flight().await.expect("in flight");
+        assert_eq!((after.bytes, after.names), (0, 0));
         let error = upload.admit(&names[0], 65, LEASE).await.expect_err("never");
         assert_eq!(error.code, Code::RequestTooLarge);
         // Many at once: whatever is admitted fits.

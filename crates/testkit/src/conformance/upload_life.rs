@@ -13,6 +13,7 @@ use super::upload::{
     LEASE, begin, claim, digest, docs, hash, new, send, ship, spelled, state, taken, uploads,
 };
 use super::{Subject, command_int, command_text};
+use crate::between::Between;
 use crate::toll::Toll;
 
 async fn told(progress: &mut (impl Stream<Item = Result<Progress>> + Unpin)) -> Progress {
@@ -137,6 +138,7 @@ crate::cases! {
         assert_eq!(upload.forget("u").await.expect("forget"), Forgotten::Open(Status::Uploading));
         assert_eq!(upload.abort("u", "aborted by the client").await.expect("abort"), Moved::Moved { from: Status::Uploading });
         assert_eq!(upload.abort("u", "aborted by the client").await.expect("abort"), Moved::Already);
+        assert_eq!(claim(upload, 9).await, [], "nothing of it is shipped any more");
         assert_eq!(upload.shipped(&held.lease, "e").await.expect("shipped"), Shipped::Lost);
         let stored = state(upload, "u").await;
         assert!(stored.aborted && stored.is_ended());
@@ -312,6 +314,8 @@ crate::cases! {
             taken(&send(upload, "u", number, b"chunk", if number == 2 { Last::Yes } else { Last::No }).await);
         }
         let index = |role: &str| spelled(&quaymaster, "docs", role, &[]);
+        let counted = hash(&quaymaster, &index("in_flight")).await;
+        assert_eq!(counted.values().map(String::as_str).collect::<Vec<_>>(), ["5 c", "5 c", "5 c"]);
         // The node died before the index knew of the chunk, and before it was counted.
         command_int(engine, &["DEL", &index("ready")]).await;
         command_int(engine, &["DEL", &index("in_flight")]).await;
@@ -347,6 +351,42 @@ crate::cases! {
             ship(upload, &chunk.lease).await;
         }
         assert!(state(upload, "u").await.receipt.complete);
+    }
+
+    async fn a_chunk_that_is_durable_before_its_sender_hears_of_it_leaves_no_debt(subject: &Subject) {
+        let others = uploads(subject);
+        begin(docs(&others), "u", None).await;
+        let quick = others.clone();
+        let worker = Box::pin(async move {
+            // The sweep finds the chunk before its sender has said that it is there.
+            let upload = docs(&quick);
+            assert_eq!(upload.tend("u").await.expect("tend").waiting, 1);
+            for chunk in claim(upload, 9).await {
+                assert!(ship(upload, &chunk.lease).await.complete);
+            }
+        });
+        let between = Between::new(subject.engine.clone(), "upload.arrive", worker);
+        let quaymaster = uploads(&Subject { engine: between.clone(), ..subject.clone() });
+        taken(&send(docs(&quaymaster), "u", 0, b"chunk", Last::Yes).await);
+        assert!(between.happened() && state(docs(&others), "u").await.receipt.complete);
+        let left = docs(&others).in_flight().await.expect("in flight");
+        assert_eq!((left.bytes, left.names), (0, 0));
+    }
+
+    async fn a_chunk_that_comes_while_its_upload_is_put_to_rest_is_found_at_once(subject: &Subject) {
+        let others = uploads(subject);
+        begin(docs(&others), "u", None).await;
+        taken(&send(docs(&others), "u", 0, b"chunk", Last::No).await);
+        let sender = others.clone();
+        let sends = Box::pin(async move {
+            taken(&send(docs(&sender), "u", 1, b"chunk", Last::Yes).await);
+        });
+        let between = Between::new(subject.engine.clone(), "upload.rest", sends);
+        let quaymaster = uploads(&Subject { engine: between.clone(), ..subject.clone() });
+        let one = claim(docs(&quaymaster), 1).await;
+        assert_eq!((one.len(), between.happened()), (1, true));
+        let two = claim(docs(&quaymaster), 1).await;
+        assert_eq!(two.iter().map(|chunk| chunk.lease.number()).collect::<Vec<_>>(), [1]);
     }
 
     async fn every_step_may_be_sent_twice(subject: &Subject) {

@@ -29,7 +29,6 @@ local function upload_take(own, number, size, facts, status, now_ms)
   redis.call("HSET", own[3], number, table.concat(facts, " "))
   redis.call("SETRANGE", own[4], number, "r")
   redis.call("ZADD", own[5], string.format("%.0f", now_ms), number)
-  redis.call("HSET", own[6], number, "0 -")
   upload_more(own, "bytes_received", size)
   if status == "PENDING" then redis.call("HSET", own[1], "status", "UPLOADING") end
 end
