@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use anyhow::Context as _;
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -40,6 +41,10 @@ struct Work {
 /// Runs the load; 0 when the report agrees, 1 when it does not.
 pub(crate) async fn run(args: settings::Load, stop: CancellationToken) -> anyhow::Result<ExitCode> {
     let targets: Vec<Target> = args.to.iter().map(|url| Target::from_url(url)).collect::<Result<_, _>>()?;
+    // A wrong address is told now; an instance that goes away later is waited for.
+    for (target, url) in targets.iter().zip(&args.to) {
+        drop(target.connect().await.with_context(|| format!("{url} cannot be reached"))?);
+    }
     let comparing = match &args.compare {
         Some(url) => Some(compare::Before::look(Target::from_url(url)?).await?),
         None => None,

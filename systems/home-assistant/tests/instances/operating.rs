@@ -62,8 +62,9 @@ async fn paths_that_nobody_serves_are_one_endpoint() {
     const PATHS: usize = 2_000;
     let mut requests = String::new();
     for n in 0..PATHS {
-        requests += &format!("GET /wp-{n}/setup.php HTTP/1.1\r\nhost: x\r\nx-forwarded-for: 203.0.113.7\r\n");
-        requests += if n + 1 == PATHS { "connection: close\r\n\r\n" } else { "\r\n" };
+        let end = if n + 1 == PATHS { "connection: close\r\n" } else { "" };
+        let from = "x-forwarded-for: 203.0.113.7\r\n";
+        requests.extend([&format!("GET /wp-{n}/setup.php HTTP/1.1\r\nhost: x\r\n"), from, end, "\r\n"]);
     }
     let (mut reader, mut writer) = stream.split();
     let mut answers = String::new();
@@ -149,6 +150,9 @@ async fn what_cannot_be_started_says_why() {
     assert!(status == Some(1) && text.contains("everybody"), "{text}");
     let (status, text) = run(&["load", "--to", "127.0.0.1:1"]).await;
     assert!(status == Some(1) && text.contains("http://"), "{text}");
+    let nobody = format!("http://127.0.0.1:{}", quaymaster_testkit::servers::free_port());
+    let (status, text) = run(&["load", "--to", &nobody]).await;
+    assert!(status == Some(1) && text.contains("cannot be reached"), "{text}");
     let (status, text) = run(&["run", "--schema", "nowhere.toml"]).await;
     assert!(status == Some(1) && text.contains("nowhere.toml"), "{text}");
     assert!(!Path::new(folder.path()).join("ha-data").exists(), "and leaves nothing behind");

@@ -189,7 +189,8 @@ pub(crate) struct Counted(pub(crate) Value);
 impl Load {
     /// The exit status, what it printed and what it counted.
     pub(crate) async fn ends(mut self) -> (i32, String, Counted) {
-        let status = eventually("the load ends", async || self.process.ended()).await;
+        // A soak's hundred thousand requests take a debug build a minute or more.
+        let status = within(10 * PATIENCE, "the load ends", async || self.process.ended()).await;
         let text = std::fs::read_to_string(&self.log).unwrap();
         let counted =
             std::fs::read_to_string(&self.counted).unwrap_or_else(|error| panic!("{error}: {text}"));
@@ -332,8 +333,12 @@ pub(crate) async fn ask(
 }
 
 /// Looks until there is something.
-pub(crate) async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
-    let until = Instant::now() + PATIENCE;
+pub(crate) async fn eventually<T>(what: &str, look: impl AsyncFnMut() -> Option<T>) -> T {
+    within(PATIENCE, what, look).await
+}
+
+async fn within<T>(patience: Duration, what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+    let until = Instant::now() + patience;
     loop {
         if let Some(found) = look().await {
             return found;
