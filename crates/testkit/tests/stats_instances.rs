@@ -115,7 +115,7 @@ async fn on_server(binary: Binary) {
     let mut cuts = 0_u64;
     agree(&proxy.url(), &server.url(), async || {
         // The server gets a request, and its answer is lost: at once, or in the middle.
-        proxy.cut_after(Way::Reply, cuts % 5, if cuts % 2 == 0 { Cut::Rst } else { Cut::Fin });
+        proxy.cut_after(Way::Reply, cuts % 5, if cuts.is_multiple_of(2) { Cut::Rst } else { Cut::Fin });
         cuts += 1;
         tokio::time::sleep(Duration::from_millis(120)).await;
         proxy.heal();
@@ -166,7 +166,9 @@ async fn endpoint_keys(quaymaster: &Quaymaster) -> usize {
 
 async fn raw_paths_leave_at_most_the_cap(store: &str) {
     let instances: Vec<Instance> = (RAW..RAW + 2).map(|number| start(store, number)).collect();
-    instances.into_iter().for_each(|instance| drop(instance.worker.finish()));
+    for instance in instances {
+        drop(instance.worker.finish());
+    }
     let quaymaster = bind(store).await;
     let stats = quaymaster.stats("web").expect("declared");
     let told = report(stats).await;

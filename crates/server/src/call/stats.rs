@@ -108,7 +108,7 @@ pub(crate) struct StatsReport {
     /// Requests by hour, the oldest first; hours without any are not there.
     hourly: Vec<StatsHour>,
     /// A percentile is at most this far from the exact one, relative to it.
-    #[schema(example = 0.0078125)]
+    #[schema(example = 0.007_812_5)]
     percentile_error: f64,
     /// When this was true, by the store's clock.
     #[schema(example = "2026-01-24T10:31:00.000000Z")]

@@ -26,7 +26,7 @@ fn of<'q>(quaymaster: &'q Quaymaster, name: &str) -> &'q Stats {
     quaymaster.stats(name).expect("declared")
 }
 
-fn seen<'a>(route: &'a str, status: u16, us: u64) -> Seen<'a> {
+fn seen(route: &str, status: u16, us: u64) -> Seen<'_> {
     let elapsed = Duration::from_micros(us);
     Seen { method: &Method::GET, route: Some(route), status, elapsed, accepted: status != 429 }
 }
