@@ -26,7 +26,7 @@ mod report;
 mod settings;
 mod standin;
 
-use std::io::Write as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -56,7 +56,12 @@ async fn main() -> ExitCode {
 }
 
 async fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let usual = if matches!(args.command, Command::Work(_) | Command::Api(_)) { "info" } else { "warn" };
+    let usual = match args.command {
+        // The bar says the rest.
+        Command::Work(_) if std::io::stderr().is_terminal() => "warn",
+        Command::Work(_) | Command::Api(_) => "info",
+        _ => "warn",
+    };
     let filter = EnvFilter::try_new(args.log.as_deref().unwrap_or(usual)).context("--log")?;
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).init();
     let stop = stop_on_signal()?;

@@ -30,19 +30,21 @@ impl Progress {
         if !std::io::stderr().is_terminal() {
             return Self::Lines { next: Instant::now() + LINES, last: None };
         }
-        let bar = ProgressBar::new(0);
-        if let Ok(style) =
-            ProgressStyle::with_template("{bar:30} {human_pos} of {human_len}, {per_sec}, {eta} to go {msg}")
-        {
-            bar.set_style(style);
-        }
-        Self::Bar(bar)
+        Self::Bar(ProgressBar::new(0))
     }
 
     pub(crate) fn told(&mut self, standing: Standing, waiting: Waiting) {
         let text = spoken(standing, waiting);
         match self {
             Self::Bar(bar) => {
+                // Whoever waits has no pace to tell the end by.
+                let template = match waiting {
+                    Waiting::Not => "{bar:30} {human_pos} of {human_len}, {eta} to go{msg}",
+                    _ => "{bar:30} {human_pos} of {human_len}{msg}",
+                };
+                if let Ok(style) = ProgressStyle::with_template(template) {
+                    bar.set_style(style);
+                }
                 bar.set_length(standing.processed + standing.failed + standing.left);
                 bar.set_position(standing.processed + standing.failed);
                 bar.set_message(text);

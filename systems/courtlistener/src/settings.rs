@@ -35,7 +35,7 @@ pub(crate) const PAUSES: &str = "courtlistener_pause";
 pub(crate) struct Args {
     #[command(subcommand)]
     pub(crate) command: Command,
-    /// What is logged, to stderr: `info` of a node and the stand-in, `warn` of other commands unless told.
+    /// What is logged, to stderr: `info` of a node without a terminal and of the stand-in, else `warn`, unless told.
     #[arg(long, env = "COURTLISTENER_LOG", global = true)]
     pub(crate) log: Option<String>,
 }
