@@ -16,7 +16,8 @@
 -- A pulse is what need not be done with every call: the hour's fields, the life of all keys, the index. A call without
 -- one is told "pulse" when it is time, has then written nothing, and comes again with it. Its words:
 --
---   0 hour   1 start_ms   2 end_ms of it   3 keys, as JSON   4 calls: the limit's count, or "" to read it from its key
+--   0 hour   1 start_ms   2 end_ms of it   3 keys, as JSON   4 calls: the limit's count, or "" to read it from its key,
+--     or to leave it where there is no key
 --   5 index: which key `runs` is, with `live` behind it, 0 where a step of its own does it
 --   6 counter: which key the limit's is, 0 for none   7 id
 
@@ -55,6 +56,8 @@ local function run_hour(keys, args)
   local calls, counter = args[pulse + 4], tonumber(args[pulse + 6])
   if counter > 0 then calls = string.match(redis.call("GET", keys[counter]) or "", "^%d+$") or "0" end
   local held = redis.call("HMGET", keys[1], "current_hour", "api_calls_this_hour", "redis_keys")
+  -- A count that nobody could be asked for leaves the hour and its calls as they were, which belong together.
+  if calls == "" then return end
   if held[1] ~= args[pulse] or held[2] ~= calls or held[3] ~= args[pulse + 3] then
     redis.call("HSET", keys[1], "current_hour", args[pulse], "api_calls_this_hour", calls, "redis_keys", args[pulse + 3])
   end

@@ -23,13 +23,13 @@ local request = KEYS[tonumber(ARGV[4])]
 local status, stale_ms = ARGV[6], ARGV[7]
 
 local now_us = clock_us()
+local word, now_ms = run_check(KEYS, ARGV, now_us)
+if word ~= "go" then return { word, now_ms } end
 if request then
   local kept = replay_read(request, "finish")
   if kept and kept[1] == "conflict" then return kept end
   if kept then return run_view(KEYS, "finished", now_us, stale_ms) end
 end
-local word, now_ms = run_check(KEYS, ARGV, now_us)
-if word ~= "go" then return { word, now_ms } end
 if redis.call("HEXISTS", KEYS[2], "finished_us") == 1 then
   local held = redis.call("HGET", KEYS[1], "status")
   if held ~= status then return { "ended", held } end

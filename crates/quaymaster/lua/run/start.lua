@@ -24,13 +24,14 @@ local request = KEYS[tonumber(ARGV[4])]
 local id_field, id, fresh, read, stale_ms = ARGV[6], ARGV[7], ARGV[8], tonumber(ARGV[9]), ARGV[10]
 
 local now_us = clock_us()
-if request then
+local word, now_ms = run_check(KEYS, ARGV, now_us)
+if word == "stale" then return { "stale", now_ms } end
+-- A run that has expired since is begun anew.
+if request and word ~= "missing" then
   local kept = replay_read(request, "start")
   if kept and kept[1] == "conflict" then return kept end
   if kept then return run_view(KEYS, kept[1], now_us, stale_ms) end
 end
-local word, now_ms = run_check(KEYS, ARGV, now_us)
-if word == "stale" then return { "stale", now_ms } end
 if fresh == "1" and word ~= "missing" then return { "exists" } end
 local begun = redis.call("HEXISTS", KEYS[2], "active_us") == 1
 if word == "foreign" and not begun then

@@ -24,13 +24,13 @@ local request = KEYS[tonumber(ARGV[4])]
 local stale_ms, max_fields, count = ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[8])
 
 local now_us = clock_us()
+local word, now_ms = run_check(KEYS, ARGV, now_us)
+if word ~= "go" then return { word, now_ms } end
 if request then
   local kept = replay_read(request, "update")
   if kept and kept[1] == "conflict" then return kept end
   if kept then return run_view(KEYS, "updated", now_us, stale_ms) end
 end
-local word, now_ms = run_check(KEYS, ARGV, now_us)
-if word ~= "go" then return { word, now_ms } end
 local names, known, total = redis.call("HGET", KEYS[2], "fields") or "", {}, 0
 for name in string.gmatch(names, "[^\n]+") do
   known[name], total = true, total + 1

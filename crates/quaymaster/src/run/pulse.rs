@@ -3,7 +3,8 @@
 use quaymaster_schema::{Algorithm, Bucket};
 use quaymaster_store::{Topology, Words};
 
-use super::{Run, keys};
+use super::{Run, keys, ops};
+use crate::outage::is_outage;
 use crate::{Code, Error, Result, json, moment};
 
 /// The hour as a script renders it into the documented hash.
@@ -15,7 +16,7 @@ pub(super) struct Pulse {
     pub(super) bucket: Bucket,
     /// The documented `redis_keys`, as JSON.
     pub(super) keys: String,
-    /// What the limit has counted, where the script cannot read it.
+    /// What the limit has counted, where the script cannot read it; `None` where nobody could be asked either.
     pub(super) calls: Option<u64>,
     /// The limit's key, where it can.
     pub(super) counter: Option<Words>,
@@ -44,7 +45,12 @@ impl Run {
             if self.is_whole() && limit.spec().algorithm == Algorithm::FixedWindow {
                 (calls, counter) = (None, Some(key));
             } else {
-                calls = Some(limit.peek(&[]).await.map_err(|error| error.during(op))?.quota().used);
+                calls = match limit.peek(&[]).await {
+                    Ok(verdict) => Some(verdict.quota().used),
+                    // What a worker did must not be lost because its limit, elsewhere, cannot be asked.
+                    Err(error) if is_outage(error.code) && op != ops::START => None,
+                    Err(error) => return Err(error.during(op)),
+                };
             }
         }
         Ok(Pulse { hour: hour_text(bucket.start_ms), bucket, keys: object(&texts), calls, counter })

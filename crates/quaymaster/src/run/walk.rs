@@ -25,6 +25,9 @@ const BEHIND_MS: i64 = 60_000;
 /// Runs looked at for one page of failures; a page that found too little says where to go on.
 const VISITS: usize = 1000;
 
+/// Runs asked for failures to hand out, the last active first.
+const RETRY_VISITS: usize = 10_000;
+
 /// Ids read at once.
 const IDS: u64 = 1000;
 
@@ -348,7 +351,7 @@ impl Run {
             return Err(Error::new(OP, Code::RequestInvalid, detail));
         }
         let mut handed = Vec::new();
-        for (id, active_ms) in self.ids(OP, 0).await? {
+        for (id, active_ms) in self.ids(OP, 0).await?.into_iter().take(RETRY_VISITS) {
             let wanted = ask.count - handed.len() as u64;
             if wanted == 0 {
                 break;

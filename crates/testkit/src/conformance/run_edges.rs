@@ -255,6 +255,10 @@ crate::cases! {
         assert_eq!(brief.list(10, None).await.expect("list").runs, []);
         let left: Vec<String> = keys(subject).await.into_iter().filter(|key| !key.contains(":req:") && !key.contains(":start:") && !key.contains("failed")).collect();
         assert_eq!(left, Vec::<String>::new());
+        // Its request is still known, and it is begun anew all the same.
+        let anew = brief.start(Some("r"), Some("q1")).await.expect("start");
+        assert_eq!((anew.outcome, anew.run.status.as_str(), anew.run.processed_count), (Outcome::Started, "running", 0));
+        assert_eq!(brief.finish("r", "completed", Some("q8")).await.expect("finish").run_id, "r");
     }
 
     async fn a_call_that_is_repeated_under_its_id_is_answered_the_same_and_done_once(subject: &Subject) {
