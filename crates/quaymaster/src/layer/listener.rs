@@ -36,7 +36,7 @@ impl<L> fmt::Debug for CountedListener<L> {
 }
 
 impl Recorder {
-    /// The same listener, for [`axum::serve`], with its connections counted while they are open, WebSockets too.
+    /// The same listener, for [`axum::serve()`], with its connections counted while they are open, WebSockets too.
     ///
     /// Serve with `into_make_service_with_connect_info::<Peer>()` where callers' addresses matter.
     pub fn listener<L: Listener>(&self, inner: L) -> CountedListener<L> {

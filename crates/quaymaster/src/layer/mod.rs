@@ -39,3 +39,8 @@ pub(crate) const OUTAGE: HeaderName = HeaderName::from_static("quaymaster-outage
 /// request as not accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Refused;
+
+/// The Rust of the page compiles.
+#[cfg(all(doctest, feature = "axum"))]
+#[doc = include_str!("../../../../docs/layers.md")]
+struct Page;
