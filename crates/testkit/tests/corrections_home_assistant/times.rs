@@ -42,14 +42,14 @@ async fn equal_response_times_are_one_member_and_the_percentile_is_nobodys() {
         server.command::<i64>(&["ZADD", key, &at_ms, &time.to_string()]);
     }
     assert_eq!(members(&server, key), [9000.0, 150.0], "a hundred requests, two members");
-    assert_eq!(nearest_rank(&members(&server, key), 95), 9000.0, "where it is 150");
+    assert_eq!(nearest_rank(&members(&server, key), 95) as u64, 9000, "where it is 150");
     server.command::<()>(&["FLUSHALL"]);
 
     let quaymaster = ours(&server).await;
     record(&quaymaster, &times.iter().map(|ms| Took::get("0", "/api/users", *ms)).collect::<Vec<_>>()).await;
     let held = members(&server, key);
     assert_eq!(held.len(), 100, "what a program of the old scheme sees: every request, its number in front");
-    assert_eq!(nearest_rank(&held, 95), 150.0);
+    assert_eq!(nearest_rank(&held, 95) as u64, 150);
     let endpoint = report_of(&quaymaster, USERS).await;
     assert_eq!(endpoint.count, 100);
     assert_near(&endpoint, &times);
