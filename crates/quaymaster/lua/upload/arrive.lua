@@ -20,8 +20,8 @@ local names, ends, sum, ready = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local id, back, name, bytes, lease_ms = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 
 redis.call("HLEN", names)
-redis.call("ZCARD", ends)
 redis.call("ZCARD", ready)
+redis.call("ZREM", ends, "")
 local now_us = clock_us()
 if back ~= "" then flight_drop(names, ends, sum, back) end
 local held = flight_bytes(names, name)

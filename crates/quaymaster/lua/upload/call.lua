@@ -11,6 +11,6 @@
 
 local ready = KEYS[1]
 local id, delay_ms = ARGV[1], tonumber(ARGV[2])
-redis.call("ZCARD", ready)
+redis.call("ZREM", ready, "")
 ready_at(ready, id, clock_us() + delay_ms * 1000)
 return { "called" }

@@ -38,6 +38,9 @@ if got then
 else
   local due = redis.call("ZRANGEBYSCORE", todo, "-inf", string.format("%.0f", now_ms), "LIMIT", 0, count)
   local ends = string.format("%.0f", now_ms + lease_ms)
+  -- A store without memory refuses what could grow, unless something that cannot was written before; and what is never
+  -- claimed never frees any.
+  redis.call("HDEL", leases, "")
   for _, number in ipairs(due) do
     local _, attempts = upload_ours(KEYS, number, token)
     redis.call("HSET", leases, number, string.format("%.0f %s", attempts + 1, token))

@@ -12,5 +12,7 @@
 local uploads = KEYS[1]
 local id, at_ms = ARGV[1], tonumber(ARGV[2])
 if ARGV[3] == "1" then at_ms = at_ms + math.floor(clock_us() / 1000) end
+-- An upload that ends must be able to, also where there is no memory.
+redis.call("ZREM", uploads, "")
 redis.call("ZADD", uploads, string.format("%.0f", at_ms), id)
 return { "enlisted" }

@@ -15,5 +15,7 @@ local now_us = clock_us()
 local left = tonumber(first[2]) - now_us
 if left > 0 then return { "none", math.ceil(left / 1000) } end
 local score = string.format("%.0f", now_us)
+-- As in `upload.claim`: a store without memory must be drained.
+redis.call("ZREM", ready, "")
 redis.call("ZADD", ready, score, first[1])
 return { "picked", first[1], score }

@@ -12,7 +12,7 @@
 local names, ends = KEYS[1], KEYS[2]
 local until_ms = string.format("%.0f", math.floor(clock_us() / 1000) + ARGV[1])
 local reply = { "renewed" }
-redis.call("ZCARD", ends)
+redis.call("ZREM", ends, "")
 for at = 2, #ARGV do
   local held = redis.call("HEXISTS", names, ARGV[at])
   if held == 1 then redis.call("ZADD", ends, until_ms, ARGV[at]) end

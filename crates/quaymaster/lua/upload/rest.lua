@@ -13,6 +13,7 @@
 local ready = KEYS[1]
 local id, score, next_ms = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 if tonumber(redis.call("ZSCORE", ready, id) or "") ~= score then return { "called" } end
+redis.call("ZREM", ready, "")
 if next_ms < 0 then
   redis.call("ZREM", ready, id)
 else

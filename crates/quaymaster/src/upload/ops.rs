@@ -319,7 +319,9 @@ pub(super) fn renew(
 ) -> Result<Invocation> {
     let mut call = index(upload, op, &scripts::UPLOAD_RENEW, &["in_flight", "in_flight_until"])?;
     call.args.push_int(millis(lease));
-    names.iter().for_each(|name| call.args.push(name));
+    for name in names {
+        call.args.push(name);
+    }
     Ok(call)
 }
 
