@@ -1,0 +1,37 @@
+//! Whole uploads, from the first byte to the event: on the embedded store with local disk and SQLite, and on Redis with
+//! SeaweedFS and PostgreSQL. The same binary is the process that is stopped in the middle.
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+mod cases;
+mod crash;
+mod redis;
+mod rig;
+#[path = "../support/seaweed.rs"]
+#[allow(dead_code, clippy::allow_attributes, reason = "other tests use the rest")]
+mod seaweed;
+#[path = "../support/servers.rs"]
+mod servers;
+
+use libtest_mimic::{Arguments, Trial};
+
+/// One test of its own runtime.
+fn trial<F>(name: impl Into<String>, run: impl FnOnce() -> F + Send + 'static) -> Trial
+where
+    F: Future<Output = ()>,
+{
+    Trial::test(name, move || {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        runtime.block_on(run());
+        Ok(())
+    })
+}
+
+fn main() {
+    if let Some(role) = std::env::var_os(crash::ROLE) {
+        crash::child(&role.into_string().unwrap());
+        return;
+    }
+    let arguments = Arguments::from_args();
+    let trials = cases::trials().into_iter().chain(crash::trials()).collect();
+    libtest_mimic::run(&arguments, trials).exit();
+}

@@ -1,0 +1,67 @@
+//! A Redis that can be stopped and started again on the same folder.
+
+use std::net::TcpStream;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use crate::servers::process::Process;
+use crate::servers::tools::free_port;
+
+pub struct Redis {
+    process: Process,
+    port: u16,
+    folder: TempDir,
+}
+
+impl Redis {
+    pub fn start() -> Self {
+        let folder = TempDir::new().unwrap();
+        loop {
+            let port = free_port();
+            if let Some(process) = launch(folder.path(), port) {
+                return Self { process, port, folder };
+            }
+        }
+    }
+
+    pub fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    /// kill -9, and the same again with nothing of what it had.
+    pub fn restart_empty(&mut self) {
+        self.process.kill9();
+        let gone = std::fs::remove_dir_all(self.folder.path().join("appendonlydir"));
+        gone.unwrap();
+        let launched = launch(self.folder.path(), self.port);
+        self.process = launched.expect("its port is still free");
+    }
+
+    /// kill -9, and the same again from its log of commands.
+    pub fn restart(&mut self) {
+        self.process.kill9();
+        self.process = launch(self.folder.path(), self.port).expect("its port is still free");
+    }
+}
+
+/// `None` when it ended before it took connections, as it does when the port was taken.
+fn launch(folder: &Path, port: u16) -> Option<Process> {
+    let args: Vec<String> = ["--bind", "127.0.0.1", "--port", &port.to_string(), "--dir"]
+        .into_iter()
+        .map(str::to_owned)
+        .chain([folder.display().to_string()])
+        .chain(["--save", "", "--appendonly", "yes", "--appendfsync", "everysec"].map(str::to_owned))
+        .collect();
+    let mut process = Process::spawn(Path::new("redis-server"), &args, &[], &folder.join("server.log"));
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while TcpStream::connect(("127.0.0.1", port)).is_err() {
+        if process.ended().is_some() {
+            return None;
+        }
+        assert!(Instant::now() < deadline, "{}", process.log_tail());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    process.ended().is_none().then_some(process)
+}

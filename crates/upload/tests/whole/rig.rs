@@ -1,0 +1,218 @@
+//! Uploads on stores that live in a folder or behind URLs: any number of processes may open the same ones.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::{TryStreamExt as _, stream};
+use quaymaster::Quaymaster;
+use quaymaster::schema::{Source, load};
+use quaymaster::store::backoff::Backoff;
+use quaymaster::store::embedded::{Durability, EmbeddedOptions};
+use quaymaster::store::{Engine, StoreOptions};
+use quaymaster_upload::announce::Announcer;
+use quaymaster_upload::bytes::ChunkBytes;
+use quaymaster_upload::ingest::{Content, Creation, Incoming, Request, Took};
+use quaymaster_upload::ledger::{Ledger, LedgerOptions, Sync};
+use quaymaster_upload::objects::{Credentials, Fsync, Objects, ObjectsOptions};
+use quaymaster_upload::{Hasher, Options, Sha256, Uploads};
+use serde::{Deserialize, Serialize};
+
+/// Where everything is.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Place {
+    pub store: String,
+    pub database: String,
+    pub objects: String,
+    /// Address and secret of an S3 endpoint.
+    pub endpoint: Option<String>,
+    /// Chunks go here; without it through the store.
+    pub spool: Option<PathBuf>,
+    pub chunk_min: String,
+    pub keep_after_done: String,
+    /// What is uploaded.
+    pub document: String,
+}
+
+impl Place {
+    /// All of it in one folder.
+    pub fn in_folder(folder: &Path, spooled: bool) -> Self {
+        let at = |name: &str| folder.join(name).display().to_string();
+        Self {
+            store: format!("embedded:{}", at("store")),
+            database: format!("sqlite:{}", at("uploads.db")),
+            objects: format!("file:{}", at("objects")),
+            endpoint: None,
+            spool: spooled.then(|| folder.join("spool")),
+            chunk_min: "1KiB".to_owned(),
+            keep_after_done: "1h".to_owned(),
+            document: "document".to_owned(),
+        }
+    }
+
+    pub async fn open(&self) -> Rig {
+        let toml = format!(
+            "[schema]\nname = \"uploads\"\nowner = \"tests\"\n[upload.documents]\nkey = \"upload:{{upload_id}}:state\"\n\
+             state_ttl = \"24h\"\nchunk_ttl = \"1h\"\nkeep_after_done = \"{}\"\nchunk_min = \"{}\"\nchunk_max = \"16MiB\"\n\
+             max_bytes_in_flight = \"64MiB\"\nobjects = \"file:unused\"\ndatabase = \"sqlite:unused\"\n",
+            self.keep_after_done, self.chunk_min
+        );
+        let loaded = load(&[Source { name: "uploads.toml", text: &toml }], &|_| None);
+        let schema = Arc::new(loaded.schema.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics)));
+        let mut options = StoreOptions::from_url(&self.store, Path::new(".")).unwrap();
+        if let StoreOptions::Embedded(_, options) = &mut options {
+            // Processes are killed here, machines are not.
+            *options = EmbeddedOptions { durability: Durability::EverySec, ..options.clone() };
+        }
+        let engine = quaymaster::store::open(options).await.unwrap();
+        let store = Quaymaster::new(schema, Arc::clone(&engine));
+        let bytes = match &self.spool {
+            Some(folder) => ChunkBytes::spool(folder, Fsync::Never).await.unwrap(),
+            None => ChunkBytes::Store,
+        };
+        let objects = ObjectsOptions {
+            fsync: Fsync::Never,
+            endpoint: self.endpoint.clone(),
+            region: Some("us-east-1".to_owned()),
+            credentials: self.endpoint.as_ref().map(|_| Credentials {
+                key_id: "quay".to_owned(),
+                secret: "master-secret".to_owned(),
+                token: None,
+            }),
+            ..ObjectsOptions::default()
+        };
+        let objects = Objects::open(&self.objects, &objects).await.unwrap();
+        let ledger = LedgerOptions { sync: Sync::Never, deadline: Duration::from_secs(60), ..LedgerOptions::default() };
+        let ledger = Ledger::open(&self.database, &ledger).await.unwrap();
+        let backoff = Backoff { base: Duration::from_millis(20), max: Duration::from_millis(200), jitter: 0.25 };
+        let options = Options {
+            lease: Duration::from_millis(900),
+            attempts: 4,
+            backoff,
+            wait: Duration::from_millis(200),
+            ..Options::default()
+        };
+        let upload = store.upload("documents").unwrap().clone();
+        let announcer = Announcer::open("outbox:").unwrap();
+        let uploads = Uploads::new(upload, bytes, objects, ledger, announcer, options);
+        Rig { uploads, engine }
+    }
+}
+
+pub struct Rig {
+    pub uploads: Uploads,
+    pub engine: Arc<dyn Engine>,
+}
+
+/// A file in chunks.
+#[derive(Debug, Clone)]
+pub struct Document {
+    pub key: String,
+    pub chunks: Vec<Vec<u8>>,
+}
+
+impl Document {
+    /// Four chunks of this many bytes but for the last; the first and the third are identical.
+    pub fn new(key: &str, seed: u64, size: usize) -> Self {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut fresh = |length: usize| {
+            let mut bytes = vec![0; length];
+            random.fill(&mut bytes);
+            bytes
+        };
+        let (first, second, last) = (fresh(size), fresh(size), fresh(size / 7 + 1));
+        Self { key: key.to_owned(), chunks: vec![first.clone(), second, first, last] }
+    }
+
+    pub fn size(&self) -> u64 {
+        self.chunks.iter().map(|chunk| chunk.len() as u64).sum()
+    }
+
+    pub fn sha256(&self) -> Sha256 {
+        Sha256::of(&self.chunks.concat())
+    }
+
+    pub fn request(&self) -> Request {
+        Request {
+            name: format!("{}.pdf", self.key),
+            size: Some(self.size()),
+            mime_type: Some("application/pdf".to_owned()),
+            idempotency_key: Some(self.key.clone()),
+            ..Request::default()
+        }
+    }
+
+    pub fn incoming(&self, number: usize) -> Incoming {
+        let chunk = &self.chunks[number];
+        let last = number + 1 == self.chunks.len();
+        Incoming {
+            number: number as u32,
+            last: if last { quaymaster::upload::Last::Yes } else { quaymaster::upload::Last::No },
+            size: Some(chunk.len() as u64),
+            sha256: Some(Sha256::of(chunk)),
+        }
+    }
+}
+
+/// As a body comes in: pieces of odd sizes.
+pub fn body(bytes: &[u8]) -> impl futures_util::Stream<Item = Result<bytes::Bytes, std::io::Error>> + Send + use<> {
+    let pieces: Vec<_> = bytes.chunks(70_001).map(|piece| Ok(bytes::Bytes::copy_from_slice(piece))).collect();
+    stream::iter(pieces)
+}
+
+impl Rig {
+    /// Its upload, the same for the same document.
+    pub async fn create(&self, document: &Document) -> String {
+        match self.uploads.create(&document.request()).await.unwrap() {
+            Creation::New(began) | Creation::Existing(began) => began.upload_id,
+            Creation::Mismatch => panic!("{} is another request's", document.key),
+        }
+    }
+
+    pub async fn send(&self, id: &str, document: &Document, number: usize) -> Took {
+        self.uploads.chunk(id, &document.incoming(number), body(&document.chunks[number])).await.unwrap()
+    }
+
+    pub async fn digest(&self, id: &str) -> Option<Sha256> {
+        let Content::Pieces { pieces, .. } = self.uploads.content(id, None).await.unwrap() else { return None };
+        let hasher = pieces
+            .try_fold(Hasher::new(), async |mut hasher, piece| {
+                hasher.update(&piece);
+                Ok(hasher)
+            })
+            .await
+            .unwrap();
+        Some(hasher.finish())
+    }
+
+    /// Keys of the store that match.
+    pub async fn keys(&self, pattern: &str) -> Vec<String> {
+        let (mut found, mut cursor) = (Vec::new(), None);
+        loop {
+            let page = self.engine.scan(pattern.as_bytes(), 1000, cursor).await.unwrap();
+            found.extend(page.keys.iter().map(|key| String::from_utf8_lossy(key).into_owned()));
+            cursor = page.next;
+            if cursor.is_none() {
+                return found;
+            }
+        }
+    }
+
+    /// Whether a received chunk is acknowledged.
+    pub fn received(took: &Took) -> bool {
+        matches!(took, Took::Received { .. })
+    }
+
+    /// All multipart uploads that are begun and neither completed nor aborted.
+    pub async fn pending(&self) -> usize {
+        self.uploads.objects().pending("", None).await.unwrap().uploads.len()
+    }
+}
+
+/// Sends what the server has not got, in an order of its own, and some of it twice.
+pub async fn send_all(rig: &Rig, id: &str, document: &Document) {
+    for number in [3, 0, 2, 1, 2] {
+        let took = rig.send(id, document, number).await;
+        assert!(Rig::received(&took), "chunk {number} of {id}: {took:?}");
+    }
+}
