@@ -12,6 +12,9 @@ use crate::output::{self, millis};
 /// Fields that hold what users stored: shown as they are, whatever is in them.
 const VERBATIM: [&str; 6] = ["value", "value_base64", "response", "payload", "item", "data"];
 
+/// Of a longer list, so many are shown.
+const ROWS: usize = 100;
+
 /// The table of an answer.
 pub(crate) fn table(json: &str) -> serde_json::Result<String> {
     if let Ok(listed) = serde_json::from_str::<Listed>(json) {
@@ -57,8 +60,11 @@ fn describe(name: &str, value: &Value, rows: &mut Vec<(String, String)>) {
         Value::String(text) => printable(text),
         Value::Array(items) if items.is_empty() => "none".to_owned(),
         Value::Array(items) => {
-            for (at, item) in items.iter().enumerate() {
+            for (at, item) in items.iter().take(ROWS).enumerate() {
                 describe(&format!("{name}.{}", at + 1), item, rows);
+            }
+            if items.len() > ROWS {
+                rows.push((spoken(name), format!("and {} more; --json shows them", items.len() - ROWS)));
             }
             return;
         }

@@ -8,6 +8,7 @@ mod documents;
 mod events;
 mod process;
 mod queues;
+mod runs;
 mod serving;
 mod settings;
 mod stats;
