@@ -11,6 +11,7 @@ use crate::scene::{Scene, Store, ask, eventually, numbers, program, reported};
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stop_lets_what_runs_finish_and_brings_in_what_was_counted() {
     let mut scene = Scene::new(Store::redis());
+    scene.set("REDIS_KEY_PREFIX", "shop:");
     // No flush but the last one.
     let schema = scene.folder.path().join("schema.toml");
     let text = std::fs::read_to_string(&schema).unwrap().replace("flush = \"200ms\"", "flush = \"60s\"");
@@ -29,15 +30,15 @@ async fn a_stop_lets_what_runs_finish_and_brings_in_what_was_counted() {
     let redis = scene.store.server();
     eventually("it is being served", async || {
         // The limit has counted it.
-        (redis.command::<u64>(&["ZCARD", "ha:rate_limit:203.0.113.7"]) == 6).then_some(())
+        (redis.command::<u64>(&["ZCARD", "shop:rate_limit:203.0.113.7"]) == 6).then_some(())
     })
     .await;
-    assert_eq!(redis.command::<Option<u64>>(&["GET", "ha:requests:total"]), None, "nothing is flushed yet");
+    assert_eq!(redis.command::<Option<u64>>(&["GET", "shop:requests:total"]), None, "nothing is flushed yet");
     instance.process.signal(Signal::TERM);
     assert_eq!(slow.await.unwrap().status, 200);
     let ended = eventually("it ends", async || instance.process.ended()).await;
     assert_eq!(ended.code(), Some(0), "{}", instance.log());
-    assert_eq!(redis.command::<Option<u64>>(&["GET", "ha:requests:total"]), Some(6));
+    assert_eq!(redis.command::<Option<u64>>(&["GET", "shop:requests:total"]), Some(6));
 }
 
 /// Requests of a health checker or of the machine itself are no traffic.
