@@ -1,19 +1,20 @@
 //! Four nodes, one quota: never more than it, and hardly less, whoever is killed.
 
-use crate::scene::{HOUR_US, Part, RUN, Scene, Store, TEN_PAST_US, eventually};
+use crate::scene::{HOUR_US, Part, RUN, Scene, Store, TEN_PAST_US, count, eventually};
 
-/// Calls the nodes may make in an hour: the limit less the safety buffer.
-const QUOTA: usize = 300;
-const DOCKETS: usize = 400;
 /// Dockets that always fail: those divisible by it.
 const BROKEN: usize = 50;
 const NODES: usize = 4;
 const CONCURRENCY: usize = 4;
 
 async fn nodes_share_a_quota(mut scene: Scene) {
-    scene.set("CALL_LIMIT_PER_HOUR", &(QUOTA + 30).to_string());
+    // Calls the nodes may make in an hour: the limit less the safety buffer.
+    let quota = count(300, 3_000);
+    let last = quota * 4 / 3;
+    let kills = count(2, 12);
+    scene.set("CALL_LIMIT_PER_HOUR", &(quota + 30).to_string());
     scene.set("COURTLISTENER_SAFETY_BUFFER", "30");
-    let ids = scene.dockets(1..=DOCKETS);
+    let ids = scene.dockets(1..=last);
     let (_api, url) =
         scene.api("calls", &["--delay=10ms", "--fail=0.1", &format!("--broken={BROKEN}")]).await;
     let (dockets, run) = (format!("--dockets={}", ids.display()), format!("--run={RUN}"));
@@ -24,16 +25,21 @@ async fn nodes_share_a_quota(mut scene: Scene) {
         nodes.push(scene.node(&format!("node-{node}"), &url, &args).await);
     }
 
-    // While they work, two nodes are killed and replaced, the first of them the owner of an embedded store, and the
+    // While they work, nodes are killed and replaced, the first of them the owner of an embedded store, and the
     // store is killed and comes back.
     let mut lost = 0;
-    for (at, dies) in [(60, 0), (120, 1)] {
-        eventually("calls are made", async || (scene.calls("calls").total >= at).then_some(())).await;
-        nodes[dies].process.kill9();
+    let share = quota / (kills + 3);
+    let made = async |calls: usize| {
+        eventually("calls are made", async || (scene.calls("calls").total >= calls).then_some(())).await;
+    };
+    for kill in 0..kills {
+        made(share * (kill + 1)).await;
+        let dies = &mut nodes[kill % NODES];
+        dies.process.kill9();
         lost += CONCURRENCY;
-        nodes[dies] = scene.node(&format!("again-{dies}"), &url, &args).await;
+        *dies = scene.node(&format!("again-{kill}"), &url, &args).await;
     }
-    eventually("calls are made", async || (scene.calls("calls").total >= 180).then_some(())).await;
+    made(share * (kills + 1)).await;
     if scene.restart_store() {
         lost += NODES * CONCURRENCY;
     }
@@ -45,18 +51,19 @@ async fn nodes_share_a_quota(mut scene: Scene) {
             .then_some(())
     })
     .await;
-    let first = scene.calls("calls").total;
-    println!("{first} calls of {QUOTA} in the first hour, {lost} may be missing");
-    assert!(first <= QUOTA, "{first} calls");
-    assert!(first + lost >= QUOTA, "{first} calls, and at most {lost} were in flight at a death");
     let status = eventually("the run says so", async || {
         Some(scene.status().await).filter(|status| status["run"]["status"] == "waiting_for_quota")
     })
     .await;
-    assert_eq!(status["quota"]["used"], QUOTA);
-    assert_eq!(status["run"]["api_calls_this_hour"], QUOTA);
+    // What was counted just before has reached the API by now.
+    let first = scene.calls("calls").total;
+    println!("{first} calls of {quota} in the first hour, {lost} may be missing");
+    assert!(first <= quota, "{first} calls");
+    assert!(first + lost >= quota, "{first} calls, and at most {lost} were in flight at a death");
+    assert_eq!(status["quota"]["used"], quota);
+    assert_eq!(status["run"]["api_calls_this_hour"], quota);
     assert_eq!(status["run"]["current_hour"], "2026-11-16_06");
-    foreign_view(&scene, QUOTA);
+    foreign_view(&scene, quota);
 
     // The next hour starts fresh, without anybody touching a node.
     scene.clock.run_from(TEN_PAST_US + HOUR_US);
@@ -66,20 +73,20 @@ async fn nodes_share_a_quota(mut scene: Scene) {
     let calls = scene.calls("calls");
     let second = calls.total - first;
     println!("{second} calls in the second hour, {} dockets were fetched again", calls.again());
-    assert!((1..=QUOTA).contains(&second), "{second} calls");
+    assert!((1..=quota).contains(&second), "{second} calls");
     assert!(calls.again() <= lost, "{} fetched again, {lost} were in flight at a death", calls.again());
 
     // Every docket is processed or listed, and none both.
     let status = scene.status().await;
     let failed: Vec<usize> = failures(&status);
     let kept = scene.kept();
-    assert!((1..=DOCKETS).filter(|id| id % BROKEN == 0).all(|id| failed.contains(&id)), "{failed:?}");
+    assert!((1..=last).filter(|id| id % BROKEN == 0).all(|id| failed.contains(&id)), "{failed:?}");
     assert_eq!(status["run"]["processed_count"], kept.len());
     assert_eq!(status["run"]["failed_count"], failed.len());
     assert_eq!(status["run"]["status"], "incomplete");
     let mut all = [kept, failed].concat();
     all.sort_unstable();
-    assert_eq!(all, (1..=DOCKETS).collect::<Vec<_>>());
+    assert_eq!(all, (1..=last).collect::<Vec<_>>());
 
     // The API is well again: what failed is tried once more, and nothing else is fetched.
     let (_calm, url) = scene.api("calm", &["--delay=1ms"]).await;
@@ -97,7 +104,7 @@ async fn nodes_share_a_quota(mut scene: Scene) {
     let status = scene.status().await;
     assert_eq!(status["run"]["failed_count"], 0);
     assert_eq!(status["run"]["status"], "completed");
-    assert_eq!(scene.kept(), (1..=DOCKETS).collect::<Vec<_>>());
+    assert_eq!(scene.kept(), (1..=last).collect::<Vec<_>>());
 }
 
 fn failures(status: &serde_json::Value) -> Vec<usize> {

@@ -22,6 +22,11 @@ pub(crate) const TEN_PAST_US: i64 = 1_794_809_400_000_000;
 pub(crate) const HOUR_US: i64 = 3_600_000_000;
 pub(crate) const RUN: &str = "manual_2026-11-16T06:10:00+00:00";
 
+/// Small counts by default, large ones in a soak.
+pub(crate) fn count(small: usize, soak: usize) -> usize {
+    if std::env::var_os("QUAYMASTER_SOAK").is_some() { soak } else { small }
+}
+
 /// Where the pipeline's state lies.
 pub(crate) enum Store {
     Server(RedisServer),
