@@ -102,7 +102,7 @@ async fn work(quaymaster: Quaymaster, worker: usize, told: Arc<Told>) {
 async fn watch(quaymaster: Quaymaster, told: Arc<Told>, looks: Arc<AtomicU64>) {
     let run = quaymaster.run("pipeline").expect("declared");
     while !told.stop.load(SeqCst) {
-        if looks.load(SeqCst) % 3 == 0 {
+        if looks.load(SeqCst).is_multiple_of(3) {
             run.show(ID, Items::Without).await.expect("show").expect("a run");
         }
         let (hour, calls) = seen(&quaymaster).await;

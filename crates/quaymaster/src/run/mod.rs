@@ -377,7 +377,7 @@ impl Run {
     ) -> Result<Failed> {
         const OP: &str = ops::FAILED;
         check_items(OP, &[item])?;
-        let kept = &error[..error.floor_char_boundary(MAX_ERROR_BYTES)];
+        let kept = cut(error, MAX_ERROR_BYTES);
         let build =
             |frame: Frame<'_>, now_us| ops::failed(frame, item, kept, kept.len() < error.len(), now_us);
         let mut told = self.ask(OP, id, request_id, true, Foreign::Adopt, build).await?;
@@ -548,6 +548,15 @@ fn fresh_id(us: i64) -> String {
 /// A moment of an answer: RFC 3339 in UTC, with microseconds.
 pub fn moment(us: i64) -> String {
     crate::moment::document_text(us) + "Z"
+}
+
+/// The text up to so many bytes, and no half of a character.
+fn cut(text: &str, most: usize) -> &str {
+    let mut end = most.min(text.len());
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
 }
 
 fn missing(op: &'static str, id: &str) -> Error {

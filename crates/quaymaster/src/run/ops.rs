@@ -196,7 +196,9 @@ pub(super) fn remaining(run: &Run, key: Key<'_>, items: &[&str]) -> Result<Invoc
     for role in ["state", "meta", "processed"] {
         keys::bind_of(REMAINING, &run.bound, role, key, &mut call.keys)?;
     }
-    items.iter().for_each(|item| call.args.push(item));
+    for item in items {
+        call.args.push(item);
+    }
     Ok(call)
 }
 

@@ -10,6 +10,11 @@ fn a_made_up_id_is_the_moment() {
 }
 
 #[test]
+fn an_error_is_cut_between_characters() {
+    assert_eq!((cut("aä", 2), cut("aä", 3), cut("", 3), cut("ää", 1)), ("a", "aä", "", ""));
+}
+
+#[test]
 fn lists_of_other_programs_are_read_whether_they_are_json_or_python() {
     let read = |text| foreign(text).unwrap();
     assert_eq!(read("['12345', '12346', '12347']"), ["12345", "12346", "12347"]);
@@ -46,7 +51,11 @@ async fn a_run_begins_and_ends_on_the_store_in_memory() {
     let text = "[run.r]\nkey = \"r:{run_id}\"\nstate_ttl = \"1h\"\nhour_ttl = \"2h\"\n";
     let source = quaymaster_schema::Source { name: "r.toml", text };
     let schema = quaymaster_schema::load(&[source], &|_| None).schema.unwrap();
-    let store = quaymaster_store::embedded::EmbeddedStore::memory(Default::default()).await.unwrap();
+    let store = quaymaster_store::embedded::EmbeddedStore::memory(
+        quaymaster_store::embedded::EmbeddedOptions::default(),
+    )
+    .await
+    .unwrap();
     let quaymaster = crate::Quaymaster::new(Arc::new(schema), Arc::new(store));
     sendable(quaymaster.run("r").unwrap(), "one").await.unwrap();
     let state = quaymaster.run("r").unwrap().show("one", Items::With).await.unwrap().unwrap();

@@ -60,9 +60,12 @@ async fn a_run_is_started_worked_on_and_finished() {
     for _ in 0..3 {
         assert_eq!(server.post("/v1/limit/calls/take", r#"{"key":{}}"#).await.json()["allowed"], true);
     }
-    let told =
-        post(&server, "processed", &json!({ "run_id": id, "items": ["a", 12, "a", 9007199254740993_u64] }))
-            .await;
+    let told = post(
+        &server,
+        "processed",
+        &json!({ "run_id": id, "items": ["a", 12, "a", 9_007_199_254_740_993_u64] }),
+    )
+    .await;
     assert_eq!(told, json!({"added": 3, "processed_count": 3, "failed_count": 0}));
     let told = post(&server, "failed", &json!({ "run_id": id, "item": 13, "error": "HTTP 500" })).await;
     assert_eq!(told, json!({"listed": true, "attempts": 1, "processed_count": 3, "failed_count": 1}));

@@ -124,7 +124,7 @@ fn moments(rng: &mut Rng) -> Vec<i64> {
 }
 
 fn deed(rng: &mut Rng) -> Deed {
-    let run = if rng.u8(..4) == 0 { 1 } else { 0 };
+    let run = usize::from(rng.u8(..4) == 0);
     let request = (rng.u8(..5) == 0).then(|| rng.u8(..3));
     match rng.u8(..46) {
         0..=6 => Deed::Start { run, request },

@@ -173,6 +173,7 @@ impl<'de> Fields<'de> for FailedBody<'de> {
 }
 
 #[derive(Debug, Default)]
+#[expect(clippy::struct_field_names, reason = "the names of the body's fields")]
 struct TaskBody<'a> {
     run_id: Option<Cow<'a, str>>,
     task_id: Option<Cow<'a, str>>,
@@ -225,7 +226,7 @@ pub(crate) struct RunFailure {
 
 /// What `task_start` and `task_finish` are given.
 #[derive(ToSchema)]
-#[expect(dead_code, reason = "describes the shape in OpenAPI")]
+#[expect(dead_code, clippy::struct_field_names, reason = "describes the shape in OpenAPI")]
 pub(crate) struct RunTaskNote {
     #[schema(min_length = 1, max_length = 512)]
     run_id: String,
