@@ -69,7 +69,7 @@ crate::cases! {
             let error = engine.read_piece(key.as_bytes(), at, length).await.expect_err("refused");
             assert_eq!(error.code, Code::RequestInvalid);
         }
-        let error = engine.write_piece(key.as_bytes(), 0, &[0; MAX_PIECE + 1], life).await.expect_err("refused");
+        let error = engine.write_piece(key.as_bytes(), 0, &vec![0; MAX_PIECE + 1], life).await.expect_err("refused");
         assert_eq!(error.code, Code::RequestInvalid);
     }
 
