@@ -44,7 +44,8 @@ struct Errors {
 
 #[derive(Debug, Deserialize)]
 struct Endpoint {
-    endpoint: String,
+    #[serde(rename = "endpoint")]
+    name: String,
     count: u64,
     errors: u64,
     avg_ms: f64,
@@ -95,7 +96,7 @@ impl Report {
                 ms(found.p50_ms),
                 ms(found.p95_ms),
                 ms(found.p99_ms),
-                printable(&found.endpoint),
+                printable(&found.name),
             ]
         });
         let heading = ["requests", "errors", "avg ms", "p50 ms", "p95 ms", "p99 ms", "endpoint"];

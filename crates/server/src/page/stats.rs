@@ -132,9 +132,8 @@ fn totals(out: &mut String, known: &Known) {
 
 fn endpoints(out: &mut String, known: &Known) {
     let each = || known.iter().flat_map(|(name, told)| told.endpoints.iter().map(move |found| (name, found)));
-    let labels = |name: &str, endpoint: &str| {
-        format!("stats=\"{}\",endpoint=\"{}\"", label(name), label(endpoint))
-    };
+    let labels =
+        |name: &str, endpoint: &str| format!("stats=\"{}\",endpoint=\"{}\"", label(name), label(endpoint));
     let family = "quaymaster_stats_endpoint_requests_total";
     header(out, family, "counter", "Requests by endpoint, of the most used ones.");
     for (name, found) in each() {
@@ -171,7 +170,12 @@ fn process(out: &mut String, app: &App) {
         }
     }
     let family = "quaymaster_stats_recorded_total";
-    header(out, family, "counter", "Requests that this process brought to the store, ignored, or lost at its end.");
+    header(
+        out,
+        family,
+        "counter",
+        "Requests that this process brought to the store, ignored, or lost at its end.",
+    );
     for stats in &all {
         let (name, counts) = (label(stats.name()), stats.counts());
         for (outcome, count) in
