@@ -9,6 +9,7 @@
 //! | [`ingest`] | creates uploads, takes chunks, tells how far they are | |
 //! | [`ship`] | makes parts of chunks | |
 //! | [`complete`] | brings an upload to its end | |
+//! | [`doctor`] | holds all of them against each other, explains, repairs | |
 //! | [`sweep`] | finds what waits, what is over, and what a crash left behind | |
 //!
 //! [`Uploads`] is all of them together with the store's side, `quaymaster::upload`.
@@ -19,6 +20,7 @@
 pub mod announce;
 pub mod bytes;
 pub mod complete;
+pub mod doctor;
 mod effect;
 mod error;
 pub mod ingest;
@@ -33,4 +35,4 @@ mod uploads;
 pub use effect::Effect;
 pub use error::{Error, Result, Trouble};
 pub use sha::{Hasher, Sha256};
-pub use uploads::{Options, Uploads};
+pub use uploads::{Options, Settings, Uploads};

@@ -1,6 +1,7 @@
 //! All parts together: the store's side, the bytes of chunks, objects, ledger and events of one upload resource.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,9 +12,9 @@ use tokio::sync::Notify;
 
 use crate::announce::Announcer;
 use crate::bytes::ChunkBytes;
-use crate::ledger::Ledger;
-use crate::objects::Objects;
-use crate::{Error, Trouble};
+use crate::ledger::{Ledger, LedgerOptions};
+use crate::objects::{Objects, ObjectsOptions};
+use crate::{Error, Result, Trouble};
 
 /// How uploads are worked on.
 #[derive(Debug, Clone)]
@@ -66,7 +67,57 @@ impl fmt::Debug for Uploads {
     }
 }
 
+/// What a process brings along beside the schema.
+#[derive(Debug, Clone, Default)]
+pub struct Settings {
+    /// Where `file:` and `sqlite:` with a relative path lie.
+    pub folder: PathBuf,
+    /// Where chunks are spooled if the schema does not say; `None` keeps them in the store.
+    pub spool: Option<PathBuf>,
+    /// How objects are reached.
+    pub objects: ObjectsOptions,
+    /// How the database is used.
+    pub ledger: LedgerOptions,
+    /// How uploads are worked on.
+    pub options: Options,
+}
+
 impl Uploads {
+    /// Opens everything that the schema names.
+    pub async fn open(store: Upload, settings: Settings) -> Result<Self> {
+        const OP: &str = "upload.open";
+        let spec = store.spec().clone();
+        let at = |path: &str| settings.folder.join(path);
+        let bytes = match (
+            spec.chunks.as_deref().map(|url| url.split_once(':').unwrap_or((url, ""))),
+            &settings.spool,
+        ) {
+            (Some(("file", path)), _) if !path.is_empty() => {
+                ChunkBytes::spool(at(path.strip_prefix("//").unwrap_or(path)), settings.objects.fsync).await?
+            }
+            (Some(_), _) => {
+                let detail = "chunks: is file:FOLDER; without it they are in the store, or spooled when it is embedded";
+                return Err(Error::new(OP, Trouble::Never, detail).coded("config.invalid"));
+            }
+            (None, Some(folder)) => {
+                ChunkBytes::spool(settings.folder.join(folder), settings.objects.fsync).await?
+            }
+            (None, None) => ChunkBytes::Store,
+        };
+        let beside = |url: &str, scheme: &str| match url.strip_prefix(scheme) {
+            Some(path) if !path.starts_with('/') => format!("{scheme}{}", at(path).display()),
+            _ => url.to_owned(),
+        };
+        let objects = Objects::open(&beside(&spec.objects, "file:"), &settings.objects).await?;
+        let ledger = Ledger::open(&beside(&spec.database, "sqlite:"), &settings.ledger).await?;
+        let events = match spec.events.as_str() {
+            "outbox:" => format!("outbox:{}", spec.topic),
+            url => url.to_owned(),
+        };
+        let announcer = Announcer::open(&events)?;
+        Ok(Self::new(store, bytes, objects, ledger, announcer, settings.options))
+    }
+
     /// Puts the parts together.
     pub fn new(
         store: Upload,

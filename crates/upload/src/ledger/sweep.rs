@@ -16,7 +16,25 @@ const PAGE: &str = concat!(
     " FROM quaymaster_uploads WHERE upload_id > $1 ORDER BY upload_id LIMIT $2"
 );
 
+const OF_OBJECT: &str = concat!(
+    "SELECT ",
+    columns!(),
+    " FROM quaymaster_uploads WHERE object_key = $1 ORDER BY created_ms DESC LIMIT 1"
+);
+
 impl Ledger {
+    /// The newest upload whose object has this key. Looks through all of them: for a doctor, not for a request.
+    pub async fn of_object(&self, object_key: &str) -> Result<Option<Upload>> {
+        self.database
+            .bounded("ledger.of_object", async {
+                let mut session = self.database.session().await?;
+                let row = session.one(OF_OBJECT, &[Arg::Text(object_key)]).await?;
+                session.done();
+                row.as_ref().map(upload).transpose()
+            })
+            .await
+    }
+
     /// Up to `count` uploads that wait for somebody, the longest waiting first; from `after` on, which is the last
     /// of the page before.
     pub async fn due(&self, after: Option<&Due>, count: u32) -> Result<Vec<Due>> {

@@ -60,6 +60,11 @@ impl Tamper {
         self.rules.lock().unwrap().push((method, part, times, fault));
     }
 
+    /// The weather is fair from now on.
+    pub fn clear(&self) {
+        self.rules.lock().unwrap().clear();
+    }
+
     /// How many faults were not met.
     pub fn left(&self) -> usize {
         self.rules.lock().unwrap().iter().map(|rule| rule.2).sum()

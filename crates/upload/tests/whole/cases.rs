@@ -6,8 +6,11 @@ use std::time::Duration;
 use libtest_mimic::Trial;
 use quaymaster::upload::{Last, Refusal, Status};
 use quaymaster_upload::Sha256;
+use quaymaster_upload::doctor::{Finding, Mode};
 use quaymaster_upload::ingest::{Incoming, Resumed, Took};
-use quaymaster_upload::ledger::Step;
+use quaymaster_upload::ledger::{Part, RecordPart, Step};
+use quaymaster_upload::objects::{About, MultipartId, PartBody, Source};
+use quaymaster_upload::ship::Sent;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
@@ -40,9 +43,17 @@ pub fn trials() -> Vec<Trial> {
         lost_parts_fail_an_upload_and_it_can_be_gone_on_with
         a_store_that_forgot_is_told_by_the_ledger
         an_upload_past_its_deadline_expires_unless_it_is_whole
+        a_doctor_finds_what_does_not_fit_and_puts_it_right
     }
     trials.push(trial("spool::a_lost_file_is_asked_for_again", a_lost_file_is_asked_for_again));
-    trials.push(trial("servers::a_redis_that_restarts_loses_nothing_durable", a_redis_that_restarts_loses_nothing_durable));
+    trials.push(trial(
+        "spool::what_the_ledger_has_is_not_asked_for_again",
+        what_the_ledger_has_is_not_asked_for_again,
+    ));
+    trials.push(trial(
+        "servers::a_redis_that_restarts_loses_nothing_durable",
+        a_redis_that_restarts_loses_nothing_durable,
+    ));
     trials.push(trial("servers::redis_seaweedfs_and_postgres", redis_seaweedfs_and_postgres));
     trials
 }
@@ -79,7 +90,7 @@ async fn until(rig: &Rig, id: &str, status: Status) {
     panic!("{id} did not become {status}: {:?}", rig.uploads.standing(id).await);
 }
 
-async fn check_done(rig: &Rig, id: &str, document: &Document) {
+pub async fn check_done(rig: &Rig, id: &str, document: &Document) {
     // The store shows the end just before the ledger has it.
     let mut upload = rig.uploads.ledger().find(id).await.unwrap().unwrap();
     for _ in 0..1000 {
@@ -124,7 +135,13 @@ async fn many_uploads_at_once_end_with_their_bytes(place: Place) {
             check_done(&rig, &id, &document).await;
             // Chunks of an upload that is long complete get the same answer.
             let again = rig.send(&id, &document, 1).await;
-            assert!(matches!(again, Took::Received { durable: true, .. } | Took::Closed { status: Status::Completed, .. }), "{again:?}");
+            assert!(
+                matches!(
+                    again,
+                    Took::Received { durable: true, .. } | Took::Closed { status: Status::Completed, .. }
+                ),
+                "{again:?}"
+            );
         });
     }
     while let Some(done) = sending.join_next().await {
@@ -160,7 +177,9 @@ async fn what_is_no_chunk_is_refused_and_leaves_nothing(place: Place) {
         size: Some(bytes.len() as u64),
         sha256: None,
     };
-    let send = async |incoming: &Incoming, bytes: &[u8]| rig.uploads.chunk(&id, incoming, body(bytes)).await.unwrap();
+    let send = async |incoming: &Incoming, bytes: &[u8]| {
+        rig.uploads.chunk(&id, incoming, body(bytes)).await.unwrap()
+    };
 
     let wrong = Incoming { sha256: Some(Sha256::of(b"else")), ..say(0, Last::No, good) };
     assert_eq!(send(&wrong, good).await, Took::Digest { sha256: Sha256::of(good) });
@@ -169,9 +188,15 @@ async fn what_is_no_chunk_is_refused_and_leaves_nothing(place: Place) {
     let short = Incoming { size: Some(good.len() as u64 + 1), ..say(0, Last::No, good) };
     assert_eq!(send(&short, good).await, Took::Length { size: good.len() as u64 });
     assert_eq!(send(&say(1, Last::No, other), other).await, Took::Conflict);
-    assert!(matches!(send(&say(0, Last::Yes, good), good).await, Took::Refused(Refusal::Passed { highest: 1 })));
+    assert!(matches!(
+        send(&say(0, Last::Yes, good), good).await,
+        Took::Refused(Refusal::Passed { highest: 1 })
+    ));
     assert!(matches!(send(&say(10_000, Last::No, good), good).await, Took::Refused(Refusal::TooMany { .. })));
-    assert!(matches!(send(&say(2, Last::No, b"tiny"), b"tiny").await, Took::Refused(Refusal::TooSmall { .. })));
+    assert!(matches!(
+        send(&say(2, Last::No, b"tiny"), b"tiny").await,
+        Took::Refused(Refusal::TooSmall { .. })
+    ));
     let huge = Incoming { size: Some(1 << 30), ..say(2, Last::No, good) };
     assert!(matches!(send(&huge, good).await, Took::Refused(Refusal::TooLarge { .. })));
     let unknown = rig.uploads.chunk("nobody", &say(0, Last::No, good), body(good)).await.unwrap();
@@ -179,7 +204,11 @@ async fn what_is_no_chunk_is_refused_and_leaves_nothing(place: Place) {
 
     assert_eq!(rig.keys("upload:*:staging:*").await, Vec::<String>::new());
     let one = document.chunks[1].len() as u64;
-    assert_eq!(rig.uploads.store().in_flight().await.unwrap().bytes, one, "only what was received is in flight");
+    assert_eq!(
+        rig.uploads.store().in_flight().await.unwrap().bytes,
+        one,
+        "only what was received is in flight"
+    );
     send_all(&rig, &id, &document).await;
     ship_and_complete(&rig, &id).await;
     check_done(&rig, &id, &document).await;
@@ -256,7 +285,11 @@ async fn lost_parts_fail_an_upload_and_it_can_be_gone_on_with(place: Place) {
     let _ = rig.uploads.ship_once(1).await.unwrap();
     let standing = rig.uploads.standing(&id).await.unwrap().unwrap();
     assert_eq!(standing.state.status, Status::Failed);
-    assert!(standing.state.error.as_deref().unwrap().starts_with("parts_lost: "), "{:?}", standing.state.error);
+    assert!(
+        standing.state.error.as_deref().unwrap().starts_with("parts_lost: "),
+        "{:?}",
+        standing.state.error
+    );
     let took = rig.send(&id, &document, 2).await;
     assert!(matches!(took, Took::Closed { status: Status::Failed, .. }), "{took:?}");
 
@@ -325,6 +358,51 @@ async fn an_upload_past_its_deadline_expires_unless_it_is_whole(place: Place) {
     assert!(matches!(took, Took::Closed { status: Status::Expired, .. }), "{took:?}");
 }
 
+async fn a_doctor_finds_what_does_not_fit_and_puts_it_right(place: Place) {
+    let rig = place.open().await;
+    let document = Document::new("sick", 10, SIZE);
+    let id = rig.create(&document).await;
+    send_all(&rig, &id, &document).await;
+    let sound = rig.uploads.examine(&id, Mode::Look).await.unwrap().unwrap();
+    assert_eq!(sound.findings, vec![], "an upload on its way is sound");
+    assert_eq!(rig.uploads.examine("nobody", Mode::Look).await.unwrap().map(|report| report.upload_id), None);
+
+    // A part that the ledger has and the store does not know of; everything else is durable.
+    assert_eq!(rig.uploads.ship_once(3).await.unwrap().len(), 3);
+    let upload = rig.uploads.ledger().find(&id).await.unwrap().unwrap();
+    let have: Vec<u32> =
+        rig.uploads.ledger().parts(&id).await.unwrap().iter().map(|part| part.number).collect();
+    let number = (1..=4).find(|number| !have.contains(number)).unwrap();
+    let bytes = bytes::Bytes::from(document.chunks[number as usize - 1].clone());
+    let (size, sha256) = (bytes.len() as u64, Sha256::of(&bytes));
+    let multipart = MultipartId::new(upload.multipart_id.clone().unwrap());
+    let part = PartBody { size, sha256, source: Source::Pieces(vec![bytes]) };
+    let etag = rig.uploads.objects().part(&upload.object_key, &multipart, number, part).await.unwrap();
+    let part = Part { number, etag, size, sha256 };
+    let recorded = rig.uploads.ledger().record_part(&id, multipart.as_str(), &part).await.unwrap();
+    assert!(matches!(recorded, RecordPart::Durable { all: true, .. }));
+    let sick = rig.uploads.examine(&id, Mode::Look).await.unwrap().unwrap();
+    assert_eq!(sick.findings, vec![Finding::PartsDiffer { store: 3, ledger: 4 }, Finding::Overdue]);
+    let healed = rig.uploads.examine(&id, Mode::Repair).await.unwrap().unwrap();
+    assert_eq!(healed.repaired.len(), 2, "{:?}", healed.repaired);
+    check_done(&rig, &id, &document).await;
+    let sound = rig.uploads.examine(&id, Mode::Look).await.unwrap().unwrap();
+    assert_eq!(sound.findings, vec![]);
+    let words: Vec<&str> = sound.history.iter().map(|line| line.what.as_str()).collect();
+    assert_eq!(words, ["created", "opened", "completing", "proved", "recorded", "announced", "done"]);
+
+    // A multipart upload that nobody knows, a day and an hour old; and one that is in use.
+    let stray = rig.uploads.objects().begin("connectors/default/stray.pb", &About::default()).await.unwrap();
+    let used = rig.create(&Document::new("used", 11, SIZE)).await;
+    let began = rig.uploads.objects().pending("", None).await.unwrap().uploads[0].initiated_ms.unwrap();
+    let (young, _) = rig.uploads.orphans("", began + 3_600_000, None, Mode::Repair).await.unwrap();
+    assert_eq!(young, vec![]);
+    let (found, _) = rig.uploads.orphans("", began + 25 * 3_600_000, None, Mode::Repair).await.unwrap();
+    assert_eq!(found.iter().map(|orphan| &orphan.pending.id).collect::<Vec<_>>(), [&stray]);
+    assert_eq!(rig.pending().await, 1, "the one in use stays");
+    assert_eq!(rig.uploads.ledger().find(&used).await.unwrap().unwrap().step, Step::Open);
+}
+
 async fn a_lost_file_is_asked_for_again() {
     let folder = TempDir::new().unwrap();
     let place = Place::in_folder(folder.path(), true);
@@ -352,6 +430,29 @@ async fn a_lost_file_is_asked_for_again() {
     for number in lost {
         assert!(Rig::received(&rig.send(&id, &document, number as usize).await));
     }
+    ship_and_complete(&rig, &id).await;
+    check_done(&rig, &id, &document).await;
+}
+
+async fn what_the_ledger_has_is_not_asked_for_again() {
+    let folder = TempDir::new().unwrap();
+    let rig = Place::in_folder(folder.path(), true).open().await;
+    let document = Document::new("recorded", 12, SIZE);
+    let id = rig.create(&document).await;
+    assert!(Rig::received(&rig.send(&id, &document, 0).await));
+    // Whoever shipped it died when its bytes were removed and before the store knew.
+    let upload = rig.uploads.ledger().find(&id).await.unwrap().unwrap();
+    let bytes = bytes::Bytes::from(document.chunks[0].clone());
+    let (size, sha256) = (bytes.len() as u64, Sha256::of(&bytes));
+    let multipart = MultipartId::new(upload.multipart_id.clone().unwrap());
+    let part = PartBody { size, sha256, source: Source::Pieces(vec![bytes]) };
+    let etag = rig.uploads.objects().part(&upload.object_key, &multipart, 1, part).await.unwrap();
+    let part = Part { number: 1, etag, size, sha256 };
+    let _ = rig.uploads.ledger().record_part(&id, multipart.as_str(), &part).await.unwrap();
+    std::fs::remove_dir_all(folder.path().join("spool").join(&id)).unwrap();
+    assert_eq!(rig.uploads.ship_once(10).await.unwrap(), vec![Sent::Durable]);
+    assert_eq!(rig.uploads.standing(&id).await.unwrap().unwrap().resend, vec![]);
+    send_all(&rig, &id, &document).await;
     ship_and_complete(&rig, &id).await;
     check_done(&rig, &id, &document).await;
 }
@@ -411,7 +512,11 @@ async fn a_redis_that_restarts_loses_nothing_durable() {
     assert!(Rig::received(&rig.send(&id, &document, 1).await));
     for lost in [false, true] {
         // From its log, and then from nothing at all.
-        if lost { redis.restart_empty() } else { redis.restart() }
+        if lost {
+            redis.restart_empty();
+        } else {
+            redis.restart();
+        }
         let mut standing = None;
         for _ in 0..1000 {
             // Connections come back by themselves.

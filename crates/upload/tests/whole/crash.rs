@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 use libtest_mimic::Trial;
 use quaymaster::upload::Status;
 use quaymaster_upload::complete::Ran;
+use quaymaster_upload::ingest::Resumed;
 use quaymaster_upload::ledger::Step;
+use quaymaster_upload::objects::MultipartId;
 use quaymaster_upload::{Effect, Uploads};
 use tempfile::TempDir;
 
@@ -33,27 +35,29 @@ enum Story {
     CallOff,
     /// One that is completed, kept and forgotten.
     Forget,
+    /// One whose parts somebody throws away behind our back: it has FAILED, and is gone on with.
+    Fail,
 }
 
 impl Story {
-    const ALL: [Self; 3] = [Self::Complete, Self::CallOff, Self::Forget];
+    const ALL: [Self; 4] = [Self::Complete, Self::CallOff, Self::Forget, Self::Fail];
 
     fn name(self) -> &'static str {
         match self {
             Self::Complete => "complete",
             Self::CallOff => "call_off",
             Self::Forget => "forget",
+            Self::Fail => "fail",
         }
     }
 
     /// The story in which an effect happens.
-    fn of(effect: Effect) -> Option<Self> {
+    fn of(effect: Effect) -> Self {
         match effect.name().split_once('.').unwrap().0 {
-            "end" => Some(Self::CallOff),
-            "forget" => Some(Self::Forget),
-            // Its own case: it takes an object store that fails.
-            "ship" if effect == Effect::ShipFail => None,
-            _ => Some(Self::Complete),
+            "end" => Self::CallOff,
+            "forget" => Self::Forget,
+            "ship" if effect == Effect::ShipFail => Self::Fail,
+            _ => Self::Complete,
         }
     }
 }
@@ -64,11 +68,8 @@ fn document(place: &Place) -> Document {
 }
 
 fn place(folder: &Path, spooled: bool, story: Story) -> Place {
-    let mut place = Place::in_folder(folder, spooled);
-    if story == Story::Forget {
-        place.keep_after_done = "1s".to_owned();
-    }
-    place
+    let keep_after_done = if story == Story::Forget { "1s" } else { "1h" };
+    Place { keep_after_done: keep_after_done.to_owned(), ..Place::in_folder(folder, spooled) }
 }
 
 /// Every effect, before and after it, with chunks in the spool and in the store.
@@ -81,7 +82,7 @@ pub fn trials() -> Vec<Trial> {
     for spooled in [true, false] {
         for effect in Effect::ALL {
             for side in ["before", "after"] {
-                let Some(story) = Story::of(*effect) else { continue };
+                let story = Story::of(*effect);
                 let point = format!("{}:{side}", effect.name());
                 let way = if spooled { "spool" } else { "store" };
                 let name = format!("crash::{way}::{}", point.replace(['.', ':'], "_"));
@@ -112,7 +113,10 @@ async fn on_servers() {
         for side in ["before", "after"] {
             let point = format!("{}:{side}", effect.name());
             let ours = ["ship.", "complete.", "end.", "create."].iter().any(|room| point.starts_with(room));
-            let Some(story) = Story::of(*effect).filter(|_| ours) else { continue };
+            if !ours {
+                continue;
+            }
+            let story = Story::of(*effect);
             let place = Place {
                 store: redis.url(),
                 database: postgres.url(),
@@ -211,6 +215,21 @@ pub fn child(role: &str) {
                     }
                 }
             }
+            Story::Fail => {
+                let id = rig.create(&document).await;
+                let failed = |step| step == Some(Step::Failed);
+                let upload = rig.uploads.ledger().find(&id).await.unwrap().unwrap();
+                if upload.step == Step::Open {
+                    let _ = rig.send(&id, &document, 0).await;
+                    let lost = MultipartId::new(upload.multipart_id.unwrap());
+                    let _ = rig.uploads.objects().abort(&upload.object_key, &lost).await.unwrap();
+                    work_until(&rig.uploads, &id, failed).await;
+                }
+                let resumed = rig.uploads.resume(&id).await.unwrap();
+                assert!(matches!(resumed, Resumed::Open(_)), "{resumed:?}");
+                send_all(&rig, &id, &document).await;
+                work_until(&rig.uploads, &id, |step| step == Some(Step::Done)).await;
+            }
             Story::Forget => {
                 let ledger = rig.uploads.ledger();
                 let told = !ledger.events(0, 1).await.unwrap().is_empty();
@@ -276,11 +295,16 @@ async fn verify(place: &Place, point: &str, story: Story) {
     let state = rig.uploads.standing(id).await.unwrap().unwrap().state;
     let node = ledger.node(&upload.node_id).await.unwrap().unwrap();
     if story == Story::CallOff {
-        assert_eq!((upload.step, state.status, state.aborted), (Step::Aborted, Status::Failed, true), "{point}");
+        assert_eq!(
+            (upload.step, state.status, state.aborted),
+            (Step::Aborted, Status::Failed, true),
+            "{point}"
+        );
         assert_eq!((node.status.as_str(), events.len()), ("ABORTED", 0), "{point}");
         return;
     }
     assert_eq!((upload.step, state.status), (Step::Done, Status::Completed), "{point}");
+    assert_eq!(state.receipt.durable_chunks as usize, document.chunks.len(), "{point}: the store shows all");
     assert_eq!(upload.final_size, Some(document.size()), "{point}");
     assert_eq!((node.status.as_str(), node.size), ("ACTIVE", Some(document.size())), "{point}");
     assert_eq!(rig.digest(id).await, Some(document.sha256()), "{point}: other bytes");

@@ -1,9 +1,10 @@
 //! Whole uploads, from the first byte to the event: on the embedded store with local disk and SQLite, and on Redis with
 //! SeaweedFS and PostgreSQL. The same binary is the process that is stopped in the middle.
-#![expect(clippy::unwrap_used, reason = "tests")]
+#![expect(clippy::unwrap_used, clippy::expect_used, unreachable_pub, reason = "tests")]
 
 mod cases;
 mod crash;
+mod faults;
 mod redis;
 mod rig;
 #[path = "../support/seaweed.rs"]
@@ -11,6 +12,9 @@ mod rig;
 mod seaweed;
 #[path = "../support/servers.rs"]
 mod servers;
+#[path = "../support/tamper.rs"]
+#[allow(dead_code, clippy::allow_attributes, reason = "other tests use the rest")]
+mod tamper;
 
 use libtest_mimic::{Arguments, Trial};
 
@@ -20,7 +24,8 @@ where
     F: Future<Output = ()>,
 {
     Trial::test(name, move || {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         runtime.block_on(run());
         Ok(())
     })
@@ -32,6 +37,6 @@ fn main() {
         return;
     }
     let arguments = Arguments::from_args();
-    let trials = cases::trials().into_iter().chain(crash::trials()).collect();
+    let trials = cases::trials().into_iter().chain(faults::trials()).chain(crash::trials()).collect();
     libtest_mimic::run(&arguments, trials).exit();
 }

@@ -79,12 +79,19 @@ impl Place {
                 secret: "master-secret".to_owned(),
                 token: None,
             }),
+            // What is repeated is repeated where it can be seen.
+            retries: 0,
             ..ObjectsOptions::default()
         };
         let objects = Objects::open(&self.objects, &objects).await.unwrap();
-        let ledger = LedgerOptions { sync: Sync::Never, deadline: Duration::from_secs(60), ..LedgerOptions::default() };
+        let ledger = LedgerOptions {
+            sync: Sync::Never,
+            deadline: Duration::from_secs(60),
+            ..LedgerOptions::default()
+        };
         let ledger = Ledger::open(&self.database, &ledger).await.unwrap();
-        let backoff = Backoff { base: Duration::from_millis(20), max: Duration::from_millis(200), jitter: 0.25 };
+        let backoff =
+            Backoff { base: Duration::from_millis(20), max: Duration::from_millis(200), jitter: 0.25 };
         let options = Options {
             lease: Duration::from_millis(900),
             attempts: 4,
@@ -155,7 +162,9 @@ impl Document {
 }
 
 /// As a body comes in: pieces of odd sizes.
-pub fn body(bytes: &[u8]) -> impl futures_util::Stream<Item = Result<bytes::Bytes, std::io::Error>> + Send + use<> {
+pub fn body(
+    bytes: &[u8],
+) -> impl futures_util::Stream<Item = Result<bytes::Bytes, std::io::Error>> + Send + use<> {
     let pieces: Vec<_> = bytes.chunks(70_001).map(|piece| Ok(bytes::Bytes::copy_from_slice(piece))).collect();
     stream::iter(pieces)
 }
@@ -174,7 +183,9 @@ impl Rig {
     }
 
     pub async fn digest(&self, id: &str) -> Option<Sha256> {
-        let Content::Pieces { pieces, .. } = self.uploads.content(id, None).await.unwrap() else { return None };
+        let Content::Pieces { pieces, .. } = self.uploads.content(id, None).await.unwrap() else {
+            return None;
+        };
         let hasher = pieces
             .try_fold(Hasher::new(), async |mut hasher, piece| {
                 hasher.update(&piece);
