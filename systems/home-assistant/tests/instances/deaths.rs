@@ -78,13 +78,16 @@ async fn an_instance_killed_under_load_costs_nothing_but_what_it_had_not_flushed
     instances[1].process.kill9();
     let counted = load.count().await;
     let (answered, unanswered) = (counted.instances(), counted.number("unanswered"));
-    assert!(unanswered <= 4, "no more than were in flight: {unanswered}");
+    // One on each of its connections, and one more where somebody connected again before its port was closed.
+    assert!(unanswered <= 8, "no more than were in flight: {unanswered}");
     let survivors = |names: &std::collections::BTreeMap<String, u64>| (names["0"], names["2"]);
-    let report = server
+    server
         .report_when("the survivors' last flush", |report| {
             survivors(&reported(report).instances()) == survivors(&answered)
         })
         .await;
+    // Once more: a report is read in several steps, and flushes may come between them.
+    let report = server.report().await;
     let victim = of_victim(&report);
     assert!(
         (flushed..=answered["1"] + unanswered).contains(&victim),

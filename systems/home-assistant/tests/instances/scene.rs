@@ -273,11 +273,12 @@ impl Part {
         told.json()
     }
 
-    /// The report once it is as `good` wants it.
+    /// The report once it is as `good` wants it; a store that is away for now is waited for.
     pub(crate) async fn report_when(&self, what: &str, mut good: impl FnMut(&Value) -> bool) -> Value {
         eventually(what, async || {
-            let report = self.report().await;
-            good(&report).then_some(report)
+            let told = self.get("/v1/stats/ha/report").await;
+            assert!(matches!(told.status, 200 | 503), "{told:?}");
+            (told.status == 200).then(|| told.json()).filter(|report| good(report))
         })
         .await
     }
