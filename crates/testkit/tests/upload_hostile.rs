@@ -9,8 +9,9 @@ use quaymaster::upload::{
     Accepted, Admitted, Chunk, Claim, Created, Failed, Held, Known, Last, Moved, New, Next, Offer, Part,
     Reservation, Shipped, Source as From, Stage, Status, Upload,
 };
-use quaymaster::{Code, Quaymaster, Result};
+use quaymaster::{Code, Engine, Quaymaster, Result};
 use quaymaster_store::redis::{RedisOptions, RedisStore};
+use quaymaster_testkit::saboteur::Saboteur;
 use quaymaster_testkit::servers::{RedisConfig, RedisServer};
 
 const SCHEMA: &str = "
@@ -25,10 +26,17 @@ max_bytes_in_flight = 640
 
 const LEASE: Duration = Duration::from_secs(60);
 
-async fn bind(server: &RedisServer) -> Quaymaster {
+async fn connect(server: &RedisServer) -> Arc<dyn Engine> {
+    Arc::new(RedisStore::connect(RedisOptions::from_url(&server.url()).unwrap()).await.unwrap())
+}
+
+fn bind_to(engine: Arc<dyn Engine>) -> Quaymaster {
     let schema = load(&[Source { name: "hostile.toml", text: SCHEMA }], &|_| None).schema.unwrap();
-    let options = RedisOptions::from_url(&server.url()).unwrap();
-    Quaymaster::new(Arc::new(schema), Arc::new(RedisStore::connect(options).await.unwrap()))
+    Quaymaster::new(Arc::new(schema), engine)
+}
+
+async fn bind(server: &RedisServer) -> Quaymaster {
+    bind_to(connect(server).await)
 }
 
 fn new(upload: &Upload) -> New<'static> {
@@ -86,6 +94,38 @@ async fn a_store_without_memory_takes_no_chunks_and_lets_uploads_drain() {
     assert_eq!(upload.in_flight().await.unwrap().bytes, 0, "the account drains with them");
     let ended = upload.abort("u", "no memory").await.expect("an upload can end");
     assert_eq!(ended, Moved::Moved { from: Status::Uploading });
+}
+
+#[tokio::test]
+async fn what_drains_a_store_without_memory_would_be_refused_if_it_did_not_insist() {
+    for (operation, insists) in [
+        ("upload.pick", "redis.call(\"ZREM\", ready, \"\")"),
+        ("upload.claim", "redis.call(\"HDEL\", leases, \"\")"),
+        ("upload.extend", "redis.call(\"HDEL\", KEYS[6], \"\")"),
+        ("upload.failed", "redis.call(\"HDEL\", KEYS[6], \"\")"),
+        ("upload.enlist", "redis.call(\"ZREM\", uploads, \"\")"),
+    ] {
+        let server = RedisServer::start(RedisConfig::default());
+        let saboteur = Arc::new(Saboteur::new(connect(&server).await, operation, insists, ""));
+        let quaymaster = bind_to(saboteur.clone());
+        let upload = quaymaster.upload("docs").unwrap();
+        assert_eq!(upload.create("u", &new(upload)).await.unwrap(), Created::New);
+        for number in 0..2 {
+            let sent = send(upload, number, Last::No).await.unwrap();
+            assert!(matches!(sent, Accepted::Taken { .. }), "{sent:?}");
+        }
+        let lease = claim(upload, 1, LEASE).await.remove(0).lease;
+        server.command::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
+        let told = match operation {
+            "upload.extend" => upload.extend(&[&lease], LEASE).await.map(drop),
+            "upload.failed" => upload.failed(&lease, "", Next::GiveUp).await.map(drop),
+            "upload.enlist" => upload.abort("u", "").await.map(drop),
+            _ => upload.claim(Claim::default()).await.map(drop),
+        };
+        assert!(saboteur.changed() > 0, "{operation} does not say {insists} any more");
+        // What could grow is refused as a script's first write, and allowed behind one that cannot.
+        assert_eq!(told.err().map(|error| error.code), Some(Code::StoreOom), "{operation}");
+    }
 }
 
 #[tokio::test]
