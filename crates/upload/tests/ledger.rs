@@ -1,5 +1,5 @@
 //! Every promise of the ledger, on SQLite and on PostgreSQL.
-#![expect(clippy::unwrap_used, reason = "tests")]
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 #[path = "support/servers.rs"]
 mod servers;
@@ -86,7 +86,7 @@ async fn one_key_and_one_request_make_one_upload(database: Database) {
     let with_key = |id: &str, key: &str, fingerprint: &str| {
         let mut request = new(id);
         request.idempotency_key = Some(key.to_owned());
-        request.fingerprint = fingerprint.to_owned();
+        fingerprint.clone_into(&mut request.fingerprint);
         request
     };
     assert!(matches!(ledger.create(&with_key("a", "k", "f")).await.unwrap(), Created::Created(_)));
@@ -102,11 +102,11 @@ async fn one_key_and_one_request_make_one_upload(database: Database) {
 
     // A key counts within its resource.
     let mut elsewhere = with_key("c", "k", "f");
-    elsewhere.resource = "pictures".to_owned();
+    "pictures".clone_into(&mut elsewhere.resource);
     assert!(matches!(ledger.create(&elsewhere).await.unwrap(), Created::Created(_)));
 
     let mut taken = new("d");
-    taken.node.node_id = "node-a".to_owned();
+    "node-a".clone_into(&mut taken.node.node_id);
     assert_eq!(ledger.create(&taken).await.unwrap(), Created::NodeTaken);
     assert!(ledger.find("d").await.unwrap().is_none());
 }
@@ -152,7 +152,7 @@ async fn parts_are_kept_by_number_and_refuse_other_bytes(database: Database) {
 
     // An object store that encrypts gives the same bytes a new ETag.
     let mut again = third.clone();
-    again.etag = "\"newer\"".to_owned();
+    "\"newer\"".clone_into(&mut again.etag);
     assert_eq!(durable(record(&ledger, "a", &again).await), (2, 8, false));
     assert_eq!(ledger.parts("a").await.unwrap(), [first, again]);
 
@@ -239,7 +239,7 @@ async fn a_former_owner_moves_nothing(database: Database) {
     let ledger = database.ledger().await;
     whole(&ledger, "a").await;
     let old = claimed(&ledger, "a", "first").await;
-    database.advance(LEASE - Duration::from_millis(1));
+    database.advance(LEASE.saturating_sub(Duration::from_millis(1)));
     assert!(matches!(ledger.begin_completion("a", "second", LEASE).await.unwrap(), Claim::Taken { .. }));
     database.advance(Duration::from_millis(1));
     let new = claimed(&ledger, "a", "second").await;
@@ -372,7 +372,7 @@ async fn an_upload_expires_after_its_deadline_unless_it_is_whole(database: Datab
     let ledger = database.ledger().await;
     opened(&ledger, "a").await;
     whole(&ledger, "w").await;
-    database.advance(HOUR - Duration::from_millis(1));
+    database.advance(HOUR.saturating_sub(Duration::from_millis(1)));
     assert!(matches!(ledger.expire("a", "s", LEASE).await.unwrap(), Claim::Elsewhere(_)));
     database.advance(Duration::from_millis(1));
     assert!(matches!(ledger.expire("w", "s", LEASE).await.unwrap(), Claim::Elsewhere(_)));

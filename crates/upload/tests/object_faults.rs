@@ -1,5 +1,5 @@
 //! What goes wrong on the way to an object store: never taken for success, always told with what may be done.
-#![expect(clippy::unwrap_used, reason = "tests")]
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 #[path = "support/servers.rs"]
 mod servers;

@@ -1,5 +1,5 @@
 //! Every promise of an object store, on local disk and on a real S3 gateway.
-#![expect(clippy::unwrap_used, reason = "tests")]
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 #[path = "support/servers.rs"]
 mod servers;

@@ -76,6 +76,7 @@ impl Announcer {
     }
 
     /// Tells an event; done when it will not get lost any more. May tell it twice, when the answer gets lost.
+    #[cfg_attr(not(feature = "kafka"), expect(clippy::unused_async, reason = "only a broker is waited for"))]
     pub async fn tell(&self, event: &Event) -> Result<()> {
         match &self.way {
             Way::Outbox => {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::servers::process::Process;
 use crate::servers::tools::free_port;
-use quaymaster_upload::objects::{Credentials, Objects, ObjectsOptions};
+use quaymaster_upload::objects::{About, Credentials, Objects, ObjectsOptions};
 use tempfile::TempDir;
 
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -73,7 +73,7 @@ impl Seaweed {
                 assert!(log.contains("address already in use"), "SeaweedFS did not start:\n{log}");
                 return None;
             }
-            if make_bucket(ports[6]).await && objects.put_empty("ready", &Default::default()).await.is_ok() {
+            if make_bucket(ports[6]).await && objects.put_empty("ready", &About::default()).await.is_ok() {
                 return Some(Self { port: ports[6], _process: process, _folder: folder });
             }
             assert!(Instant::now() < deadline, "SeaweedFS is not ready:\n{}", process.log_tail());

@@ -1,11 +1,12 @@
-//! The servers of testkit.
+//! The servers and the proxy of testkit, by their files: these tests build without everything else it is made of.
 #![allow(
     dead_code,
     unreachable_pub,
     missing_docs,
     clippy::allow_attributes,
     clippy::expect_used,
-    reason = "testkit's"
+    clippy::unused_self,
+    reason = "public there, private here"
 )]
 
 #[path = "../../../testkit/src/servers/postgres.rs"]
