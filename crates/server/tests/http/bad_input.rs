@@ -345,19 +345,19 @@ async fn what_is_not_there_is_404_and_kinds_without_calls_say_so() {
         ("/v1/limit/psp/peek/more", "route.unknown"),
         ("/v1/limit/psp/peek/", "route.unknown"),
         ("/v1/nonsense/a/b", "route.unknown"),
-        ("/v1/run/door/start", "route.unknown"),
-        ("/v1/stats/ha/report", "route.unknown"),
+        ("/v1/key/door/start", "route.unknown"),
         ("/../etc/passwd", "route.unknown"),
         ("//", "route.unknown"),
         ("/v1/limit/nobody/peek", "resource.unknown"),
         ("/v1/limit/door/peek", "resource.unknown"),
         ("/v1/limit//peek", "resource.unknown"),
+        ("/v1/stats/nobody/report", "resource.unknown"),
     ] {
         let answer = server.get(path).await;
         assert_eq!((answer.status, answer.json()["code"].clone()), (404, json!(code)), "{path}");
     }
-    let run = server.post("/v1/run/door/start", "{}").await.json();
-    assert!(run["detail"].as_str().unwrap().contains("\"run\" has no calls"), "{run}");
+    let owned = server.post("/v1/key/door/start", "{}").await.json();
+    assert!(owned["detail"].as_str().unwrap().contains("\"key\" has no calls"), "{owned}");
     assert_eq!(stage.asked.load(SeqCst), 0);
 }
 

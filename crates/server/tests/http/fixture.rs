@@ -96,6 +96,9 @@ key = "pipeline:{run_id}"
 state_ttl = "25h"
 hour_ttl = "2h"
 
+[stats.web]
+key = "web"
+
 [queue.ranked]
 order = "priority"
 max_size = 1000
