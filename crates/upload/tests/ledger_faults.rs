@@ -1,6 +1,6 @@
 //! A database that goes away, answers late or loses its answers: what was acknowledged holds, and whoever repeats a
 //! call gets the answer that was lost.
-#![expect(clippy::unwrap_used, reason = "tests")]
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 #[path = "support/servers.rs"]
 mod servers;
@@ -81,6 +81,63 @@ async fn cut_at_any_answer_every_move_is_made_once() {
     assert_eq!(events.len(), cuts, "one event each");
     assert_eq!(events.last().unwrap().seq, cuts as i64, "and none was half written");
     assert_eq!(server.ask("SELECT COUNT(*) FROM nodes WHERE status = 'ACTIVE'"), cuts.to_string());
+}
+
+/// The next move of an upload, and whether it holds.
+async fn make_move(ledger: &Ledger, id: &str, n: usize) -> Result<bool> {
+    let multipart = format!("multi-{id}");
+    if n < 4 {
+        return Ok(match n {
+            0 => matches!(ledger.create(&new(id)).await?, Created::Created(_) | Created::Existing(_)),
+            1 => matches!(ledger.opened(id, &multipart).await?, Moved::Moved(_)),
+            2 => matches!(
+                ledger.record_part(id, &multipart, &part(1, "x")).await?,
+                RecordPart::Durable { durable: 1, .. }
+            ),
+            _ => ledger.learn_total(id, 1).await? == Total::Known { all: true },
+        });
+    }
+    let Claim::Ours(fence, _) = ledger.begin_completion(id, "w", HOUR).await? else { return Ok(n == 8) };
+    let moved = match n {
+        4 => return Ok(fence.number() == 1),
+        5 => ledger.proved(&fence, "\"e\"", 1).await?,
+        6 => ledger.recorded(&fence, "topic").await?,
+        7 => ledger.announced(&fence).await?,
+        _ => ledger.finished(&fence, HOUR).await?,
+    };
+    Ok(matches!(moved, Moved::Moved(_)))
+}
+
+/// Every commit is done and the last bytes of its answer are lost.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_lost_after_its_commit_is_given_again() {
+    let server = PostgresServer::start();
+    let proxy = FaultProxy::start(server.address()).await;
+    let url = server.url_at(proxy.address());
+    // A new connection for each: then the same call gets the same number of bytes.
+    let fresh = async || Ledger::open(&url, &LedgerOptions::default()).await.unwrap();
+    let direct = Ledger::open(&server.url(), &LedgerOptions::default()).await.unwrap();
+    for n in 0..9 {
+        let ledger = fresh().await;
+        let before = proxy.passed(Way::Reply);
+        assert!(make_move(&ledger, "m", n).await.unwrap(), "move {n}");
+        let bytes = proxy.passed(Way::Reply) - before;
+
+        let ledger = fresh().await;
+        proxy.cut_after(Way::Reply, bytes - 3, Cut::Rst);
+        let error = make_move(&ledger, "n", n).await.expect_err("its answer is lost");
+        assert_eq!(error.trouble(), Trouble::Passing, "move {n}: {error}");
+        let (done, lost) =
+            (direct.find("m").await.unwrap().unwrap(), direct.find("n").await.unwrap().unwrap());
+        assert_eq!((lost.step, lost.fence), (done.step, done.fence), "move {n} was committed");
+        assert!(make_move(&ledger, "n", n).await.unwrap(), "move {n}, again");
+    }
+    let told = async |id: &str| {
+        let history = direct.history(id).await.unwrap();
+        history.into_iter().map(|line| line.what).collect::<Vec<_>>()
+    };
+    assert_eq!(told("n").await, told("m").await, "nothing happened twice");
+    assert_eq!(direct.events(0, 10).await.unwrap().len(), 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]
