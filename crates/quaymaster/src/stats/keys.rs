@@ -43,7 +43,7 @@ const REPORT: [&str; 10] = [
 ];
 
 /// An endpoint's own, but for that of the hour.
-const ENDPOINT: [&str; 6] =
+pub(super) const ENDPOINT: [&str; 6] =
     ["requests_endpoint", "errors_endpoint", "response_times", "avg_response", "response_count", "sketch"];
 
 /// Appends one key.

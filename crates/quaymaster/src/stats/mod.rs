@@ -50,6 +50,9 @@ pub const MAX_REQUESTS: usize = 10_000;
 /// The most instances of one `record`.
 pub const MAX_INSTANCES: usize = 1000;
 
+/// The most open connections that one instance can tell: the sum over all of them stays a count that the store can hold.
+pub const MAX_CONNECTIONS: u64 = 1_000_000_000;
+
 /// The longest name of an instance.
 pub const MAX_INSTANCE_BYTES: usize = 128;
 
@@ -250,10 +253,16 @@ impl Stats {
         Ok(done)
     }
 
-    /// Sends one piece. An hour that the store has not begun becomes the store's own.
+    /// Sends one piece. An hour that the store has not begun becomes the store's own, and a name that is another
+    /// key's, which would be refused for ever, another name.
     async fn send(&self, op: &'static str, piece: &mut Piece, mark: Mark<'_>) -> Result<()> {
         for _ in 0..2 {
-            let call = ops::flush(op, &self.bound, &self.spec, piece, mark)?;
+            let call = match ops::flush(op, &self.bound, &self.spec, piece, mark) {
+                Err(error) if error.code == Code::KeyValue && self.rename(piece) => {
+                    ops::flush(op, &self.bound, &self.spec, piece, mark)?
+                }
+                call => call?,
+            };
             match answer::flushed(op, self.bound.run(op, call).await?)? {
                 Flushed::Added { kept_out } => {
                     self.counts.kept_out.fetch_add(kept_out, Relaxed);
@@ -279,7 +288,7 @@ impl Stats {
         };
         let mut renamed = false;
         for entry in &mut piece.endpoints {
-            if refused("requests_endpoint", "endpoint", &entry.name) {
+            if keys::ENDPOINT.iter().any(|role| refused(role, "endpoint", &entry.name)) {
                 OVERFLOW.clone_into(&mut entry.name);
                 renamed = true;
             }
@@ -345,7 +354,13 @@ fn check(record: &Record<'_>) -> Result<()> {
         }
         check_instance(OP, request.instance)?;
     }
-    record.connections.iter().try_for_each(|(instance, _)| check_instance(OP, instance))
+    for (instance, open) in record.connections {
+        check_instance(OP, instance)?;
+        if *open > MAX_CONNECTIONS {
+            return wrong(format!("connections: at most {MAX_CONNECTIONS} of one instance, got {open}"));
+        }
+    }
+    Ok(())
 }
 
 /// Refuses a name of an instance that could not be part of a key.

@@ -11,8 +11,12 @@ use crate::{Code, Error, Result};
 /// Hours that are kept, the current one among them.
 pub const MAX_HOURS: u32 = 24;
 
-/// Names or counters in one page.
+/// Counters in one page.
 const PAGE: usize = 500;
+
+/// Names in one page: all instances there can be. Whoever flushes moves to the front, past a page that was read, so
+/// only what is told in one page is told whole.
+const NAMES: usize = 10_000;
 
 /// Sketches in one page: at most two thousand buckets each.
 const SKETCHES: usize = 24;
@@ -126,12 +130,12 @@ impl Stats {
     async fn names(&self, role: &str, since_ms: i64) -> Result<Vec<String>> {
         let mut all = Vec::new();
         loop {
-            let call = ops::names(&self.bound, role, all.len(), PAGE)?;
+            let call = ops::names(&self.bound, role, all.len(), NAMES)?;
             let page = answer::names(ops::REPORT, self.bound.run(ops::REPORT, call).await?)?;
             let (found, fresh) = (page.len(), page.into_iter().filter(|(_, last_ms)| *last_ms >= since_ms));
             let before = all.len();
             all.extend(fresh.map(|(name, _)| name));
-            if found < PAGE || all.len() - before < found {
+            if found < NAMES || all.len() - before < found {
                 // An index that changed between two pages may have told a name twice.
                 all.sort_unstable();
                 all.dedup();

@@ -205,6 +205,59 @@ async fn a_million_raw_paths_cost_no_more_memory_than_the_cap() {
 }
 
 #[tokio::test]
+async fn many_spellings_of_one_endpoint_cost_no_memory() {
+    let quaymaster = in_memory("flush = \"1m\"\n").await;
+    let recorder = quaymaster.stats("web").unwrap().recorder("a");
+    for number in 0..10_000 {
+        recorder.record(&seen(&format!("/search?q={number}")));
+        recorder.record(&seen(&format!("/users/{{id:{number}}}")));
+    }
+    assert!(recorder.told_apart() <= 8, "{} spellings are kept", recorder.told_apart());
+    recorder.flush().await.unwrap();
+    let report = recorder.stats().report(ReportAsk::default()).await.unwrap();
+    let counts: Vec<_> = report.endpoints.iter().map(|found| (found.name.as_str(), found.count)).collect();
+    assert_eq!(counts, [("GET /search", 10_000), ("GET /users/:id", 10_000)]);
+}
+
+#[tokio::test]
+async fn as_many_connections_as_can_be_told_stop_no_later_flush() {
+    let quaymaster = in_memory("flush = \"1m\"\n").await;
+    let stats = quaymaster.stats("web").unwrap();
+    let names: Vec<String> = (0..MAX_INSTANCES).map(|at| at.to_string()).collect();
+    let all: Vec<(&str, u64)> = names.iter().map(|name| (name.as_str(), MAX_CONNECTIONS)).collect();
+    for _ in 0..2 {
+        let _ = stats.record(Record { connections: &all, ..Record::default() }).await.unwrap();
+    }
+    let report = stats.report(ReportAsk::default()).await.unwrap();
+    assert_eq!(report.connections_max, MAX_CONNECTIONS * MAX_INSTANCES as u64);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_report_misses_no_endpoint_while_others_are_used() {
+    let quaymaster = in_memory("flush = \"1m\"\nmax_endpoints = 600\n").await;
+    let stats = quaymaster.stats("web").unwrap().clone();
+    let recorder = stats.recorder("a");
+    let paths: Vec<String> = (0..600).map(|at| format!("/{at}")).collect();
+    for path in &paths {
+        recorder.record(&seen(path));
+    }
+    recorder.flush().await.unwrap();
+    // The one that is used last is in front: a report in pages would find all of them there in turn.
+    let using = tokio::spawn(async move {
+        for path in paths.iter().cycle() {
+            recorder.record(&seen(path));
+            recorder.flush().await.unwrap();
+            tokio::task::yield_now().await;
+        }
+    });
+    for _ in 0..20 {
+        let ask = ReportAsk { endpoints: Some(0), ..ReportAsk::default() };
+        assert_eq!(stats.report(ask).await.unwrap().endpoints_total, 600);
+    }
+    using.abort();
+}
+
+#[tokio::test]
 async fn threads_of_one_process_count_together_and_connections_are_guarded() {
     let quaymaster = in_memory("flush = \"1m\"\n").await;
     let recorder = quaymaster.stats("web").unwrap().recorder("a");
@@ -272,6 +325,7 @@ async fn what_no_record_could_hold_is_refused_and_counts_nothing() {
         Record { requests: &[Request { instance: "a*", ..good }], ..Record::default() },
         Record { requests: &[Request { instance: OVERFLOW, ..good }], ..Record::default() },
         Record { connections: &[("", 1)], ..Record::default() },
+        Record { connections: &[("a", MAX_CONNECTIONS + 1)], ..Record::default() },
         Record { requests: &[good], request_id: Some("a{"), ..Record::default() },
         Record { requests: &many, ..Record::default() },
         Record { connections: &instances, ..Record::default() },
@@ -292,16 +346,29 @@ async fn what_no_record_could_hold_is_refused_and_counts_nothing() {
 async fn a_name_that_is_another_keys_is_counted_all_the_same() {
     let quaymaster = in_memory(
         "flush = \"1m\"\n[key.one]\nkey = \"web:requests:endpoint:GET /taken\"\ntype = \"string\"\nttl = \"1h\"\n\
+         [key.three]\nkey = \"web:avg_response:GET /summed\"\ntype = \"string\"\nttl = \"1h\"\n\
          [key.two]\nkey = \"web:requests:instance:a\"\ntype = \"string\"\nttl = \"1h\"\n",
     )
     .await;
     let recorder = quaymaster.stats("web").unwrap().recorder("a");
     recorder.record(&seen("/taken"));
+    recorder.record(&seen("/summed"));
     recorder.record(&seen("/free"));
     recorder.flush().await.unwrap();
     let report = recorder.stats().report(ReportAsk::default()).await.unwrap();
     let mut names: Vec<&str> = report.endpoints.iter().map(|found| found.name.as_str()).collect();
     names.sort_unstable();
-    assert_eq!((report.total, names), (2, vec!["GET /free", OVERFLOW]));
-    assert_eq!(report.instances, [("a-".to_owned(), 2)]);
+    assert_eq!((report.total, names), (3, vec!["GET /free", OVERFLOW]));
+    assert_eq!(report.instances, [("a-".to_owned(), 3)]);
+    let told = Request {
+        instance: "a",
+        method: "GET",
+        path: "/summed",
+        status: 200,
+        elapsed: Duration::ZERO,
+        remote: None,
+        accepted: None,
+    };
+    let told = recorder.stats().record(Record { requests: &[told], ..Record::default() }).await.unwrap();
+    assert_eq!(told, Recorded { recorded: 1, ignored: 0 });
 }

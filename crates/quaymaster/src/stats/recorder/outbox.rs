@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use quaymaster_schema::StatsSpec;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
@@ -12,7 +13,7 @@ use super::super::ops::{self, Mark};
 use super::super::sum::{OfInstance, Piece, Sum};
 use super::super::unique;
 use super::Inner;
-use crate::{Code, Result};
+use crate::Result;
 
 /// How often a recorder that stops tries to deliver what is left.
 const LAST_TRIES: usize = 3;
@@ -54,8 +55,6 @@ impl Inner {
                     counts.flushes.fetch_add(1, Relaxed);
                     counts.recorded.fetch_add(piece.total, Relaxed);
                 }
-                // A name that is another key's would be refused for ever; nothing was sent.
-                Err(error) if error.code == Code::KeyValue && self.stats.rename(piece) => continue,
                 Err(error) => {
                     counts.failures.fetch_add(1, Relaxed);
                     return Err(error);
@@ -108,16 +107,24 @@ impl Inner {
     }
 }
 
+/// Whether a process that has nothing to tell must flush at this tick to stay alive: three times per heartbeat, as far
+/// as there are ticks. A flush ends a little after its tick, so that the next one comes a little less than a whole
+/// interval later; it must not be passed over for that.
+fn must_beat(spec: &StatsSpec, since: Duration) -> bool {
+    since + spec.flush / 2 >= (spec.heartbeat / 3).max(spec.flush)
+}
+
 /// Flushes every tick until `stop`, then what is left.
 pub(super) async fn run(inner: Arc<Inner>, stop: CancellationToken) {
     let spec = &inner.stats.spec;
-    let quiet = (spec.heartbeat / 3).max(spec.flush);
     let mut tick = tokio::time::interval(spec.flush);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (mut last, mut failures, mut told_open) = (None::<Instant>, 0_u32, -1);
     while stop.run_until_cancelled(tick.tick()).await.is_some() {
         let open = inner.open.load(Relaxed);
-        let due = inner.waiting() > 0 || open != told_open || last.is_none_or(|last| last.elapsed() >= quiet);
+        let due = inner.waiting() > 0
+            || open != told_open
+            || last.is_none_or(|last| must_beat(spec, last.elapsed()));
         if !due {
             continue;
         }
@@ -148,6 +155,32 @@ pub(super) async fn run(inner: Arc<Inner>, stop: CancellationToken) {
                 tracing::warn!(stats = inner.stats.name(), %error, lost, "stopped while the store was away");
             }
             Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_without_requests_stays_alive_under_every_heartbeat_there_may_be() {
+        let flush = Duration::from_secs(1);
+        for tenths in 20..100 {
+            let heartbeat = flush * tenths / 10;
+            let spec = StatsSpec {
+                max_endpoints: 1,
+                samples: 1,
+                flush,
+                heartbeat,
+                max_instances: 1,
+                fold_ids: false,
+                ignore_remote: Vec::new(),
+            };
+            // Flushes take a while, and ticks do not wait for them.
+            let took = Duration::from_millis(20);
+            let ticks = (1..20_u32).find(|tick| must_beat(&spec, flush * *tick - took)).unwrap_or(u32::MAX);
+            assert!(flush.saturating_mul(ticks) + took < heartbeat, "{ticks} ticks under {heartbeat:?}");
         }
     }
 }

@@ -15,6 +15,9 @@ const SAMPLES: usize = 32;
 /// Hours kept apart while the store is away; older ones are added together.
 const HOURS: usize = 25;
 
+/// Spellings of routes that are remembered for each endpoint there is.
+const ROUTES_PER_NAME: usize = 4;
+
 /// A route that no request of this method has matched yet.
 const UNSEEN: u32 = u32::MAX;
 
@@ -234,7 +237,8 @@ impl Held {
             return self.place(OVERFLOW.to_owned());
         }
         let at = self.place(name);
-        if !fold && !counts_itself {
+        // Many spellings have one name, `/a?b=1` and `/a?b=2`: the table is for templates, which are few.
+        if !fold && !counts_itself && self.routes.len() < ROUTES_PER_NAME * self.by_name.len() {
             let methods = self.routes.entry(route.into()).or_insert([UNSEEN; METHODS.len()]);
             methods[method] = at;
         }
@@ -269,7 +273,11 @@ impl Held {
     fn end_hour(&mut self, hour: i64) {
         if self.total > 0 {
             let sum = self.take();
-            self.ended.push(sum);
+            // Threads that take turns while the hour ends come back to one that has ended.
+            match self.ended.iter_mut().find(|held| held.hour_ms == sum.hour_ms) {
+                Some(held) => held.merge(sum),
+                None => self.ended.push(sum),
+            }
             if self.ended.len() > HOURS {
                 // The oldest is a day old: no hour is kept for it any more, and its requests still count.
                 let oldest = self.ended.remove(0);
