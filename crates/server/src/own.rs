@@ -87,6 +87,7 @@ pub(crate) struct Own {
     recorder: Option<Recorder>,
     stats: Option<StatsLayer>,
     limit: Option<LimitLayer>,
+    trust: Trust,
 }
 
 impl Own {
@@ -114,7 +115,7 @@ impl Own {
                 .trust(config.trust.clone())
                 .route(|head| app::template(head.method, head.uri.path()).map(Cow::Borrowed))
         });
-        Ok(Self { recorder, stats, limit })
+        Ok(Self { recorder, stats, limit, trust: config.trust.clone() })
     }
 
     /// Whether requests go straight to their handlers.
@@ -132,10 +133,13 @@ impl Own {
         }
     }
 
-    /// A connection counts as open for as long as the answer lives.
+    /// A connection counts as open for as long as the answer lives. Those of trusted proxies count where the schema
+    /// ignores their address, too: what comes over them is others' requests.
     pub(crate) fn connected(&self, peer: SocketAddr) -> Option<Connected> {
         let recorder = self.recorder.as_ref()?;
-        (!recorder.ignores(peer.ip().to_canonical())).then(|| recorder.connected())
+        let address = peer.ip().to_canonical();
+        let ignored = recorder.ignores(address) && !self.trust.is_trusted(address);
+        (!ignored).then(|| recorder.connected())
     }
 
     /// Tells the store what was recorded last.

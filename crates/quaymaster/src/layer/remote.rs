@@ -86,7 +86,8 @@ impl Trust {
         Some(caller)
     }
 
-    pub(super) fn is_trusted(&self, address: IpAddr) -> bool {
+    /// Whether this address is one of the proxies: what comes from there is others' requests.
+    pub fn is_trusted(&self, address: IpAddr) -> bool {
         self.proxies.iter().any(|network| network.holds(address))
     }
 }

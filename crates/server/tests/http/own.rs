@@ -102,6 +102,21 @@ async fn its_connections_are_counted_while_they_are_open() {
 }
 
 #[tokio::test]
+async fn connections_of_a_trusted_proxy_count_where_its_own_requests_do_not() {
+    let text = SCHEMA.replace("ignore_remote = []", "ignore_remote = [\"127.0.0.1\"]");
+    let engine: Arc<dyn Engine> = Arc::new(EmbeddedStore::memory(EmbeddedOptions::default()).await.unwrap());
+    let toml = "[server]\nstats = \"server\"\n[server.proxies]\ntrusted = [\"127.0.0.1\"]\n";
+    let server = Fixture::serving(&text, settings(toml, &|_| None).server, engine.clone()).await;
+    let quaymaster = Quaymaster::new(schema(&text), engine);
+    let mut open = Connection::open(server.address).await;
+    for caller in ["192.0.2.1", "127.0.0.1"] {
+        open.send(&request("GET", "/healthz", &[("x-forwarded-for", caller)], b"")).await;
+        assert_eq!(open.receive().await.unwrap().status, 200);
+    }
+    assert_eq!(recorded(&quaymaster, 1).await.connections, 1);
+}
+
+#[tokio::test]
 async fn a_stop_tells_the_store_what_was_recorded_last() {
     let folder = tempfile::tempdir().unwrap();
     let open =
