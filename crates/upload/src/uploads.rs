@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quaymaster::store::backoff::Backoff;
-use quaymaster::store::{Code, Retry};
+use quaymaster::store::{Code, Retry, StoreOptions};
 use quaymaster::upload::Upload;
 use tokio::sync::Notify;
 
@@ -95,8 +95,13 @@ impl Uploads {
             (Some(("file", path)), _) if !path.is_empty() => {
                 ChunkBytes::spool(at(path.strip_prefix("//").unwrap_or(path)), settings.objects.fsync).await?
             }
+            (Some((scheme, _)), _) if scheme.starts_with("redis") => {
+                let url = spec.chunks.as_deref().unwrap_or_default();
+                let options = StoreOptions::from_url(url, &settings.folder)?;
+                ChunkBytes::Apart(Box::new(store.on(quaymaster::store::open(options).await?)))
+            }
             (Some(_), _) => {
-                let detail = "chunks: is file:FOLDER; without it they are in the store, or spooled when it is embedded";
+                let detail = "chunks: is file:FOLDER or redis://…; without it they are in the store, or spooled when it is embedded";
                 return Err(Error::new(OP, Trouble::Never, detail).coded("config.invalid"));
             }
             (None, Some(folder)) => {

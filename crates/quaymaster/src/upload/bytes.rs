@@ -1,7 +1,9 @@
 //! The bytes of chunks in this store, by pieces on connections of their own. Memory is bounded by a piece.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
-use quaymaster_store::{MAX_PIECE, Words};
+use quaymaster_store::{Engine, MAX_PIECE, Words};
 
 use super::ask::Stage;
 use super::{Upload, ops};
@@ -33,6 +35,31 @@ impl Upload {
             engine.write_piece(&key, size - 1, &[0], ttl).await.map_err(|error| error.during(OP))?;
         }
         Ok(())
+    }
+
+    /// The same upload on another store: for bytes of chunks that are kept apart, see [`Upload::park`].
+    #[must_use]
+    pub fn on(&self, engine: Arc<dyn Engine>) -> Self {
+        let mut other = self.clone();
+        other.bound.engine = engine;
+        other
+    }
+
+    /// Writes a piece of bytes that stay under this name until they are durable, in a store of their own; offered as
+    /// [`super::Source::Elsewhere`]. They live as long as a chunk's from their last piece.
+    pub async fn park(&self, id: &str, stage: &Stage, offset: u64, piece: &[u8]) -> Result<()> {
+        const OP: &str = ops::STAGE;
+        let key = self.staging(OP, id, stage)?;
+        let written = self.bound.engine.write_piece(&key, offset, piece, self.spec.chunk_ttl).await;
+        written.map(drop).map_err(|error| error.during(OP))
+    }
+
+    /// Reads at most `length` (and [`MAX_PIECE`]) parked bytes at `offset`; none when they are gone.
+    pub async fn parked(&self, id: &str, stage: &Stage, offset: u64, length: usize) -> Result<Bytes> {
+        const OP: &str = ops::READ;
+        let key = self.staging(OP, id, stage)?;
+        let piece = self.bound.engine.read_piece(&key, offset, length.min(MAX_PIECE)).await;
+        piece.map_err(|error| error.during(OP))
     }
 
     /// Removes what was staged: the request broke off, or its bytes were not what it said.

@@ -1,5 +1,5 @@
-//! The bytes of chunks that are received and not yet durable: in the store under the documented keys, or spooled to
-//! disk. However large a chunk is, no more than a few pieces of it are in memory.
+//! The bytes of chunks that are received and not yet durable: in the store under the documented keys, in another store, or
+//! spooled to disk. However large a chunk is, no more than a few pieces of it are in memory.
 
 mod spool;
 
@@ -16,6 +16,8 @@ use crate::{Hasher, Result, Sha256};
 pub use spool::Swept;
 use spool::{Spool, Spooled};
 
+const OP: &str = "upload.bytes";
+
 /// Pieces of a chunk that are read ahead while it is sent.
 const AHEAD: usize = 2;
 
@@ -26,6 +28,8 @@ pub enum ChunkBytes {
     Store,
     /// In files of a folder: for nodes that share it.
     Spool(SpoolFolder),
+    /// In another store, which may be large and forgetful.
+    Apart(Box<Upload>),
 }
 
 /// A folder of spooled chunks.
@@ -43,6 +47,7 @@ impl ChunkBytes {
         let way = match self {
             Self::Store => Way::Store(Box::new(store.clone()), Stage::fresh()),
             Self::Spool(SpoolFolder(spool)) => Way::Spool(spool.stage(id, Stage::fresh().as_str()).await?),
+            Self::Apart(apart) => Way::Apart(apart.clone(), Stage::fresh()),
         };
         Ok(Staging { way, id: id.to_owned(), announced: size, size: 0, hasher: Hasher::new() })
     }
@@ -53,7 +58,10 @@ impl ChunkBytes {
             return Ok(Some(Opened { source: objects::Source::Pieces(Vec::new()), cut: None, link: None }));
         }
         match (&chunk.place, self) {
-            (Place::Store, _) => from_store(store, chunk).await,
+            (Place::Store, _) => from_store(&At::chunk(store, chunk), chunk.size).await,
+            (Place::Elsewhere(name), Self::Apart(apart)) => {
+                from_store(&At::parked(apart, chunk, name)?, chunk.size).await
+            }
             (Place::Elsewhere(name), Self::Spool(SpoolFolder(spool))) => {
                 let Some(path) = spool.lend(chunk.lease.upload_id(), name, chunk.size).await? else {
                     return Ok(None);
@@ -69,13 +77,9 @@ impl ChunkBytes {
     pub(crate) async fn verify(&self, store: &Upload, chunk: &Chunk) -> Result<bool> {
         let expected = Sha256::from_bytes(chunk.sha256);
         match (&chunk.place, self) {
-            (Place::Store, _) => {
-                let mut hasher = Hasher::new();
-                let mut pieces = std::pin::pin!(pieces(store, chunk, 0));
-                while let Some(piece) = pieces.try_next().await? {
-                    hasher.update(&piece);
-                }
-                Ok(hasher.finish() == expected)
+            (Place::Store, _) => Ok(digest(&At::chunk(store, chunk), chunk.size).await? == expected),
+            (Place::Elsewhere(name), Self::Apart(apart)) => {
+                Ok(digest(&At::parked(apart, chunk, name)?, chunk.size).await? == expected)
             }
             (Place::Elsewhere(name), Self::Spool(SpoolFolder(spool))) => {
                 Ok(spool.digest(chunk.lease.upload_id(), name).await? == Some(expected))
@@ -88,7 +92,10 @@ impl ChunkBytes {
     pub(crate) async fn remove(&self, id: &str, place: &Place) -> Result<()> {
         match (place, self) {
             (Place::Elsewhere(name), Self::Spool(SpoolFolder(spool))) => spool.remove(id, name).await,
-            _ => Ok(()),
+            (Place::Elsewhere(name), Self::Apart(apart)) => {
+                Ok(apart.unstage(id, &Stage::parse(OP, name)?).await?)
+            }
+            (Place::Store, _) | (Place::Elsewhere(_), Self::Store) => Ok(()),
         }
     }
 
@@ -98,7 +105,7 @@ impl ChunkBytes {
             self.remove(id, &chunk.place).await?;
         }
         match self {
-            Self::Store => Ok(()),
+            Self::Store | Self::Apart(_) => Ok(()),
             Self::Spool(SpoolFolder(spool)) => spool.remove_all(id).await,
         }
     }
@@ -106,7 +113,7 @@ impl ChunkBytes {
     /// Uploads of which there is something in the spool, and what was staged too long ago is removed.
     pub(crate) async fn sweep(&self) -> Result<Swept> {
         match self {
-            Self::Store => Ok(Swept::default()),
+            Self::Store | Self::Apart(_) => Ok(Swept::default()),
             Self::Spool(SpoolFolder(spool)) => spool.sweep().await,
         }
     }
@@ -114,7 +121,7 @@ impl ChunkBytes {
     /// How many files of an upload are spooled.
     pub async fn spooled(&self, id: &str) -> Result<u64> {
         match self {
-            Self::Store => Ok(0),
+            Self::Store | Self::Apart(_) => Ok(0),
             Self::Spool(SpoolFolder(spool)) => spool.count(id).await,
         }
     }
@@ -157,20 +164,67 @@ impl Drop for Lent {
     }
 }
 
-async fn from_store(store: &Upload, chunk: &Chunk) -> Result<Option<Opened>> {
-    let id = chunk.lease.upload_id();
-    let first = store.read(id, chunk.lease.number(), 0, MAX_PIECE).await?;
-    let expected = chunk.size.min(MAX_PIECE as u64);
+/// Where the bytes of a chunk are in a store.
+#[derive(Clone)]
+struct At {
+    store: Upload,
+    id: Arc<str>,
+    name: Name,
+}
+
+#[derive(Clone)]
+enum Name {
+    Chunk(u32),
+    Parked(Stage),
+}
+
+impl At {
+    fn chunk(store: &Upload, chunk: &Chunk) -> Self {
+        let id = chunk.lease.upload_id().into();
+        Self { store: store.clone(), id, name: Name::Chunk(chunk.lease.number()) }
+    }
+
+    fn parked(apart: &Upload, chunk: &Chunk, name: &str) -> Result<Self> {
+        let name = Name::Parked(Stage::parse(OP, name)?);
+        Ok(Self { store: apart.clone(), id: chunk.lease.upload_id().into(), name })
+    }
+
+    async fn read(&self, offset: u64) -> Result<Bytes> {
+        Ok(match &self.name {
+            Name::Chunk(number) => self.store.read(&self.id, *number, offset, MAX_PIECE).await?,
+            Name::Parked(stage) => self.store.parked(&self.id, stage, offset, MAX_PIECE).await?,
+        })
+    }
+
+    /// The bytes from `from` on; an empty piece where there are none any more.
+    fn pieces(
+        &self,
+        from: u64,
+        size: u64,
+    ) -> impl futures_util::Stream<Item = Result<Bytes>> + Send + 'static + use<> {
+        let at = self.clone();
+        stream::iter((from..size).step_by(MAX_PIECE))
+            .map(move |offset| {
+                let at = at.clone();
+                async move { at.read(offset).await }
+            })
+            .buffered(AHEAD)
+    }
+}
+
+async fn from_store(at: &At, size: u64) -> Result<Option<Opened>> {
+    let first = at.read(0).await?;
+    let expected = size.min(MAX_PIECE as u64);
     if first.len() as u64 != expected {
         return Ok(None);
     }
     let cut = Arc::new(AtomicBool::new(false));
-    let (flag, wanted) = (Arc::clone(&cut), chunk.size);
+    let flag = Arc::clone(&cut);
     let mut sent = expected;
-    let rest = pieces(store, chunk, expected).map(move |piece| {
+    let rest = at.pieces(expected, size).map(move |piece| {
         let piece = piece.map_err(std::io::Error::other)?;
         sent += piece.len() as u64;
-        if piece.is_empty() && sent < wanted {
+        if piece.is_empty() && sent < size {
             flag.store(true, Ordering::Release);
             return Err(std::io::Error::new(std::io::ErrorKind::UnexpectedEof, "the chunk's bytes are gone"));
         }
@@ -180,20 +234,13 @@ async fn from_store(store: &Upload, chunk: &Chunk) -> Result<Option<Opened>> {
     Ok(Some(Opened { source, cut: Some(cut), link: None }))
 }
 
-/// The bytes of a chunk in the store from `from` on; an empty piece where there are none any more.
-fn pieces(
-    store: &Upload,
-    chunk: &Chunk,
-    from: u64,
-) -> impl futures_util::Stream<Item = Result<Bytes>> + Send + 'static {
-    let (store, id, number) = (store.clone(), chunk.lease.upload_id().to_owned(), chunk.lease.number());
-    let offsets = (from..chunk.size).step_by(MAX_PIECE);
-    stream::iter(offsets)
-        .map(move |offset| {
-            let (store, id) = (store.clone(), id.clone());
-            async move { Ok(store.read(&id, number, offset, MAX_PIECE).await?) }
-        })
-        .buffered(AHEAD)
+async fn digest(at: &At, size: u64) -> Result<Sha256> {
+    let mut hasher = Hasher::new();
+    let mut pieces = std::pin::pin!(at.pieces(0, size));
+    while let Some(piece) = pieces.try_next().await? {
+        hasher.update(&piece);
+    }
+    Ok(hasher.finish())
 }
 
 /// A chunk on its way in.
@@ -208,6 +255,7 @@ pub(crate) struct Staging {
 enum Way {
     Store(Box<Upload>, Stage),
     Spool(Spooled),
+    Apart(Box<Upload>, Stage),
 }
 
 impl Staging {
@@ -223,6 +271,7 @@ impl Staging {
         match &mut self.way {
             Way::Store(store, stage) => store.write(&self.id, stage, offset, &piece, self.announced).await?,
             Way::Spool(spooled) => spooled.write(piece).await?,
+            Way::Apart(apart, stage) => apart.park(&self.id, stage, offset, &piece).await?,
         }
         self.size += length;
         Ok(())
@@ -241,13 +290,14 @@ impl Staging {
         match &self.way {
             Way::Store(_, stage) => Source::Staged(stage),
             Way::Spool(spooled) => Source::Elsewhere(spooled.name()),
+            Way::Apart(_, stage) => Source::Elsewhere(stage.as_str()),
         }
     }
 
     /// The chunk was taken, with these bytes.
     pub(crate) async fn keep(self) -> Result<()> {
         match self.way {
-            Way::Store(..) => Ok(()),
+            Way::Store(..) | Way::Apart(..) => Ok(()),
             Way::Spool(spooled) => spooled.keep().await,
         }
     }
@@ -255,7 +305,9 @@ impl Staging {
     /// These bytes are not wanted.
     pub(crate) async fn discard(self) {
         let gone = match self.way {
-            Way::Store(store, stage) => store.unstage(&self.id, &stage).await.map_err(crate::Error::from),
+            Way::Store(store, stage) | Way::Apart(store, stage) => {
+                store.unstage(&self.id, &stage).await.map_err(crate::Error::from)
+            }
             Way::Spool(spooled) => spooled.discard().await,
         };
         if let Err(error) = gone {

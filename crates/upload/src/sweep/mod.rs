@@ -3,16 +3,21 @@
 
 mod duty;
 
+use futures_util::future::BoxFuture;
+use futures_util::{StreamExt as _, stream};
 use quaymaster::upload::{Forgotten, Status};
 
 use crate::Result;
 use crate::complete::Ran;
 use crate::effect::Effect;
-use crate::ledger::{Errand, Moved, Step, Upload};
+use crate::ledger::{Due, Errand, Moved, Step, Upload};
 use crate::uploads::Uploads;
 
 /// Uploads looked at in one page.
 const PAGE: u32 = 100;
+
+/// Uploads worked on at once: an object store may take its time with one.
+const AT_ONCE: usize = 8;
 
 /// What one round did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -38,20 +43,12 @@ impl Uploads {
         let mut after = None;
         loop {
             let due = self.inner.ledger.due(after.as_ref(), PAGE).await?;
-            for due in &due {
-                let done = match due.errand {
-                    Errand::Complete => self.complete(&due.upload_id).await,
-                    Errand::End => self.end(&due.upload_id).await,
-                    Errand::Forget => {
-                        match self.forget(&due.upload_id).await {
-                            Ok(true) => round.forgotten += 1,
-                            Ok(false) => {}
-                            Err(error) => round.trouble(&due.upload_id, &error),
-                        }
-                        continue;
-                    }
-                };
-                match done {
+            let work: Vec<BoxFuture<'_, (&Due, Result<Ran>)>> =
+                due.iter().map(|due| Box::pin(async move { (due, self.run_one(due).await) }) as _).collect();
+            let mut done = stream::iter(work).buffer_unordered(AT_ONCE);
+            while let Some((due, ran)) = done.next().await {
+                match ran {
+                    Ok(Ran::Ended(_)) if due.errand == Errand::Forget => round.forgotten += 1,
                     Ok(Ran::Ended(_)) => round.ended += 1,
                     Ok(Ran::Failed(_)) => round.failed += 1,
                     Ok(Ran::LetGo(_)) => round.waiting += 1,
@@ -59,10 +56,19 @@ impl Uploads {
                     Err(error) => round.trouble(&due.upload_id, &error),
                 }
             }
+            drop(done);
             if due.len() < PAGE as usize {
                 return Ok(round);
             }
             after = due.into_iter().next_back();
+        }
+    }
+
+    async fn run_one(&self, due: &Due) -> Result<Ran> {
+        match due.errand {
+            Errand::Complete => self.complete(&due.upload_id).await,
+            Errand::End => self.end(&due.upload_id).await,
+            Errand::Forget => self.forget(&due.upload_id).await,
         }
     }
 
@@ -76,13 +82,17 @@ impl Uploads {
     }
 
     /// Removes what is left of an upload that is over: from the store, the spool, and last from the ledger.
-    async fn forget(&self, id: &str) -> Result<bool> {
-        let Some(upload) = self.of_ours(id).await? else { return Ok(false) };
+    async fn forget(&self, id: &str) -> Result<Ran> {
+        let Some(upload) = self.of_ours(id).await? else { return Ok(Ran::Unknown) };
         if !upload.step.is_over() {
-            return Ok(false);
+            return Ok(Ran::Elsewhere(upload.step));
         }
         Effect::ForgetStore.of(self.forget_in_store(&upload)).await?;
-        Ok(matches!(Effect::ForgetRow.of(self.inner.ledger.forget(id)).await?, Moved::Moved(_)))
+        Ok(match Effect::ForgetRow.of(self.inner.ledger.forget(id)).await? {
+            Moved::Moved(upload) => Ran::Ended(upload.step),
+            Moved::Lost(upload) => Ran::Elsewhere(upload.step),
+            Moved::Unknown => Ran::Unknown,
+        })
     }
 
     async fn forget_in_store(&self, upload: &Upload) -> Result<()> {

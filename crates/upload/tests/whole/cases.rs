@@ -54,6 +54,7 @@ pub fn trials() -> Vec<Trial> {
         "servers::a_redis_that_restarts_loses_nothing_durable",
         a_redis_that_restarts_loses_nothing_durable,
     ));
+    trials.push(trial("servers::chunks_in_a_redis_of_their_own", chunks_in_a_redis_of_their_own));
     trials.push(trial("servers::redis_seaweedfs_and_postgres", redis_seaweedfs_and_postgres));
     trials
 }
@@ -537,4 +538,36 @@ async fn a_redis_that_restarts_loses_nothing_durable() {
     }
     ship_and_complete(&rig, &id).await;
     check_done(&rig, &id, &document).await;
+}
+
+async fn chunks_in_a_redis_of_their_own() {
+    let mut chunks = crate::redis::Redis::start();
+    let folder = TempDir::new().unwrap();
+    let place = Place { apart: Some(chunks.url()), ..Place::in_folder(folder.path(), false) };
+    let rig = place.open().await;
+    let other = Place { store: chunks.url(), ..Place::in_folder(folder.path(), false) }.open().await;
+    let document = Document::new("apart", 13, SIZE);
+    let id = rig.create(&document).await;
+    send_all(&rig, &id, &document).await;
+    assert_eq!(rig.keys("upload:*:chunks:*").await.len() + rig.keys("upload:*:staging:*").await.len(), 0);
+    assert_eq!(other.keys("upload:*").await.len(), 4, "every chunk once, however often it was sent");
+    assert_eq!(rig.uploads.ship_once(2).await.unwrap(), vec![Sent::Durable; 2]);
+    assert_eq!(other.keys("upload:*").await.len(), 2);
+    // It forgets everything: what was not durable is asked for again.
+    chunks.restart_empty();
+    for _ in 0..1000 {
+        let waits =
+            rig.uploads.standing(&id).await.unwrap().unwrap().state.received().into_iter().flatten().count();
+        if waits == 0 {
+            break;
+        }
+        let _ = rig.uploads.ship_once(10).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let lost = rig.uploads.standing(&id).await.unwrap().unwrap().resend;
+    assert_eq!(lost.iter().cloned().flatten().count(), 2);
+    send_all(&rig, &id, &document).await;
+    ship_and_complete(&rig, &id).await;
+    check_done(&rig, &id, &document).await;
+    assert_eq!(other.keys("upload:*").await, Vec::<String>::new());
 }

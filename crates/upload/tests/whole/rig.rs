@@ -28,6 +28,8 @@ pub struct Place {
     pub endpoint: Option<String>,
     /// Chunks go here; without it through the store.
     pub spool: Option<PathBuf>,
+    /// Or through this other store.
+    pub apart: Option<String>,
     pub chunk_min: String,
     pub keep_after_done: String,
     /// What is uploaded.
@@ -44,6 +46,7 @@ impl Place {
             objects: format!("file:{}", at("objects")),
             endpoint: None,
             spool: spooled.then(|| folder.join("spool")),
+            apart: None,
             chunk_min: "1KiB".to_owned(),
             keep_after_done: "1h".to_owned(),
             document: "document".to_owned(),
@@ -66,9 +69,14 @@ impl Place {
         }
         let engine = quaymaster::store::open(options).await.unwrap();
         let store = Quaymaster::new(schema, Arc::clone(&engine));
-        let bytes = match &self.spool {
-            Some(folder) => ChunkBytes::spool(folder, Fsync::Never).await.unwrap(),
-            None => ChunkBytes::Store,
+        let upload = store.upload("documents").unwrap().clone();
+        let bytes = match (&self.spool, &self.apart) {
+            (Some(folder), _) => ChunkBytes::spool(folder, Fsync::Never).await.unwrap(),
+            (None, Some(url)) => {
+                let options = StoreOptions::from_url(url, Path::new(".")).unwrap();
+                ChunkBytes::Apart(Box::new(upload.on(quaymaster::store::open(options).await.unwrap())))
+            }
+            (None, None) => ChunkBytes::Store,
         };
         let objects = ObjectsOptions {
             fsync: Fsync::Never,
@@ -99,7 +107,6 @@ impl Place {
             wait: Duration::from_millis(200),
             ..Options::default()
         };
-        let upload = store.upload("documents").unwrap().clone();
         let announcer = Announcer::open("outbox:").unwrap();
         let uploads = Uploads::new(upload, bytes, objects, ledger, announcer, options);
         Rig { uploads, engine }
