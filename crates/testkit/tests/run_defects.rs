@@ -58,6 +58,13 @@ const DEFECTS: &[Defect] = &[
         FOLLOWS,
     ),
     ("run.processed", "if held[1] ~= held[2] and", "if false and", FOLLOWS),
+    ("run.failed", "if why == \"\" and held then", "if false then", FAILURES),
+    (
+        "run.failed",
+        "if redis.call(\"HEXISTS\", keys[2], \"finished_us\") == 0 then run_hour",
+        "if true then run_hour",
+        CALLS,
+    ),
     ("run.processed", "redis.call(\"GET\", request)", "false", REPEATED),
     (
         "run.start",

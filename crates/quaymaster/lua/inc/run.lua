@@ -83,7 +83,8 @@ local function run_active(keys, args, now_us)
       if redis.call("HGET", keys[1], "status") == "stale" then redis.call("HSET", keys[1], "status", was) end
       redis.call("HDEL", keys[2], "was")
     end
-    run_hour(keys, args)
+    -- What was counted in the hour of its end stays, whoever comes late.
+    if redis.call("HEXISTS", keys[2], "finished_us") == 0 then run_hour(keys, args) end
     redis.call("HSET", keys[2], "pulsed_us", now)
     -- The longer the list, the seldomer it is rendered: a hundred thousand bytes a second at most.
     local held = redis.call("HMGET", keys[2], "bytes", "rendered", "rendered_us")

@@ -42,12 +42,18 @@ local held = redis.call("HGET", KEYS[5], item)
 if not held and listed >= tonumber(ARGV[9]) then return { "full" } end
 local attempts = (tonumber(string.match(held or "", "^%d+") or "") or 0) + 1
 local ms = string.format("%.0f", math.floor(now_us / 1000))
+local cut, why = ARGV[8], ARGV[7]
+-- A failure that is told without a reason leaves the one that is known.
+if why == "" and held then
+  local known_cut, known = string.match(held, "^%d+ %d+ (%d) (.*)$")
+  cut, why = known_cut or cut, known or why
+end
 if hour then
   redis.call("LPUSH", hour, item)
   redis.call("LTRIM", hour, 0, ARGV[12] - 1)
   redis.call("PEXPIRE", hour, ARGV[11])
 end
-redis.call("HSET", KEYS[5], item, string.format("%.0f %.0f %s ", attempts, now_us, ARGV[8]) .. ARGV[7])
+redis.call("HSET", KEYS[5], item, string.format("%.0f %.0f %s ", attempts, now_us, cut) .. why)
 redis.call("ZADD", KEYS[6], ms, item)
 redis.call("ZADD", KEYS[7], ms, item)
 local beat = run_active(KEYS, ARGV, now_us)

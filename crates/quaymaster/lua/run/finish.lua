@@ -34,6 +34,7 @@ if redis.call("HEXISTS", KEYS[2], "finished_us") == 1 then
   local held = redis.call("HGET", KEYS[1], "status")
   if held ~= status then return { "ended", held } end
 else
+  run_hour(KEYS, ARGV)
   redis.call("HSET", KEYS[1], "status", status)
   redis.call("HSET", KEYS[2], "finished_us", string.format("%.0f", now_us))
   run_active(KEYS, ARGV, now_us)

@@ -34,7 +34,7 @@ const IDS: u64 = 1000;
 /// A longer lease is a mistake.
 const LEASE_MAX: Duration = Duration::from_secs(86_400);
 
-/// Of one millisecond, so many failures more than asked for are read, to find the place of a cursor.
+/// Of one millisecond, so many failures more than asked for are read at first, to find the place of a cursor.
 const SAME_MOMENT: u64 = 128;
 
 /// Which failures are wanted.
@@ -206,24 +206,32 @@ impl Run {
     ) -> Result<Vec<(i64, Failure)>> {
         const OP: &str = ops::FAILURES;
         let from_ms = place.map_or(from_ms, |place| place.failed_ms.max(from_ms));
-        let read = ask.count + 1 + place.map_or(0, |_| SAME_MOMENT);
-        let call = ops::failures(self, &[(&self.spec.id, &id)], from_ms, to_ms, read)?;
-        let mut told = self.bound.run(OP, call).await?.parts(OP)?;
-        if &told.bytes()?[..] == b"missing" {
-            if ask.run_id.is_some() {
-                return Err(missing(OP, &id));
+        let wanted = ask.count + 1;
+        let mut read = wanted + place.map_or(0, |_| SAME_MOMENT);
+        loop {
+            let call = ops::failures(self, &[(&self.spec.id, &id)], from_ms, to_ms, read)?;
+            let mut told = self.bound.run(OP, call).await?.parts(OP)?;
+            if &told.bytes()?[..] == b"missing" {
+                if ask.run_id.is_some() {
+                    return Err(missing(OP, &id));
+                }
+                self.settle(OP, &id, active_ms, "gone", 0).await?;
+                return Ok(Vec::new());
             }
-            self.settle(OP, &id, active_ms, "gone", 0).await?;
-            return Ok(Vec::new());
-        }
-        let mut found = Vec::new();
-        while let Some(Reply::Bytes(item)) = told.any() {
-            let (failed_ms, record) = (told.int()?, told.bytes()?);
-            if place.is_none_or(|place| place.is_before(failed_ms, &item)) {
-                found.push((failed_ms, answer::failure(&id, &item, &record)));
+            let (mut found, mut seen) = (Vec::new(), 0);
+            while let Some(Reply::Bytes(item)) = told.any() {
+                let (failed_ms, record) = (told.int()?, told.bytes()?);
+                seen += 1;
+                if place.is_none_or(|place| place.is_before(failed_ms, &item)) {
+                    found.push((failed_ms, answer::failure(&id, &item, &record)));
+                }
             }
+            // So many of one moment stand before the place that the page is not full, and not all was read.
+            if seen < read || found.len() as u64 >= wanted {
+                return Ok(found);
+            }
+            read = read.saturating_mul(4);
         }
-        Ok(found)
     }
 
     /// The milliseconds of a documented hour.

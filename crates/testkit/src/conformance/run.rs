@@ -148,6 +148,12 @@ crate::cases! {
         let more = quaymaster.limit("calls").expect("declared").take(&[], Charge::one()).await.expect("take");
         assert!(more.is_allowed());
         assert_eq!(show(run(&quaymaster, "pipeline"), "r").await.api_calls_this_hour, 7, "it counted until its end");
+        let late = run(&quaymaster, "pipeline").failed("r", "late", None, None).await.expect("failed");
+        assert!(late.listed);
+        let seen = hash(&quaymaster, &state_key(&quaymaster, "r")).await;
+        assert_eq!(seen["api_calls_this_hour"], "7", "whoever comes late");
+        let _ = run(&quaymaster, "pipeline").start(Some("r"), None).await.expect("start");
+        assert_eq!(show(run(&quaymaster, "pipeline"), "r").await.api_calls_this_hour, 8, "reopened, it counts again");
     }
 
     async fn every_item_is_counted_once_whoever_tells_of_it_and_however_often(subject: &Subject) {

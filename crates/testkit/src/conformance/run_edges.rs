@@ -50,18 +50,20 @@ crate::cases! {
             let told = pipeline.failed("r", "77", Some(&format!("HTTP 50{attempt}")), None).await.expect("failed");
             assert_eq!((told.listed, told.attempts, told.failed_count), (true, attempt, 1));
         }
+        let told = pipeline.failed("r", "77", None, None).await.expect("failed");
+        assert_eq!(told.attempts, 4, "the reason that is known stays");
         let _ = pipeline.failed("r", "78", None, None).await.expect("failed");
         let long = "ä".repeat(MAX_ERROR_BYTES);
         let _ = pipeline.failed("r", "79 with spaces", Some(&long), None).await.expect("failed");
         let found = all_failures(pipeline, FailuresAsk::default()).await;
         let told: Vec<(&str, &str, u64)> =
             found.iter().take(2).map(|one| (one.item.as_str(), one.error.as_str(), one.attempts)).collect();
-        assert_eq!(told, [("77", "HTTP 503", 3), ("78", "", 1)]);
+        assert_eq!(told, [("77", "HTTP 503", 4), ("78", "", 1)]);
         assert_eq!((found[2].error.len(), found[2].error_cut, found[0].error_cut), (MAX_ERROR_BYTES, true, false));
         assert!(found.iter().all(|one| one.run_id == "r" && one.last_failed_us > 0));
         // The documented view: every failure of the hour, newest first.
         let view = spelled(&quaymaster, "pipeline", "failed", &[], found[2].last_failed_us);
-        assert_eq!(range(&quaymaster, &view).await, ["79 with spaces", "78", "77", "77", "77"]);
+        assert_eq!(range(&quaymaster, &view).await, ["79 with spaces", "78", "77", "77", "77", "77"]);
         let ttl = command_int(&*subject.engine, &["PTTL", &view]).await;
         assert!((7_000_000..=7_200_000).contains(&ttl), "{ttl}");
         let done = pipeline.processed("r", &["77"], None).await.expect("processed");
@@ -69,7 +71,7 @@ crate::cases! {
         assert_eq!(names(&all_failures(pipeline, FailuresAsk::default()).await), BTreeSet::from(["78", "79 with spaces"]));
         let late = pipeline.failed("r", "77", Some("late"), None).await.expect("failed");
         assert_eq!((late.listed, late.attempts, late.failed_count, late.processed_count), (false, 0, 2, 1));
-        assert_eq!(range(&quaymaster, &view).await.len(), 5, "what is done does not fail");
+        assert_eq!(range(&quaymaster, &view).await.len(), 6, "what is done does not fail");
     }
 
     async fn failures_are_found_by_hour_and_by_run_page_for_page(subject: &Subject) {
@@ -108,6 +110,22 @@ crate::cases! {
         }
         let nobody = FailuresAsk { run_id: Some("d"), ..FailuresAsk::default() };
         assert_eq!(pipeline.failures(nobody).await.expect_err("no run").code, Code::RunMissing);
+    }
+
+    async fn failures_of_one_moment_are_all_found_however_many(subject: &Subject) {
+        let quaymaster = runs(subject);
+        let pipeline = run(&quaymaster, "pipeline");
+        let _ = pipeline.start(Some("r"), None).await.expect("start");
+        let failed_at = spelled(&quaymaster, "pipeline", "failed_at", &[("dag_run_id", "r")], 0);
+        for number in 0..300 {
+            let item = number.to_string();
+            let _ = pipeline.failed("r", &item, Some("e"), None).await.expect("failed");
+            command_int(&*subject.engine, &["ZADD", &failed_at, "1700000000000", &item]).await;
+        }
+        for count in [50, 7, 1000] {
+            let found = all_failures(pipeline, FailuresAsk { count, ..FailuresAsk::default() }).await;
+            assert_eq!((found.len(), names(&found).len()), (300, 300), "{count} a page");
+        }
     }
 
     async fn a_failure_is_handed_to_one_caller_until_its_lease_ends(subject: &Subject) {
