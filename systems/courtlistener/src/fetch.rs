@@ -184,6 +184,10 @@ impl Fetcher {
 
     /// Waits after an error of the run's that may pass; false when told to stop.
     async fn bear(&self, error: Error, patience: &mut Patience<'_>) -> Result<bool, Error> {
+        // Nobody makes room in a run that holds the most it may: another one has to be begun.
+        if error.code == Code::RunFull {
+            return Err(error);
+        }
         if error.code != Code::RunMissing {
             return patience.after(error).await;
         }

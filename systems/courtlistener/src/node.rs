@@ -1,5 +1,6 @@
 //! A node from its start to its end.
 
+use std::fmt::Write as _;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -8,12 +9,13 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use parking_lot::Mutex;
 use quaymaster::queue::Queue;
-use quaymaster::run::{Fields, Items, Run};
+use quaymaster::run::{Fields, Items, Run, RunState};
 use quaymaster::store::StoreOptions;
 use quaymaster::worker::Worker;
 use quaymaster::{Code, Error, Quaymaster};
 use quaymaster_server::doctor::Eviction;
 use quaymaster_server::open_store;
+use ring::digest::{Context, SHA256};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -32,6 +34,9 @@ use crate::settings::{NAME, PAUSES, Work, schema};
 const LOOK: Duration = Duration::from_millis(500);
 /// How often a node gives a sign of life, whatever it waits for.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(30);
+/// How nodes end a run: with everything fetched, or with failures listed.
+const COMPLETED: &str = "completed";
+const INCOMPLETE: &str = "incomplete";
 /// What is left to say at the end is said within this, or not at all.
 const FAREWELL: Duration = Duration::from_secs(5);
 
@@ -154,15 +159,15 @@ fn either(one: &CancellationToken, two: &CancellationToken) -> CancellationToken
 /// Starts or resumes the run; nothing when told to stop.
 async fn begin(run: &Run, id: Option<&str>, stop: &CancellationToken) -> anyhow::Result<Option<String>> {
     let mut patience = Patience::new(stop);
-    // The same however often it has to be asked: a lost reply starts no second run.
-    let request_id = format!("start-{:016x}", fastrand::u64(..));
     loop {
         let started = async {
-            let known = match id {
-                Some(id) => Some(id.to_owned()),
-                None => newest(run).await?.filter(|run| !run.over).map(|run| run.run_id),
-            };
-            run.start(known.as_deref(), Some(&request_id)).await
+            if id.is_some() {
+                return run.start(id, None).await;
+            }
+            match newest(run).await? {
+                Some(newest) if !newest.over => run.start(Some(&newest.run_id), None).await,
+                ended => run.start(None, Some(&behind(ended.as_ref()))).await,
+            }
         };
         match started.await {
             Ok(started) => return Ok(Some(started.run.run_id)),
@@ -173,6 +178,19 @@ async fn begin(run: &Run, id: Option<&str>, stop: &CancellationToken) -> anyhow:
             }
         }
     }
+}
+
+/// The id of the start of the run behind this one: nodes that begin together begin one run, and a lost reply no second.
+fn behind(ended: Option<&RunState>) -> String {
+    let mut context = Context::new(&SHA256);
+    if let Some(run) = ended {
+        context.update(run.run_id.as_bytes());
+        context.update(&run.finished_us.unwrap_or(0).to_le_bytes());
+    }
+    context.finish().as_ref().iter().take(16).fold(String::from("behind-"), |mut id, byte| {
+        let _ = write!(id, "{byte:02x}");
+        id
+    })
 }
 
 /// What a node's own tasks share.
@@ -242,10 +260,15 @@ impl Whole {
         let empty = loop {
             // Before the look at the queue: what is read later is in it already.
             let loaded = *loading.borrow();
-            if let (Ok(standing), waiting) = (self.standing().await, *self.waiting.borrow()) {
+            if let Ok((standing, ended)) = self.standing().await {
+                let waiting = *self.waiting.borrow();
                 progress.told(standing, waiting);
                 if loaded && standing.left == 0 && !self.stay {
                     break true;
+                }
+                // A node that had no file, or another one, found nothing left.
+                if ended && (!loaded || standing.left > 0) {
+                    self.told("start", self.run.start(Some(&self.run_id), None).await);
                 }
             }
             tokio::select! {
@@ -259,23 +282,36 @@ impl Whole {
         empty
     }
 
-    async fn standing(&self) -> Result<Standing, Error> {
+    /// How far the run is, and whether a node has ended it.
+    async fn standing(&self) -> Result<(Standing, bool), Error> {
         let shown = self.run.show(&self.run_id, Items::Without).await?;
         let pressure = self.queue.pressure().await?;
-        Ok(Standing {
+        let standing = Standing {
             processed: shown.as_ref().map_or(0, |run| run.processed_count),
             failed: shown.as_ref().map_or(0, |run| run.failed_count),
             left: pressure.current_length + pressure.leased + pressure.delayed,
-        })
+        };
+        Ok((standing, shown.is_some_and(|run| run.over && matches!(&run.status[..], COMPLETED | INCOMPLETE))))
+    }
+
+    /// Ends the run. A node that ended it before, with another word, knew less.
+    async fn end(&self, status: &str, ended: bool) -> Result<RunState, Error> {
+        match self.run.finish(&self.run_id, status, None).await {
+            Err(error) if ended && error.code == Code::RunFinished => {
+                let _reopened = self.run.start(Some(&self.run_id), None).await?;
+                self.run.finish(&self.run_id, status, None).await
+            }
+            told => told,
+        }
     }
 
     /// The last words: to the run, and to whoever started us.
     async fn farewell(&self, empty: bool, intake: Option<Intake>, told: Told) -> anyhow::Result<ExitCode> {
         let standing = tokio::time::timeout(FAREWELL, async {
-            let standing = self.standing().await?;
+            let (standing, ended) = self.standing().await?;
             let ended = match empty {
-                true if standing.failed == 0 => self.run.finish(&self.run_id, "completed", None).await,
-                true => self.run.finish(&self.run_id, "incomplete", None).await,
+                true if standing.failed == 0 => self.end(COMPLETED, ended).await,
+                true => self.end(INCOMPLETE, ended).await,
                 false => {
                     let fields = Fields { status: Some("stopped"), ..Fields::default() };
                     self.run.update(&self.run_id, &fields, None).await

@@ -24,7 +24,8 @@ const LEASE: Duration = Duration::from_secs(300);
 
 /// The run that was active last.
 pub(crate) async fn newest(run: &Run) -> Result<Option<RunState>, Error> {
-    Ok(run.list(1, None).await?.runs.into_iter().next())
+    // One that cannot be shown is left out of a page: it must not hide the others.
+    Ok(run.list(20, None).await?.runs.into_iter().next())
 }
 
 async fn wanted(run: &Run, id: Option<&str>) -> Result<RunState, Error> {

@@ -70,6 +70,41 @@ async fn a_node_that_died_alone_is_gone_on_for_by_the_next() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_that_begin_together_without_a_name_share_one_run() {
+    let scene = Scene::redis();
+    let (_api, url) = scene.api("calls", &["--delay=10ms"]).await;
+    let ids = format!("--dockets={}", scene.dockets(1..=60).display());
+    for round in 1..=2 {
+        let args = [ids.as_str()];
+        let begin = |name| scene.node(name, &url, &args);
+        let nodes = tokio::join!(begin("a"), begin("b"), begin("c"), begin("d"));
+        for mut node in [nodes.0, nodes.1, nodes.2, nodes.3] {
+            assert_eq!(node.end().await, 0, "{}", node.log());
+        }
+        let Store::Server(server) = &scene.store else { unreachable!("it is a server") };
+        let runs: i64 = server.command(&["ZCARD", "{courtlistener:pipeline}:runs"]);
+        assert_eq!(runs, round, "one run for all of them, and another when it is finished");
+        assert_eq!(scene.calls("calls").total, 60 * round as usize, "every docket once in a run");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_finds_nothing_to_do_does_not_end_the_run_of_one_that_does() {
+    let scene = Scene::redis();
+    let (_api, url) = scene.api("calls", &["--delay=3s", "--missing=7"]).await;
+    let mut stays = scene.node("stays", &url, &["--run", RUN, "--stay"]).await;
+    assert_eq!(scene.node("idle", &url, &["--run", RUN]).await.end().await, 0);
+    assert_eq!(scene.status().await["run"]["status"], "completed");
+    let Store::Server(server) = &scene.store else { unreachable!("it is a server") };
+    server.command::<()>(&["RPUSH", "courtlistener:dockets", "7"]);
+    let status = async || scene.status().await["run"].clone();
+    eventually("it runs again", async || (status().await["status"] == "running").then_some(())).await;
+    eventually("it is listed", async || (status().await["failed_count"] == 1).then_some(())).await;
+    assert_eq!(stays.stop().await, 1, "{}", stays.log());
+    assert_eq!(status().await["status"], "stopped", "{}", stays.log());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_queue_that_other_programs_fill_is_worked_on_and_nonsense_is_a_dead_letter() {
     let scene = Scene::redis();
     let (_api, url) = scene.api("calls", &["--delay=1ms", "--missing=7"]).await;
