@@ -179,7 +179,9 @@ mod tests {
             };
             // Flushes take a while, and ticks do not wait for them.
             let took = Duration::from_millis(20);
-            let ticks = (1..20_u32).find(|tick| must_beat(&spec, flush * *tick - took)).unwrap_or(u32::MAX);
+            let ticks = (1..20_u32)
+                .find(|tick| must_beat(&spec, (flush * *tick).saturating_sub(took)))
+                .unwrap_or(u32::MAX);
             assert!(flush.saturating_mul(ticks) + took < heartbeat, "{ticks} ticks under {heartbeat:?}");
         }
     }
