@@ -11,6 +11,7 @@ use quaymaster_server::command::{self, Command, Fields};
 use serde_json::value::{RawValue, to_raw_value};
 
 use crate::args::Place;
+use crate::command::upload::args::{self as upload, Doctor, Put};
 
 /// One call, read from the command line.
 #[derive(Debug)]
@@ -33,6 +34,10 @@ pub(crate) enum Wish {
     Ask(Call),
     /// `event stream`, which has no end.
     Listen(Listen),
+    /// `upload put`, which takes files.
+    Put(Put),
+    /// `upload doctor`, which looks at everything there is.
+    Examine(Doctor),
     /// `stats report --watch`, asked again and again.
     Watch(Watch),
 }
@@ -75,8 +80,12 @@ impl Subcommand for Wish {
                     .subcommand_required(true)
                     .arg_required_else_help(true)
                     .subcommands(verbs.into_iter().map(verb));
-                let streams = (*kind == Kind::Event).then(stream);
-                parent = parent.subcommand(of_kind.subcommands(streams));
+                let own = match kind {
+                    Kind::Event => vec![stream()],
+                    Kind::Upload => upload::commands(),
+                    _ => Vec::new(),
+                };
+                parent = parent.subcommand(of_kind.subcommands(own));
             }
         }
         parent
@@ -172,6 +181,11 @@ impl FromArgMatches for Wish {
         let missing = || clap::Error::raw(ErrorKind::MissingSubcommand, "a verb is missing\n");
         let (kind, of_kind) = matches.subcommand().ok_or_else(missing)?;
         let (verb, given) = of_kind.subcommand().ok_or_else(missing)?;
+        match (kind, verb) {
+            ("upload", "put") => return Ok(Self::Put(Put::from_arg_matches(given)?)),
+            ("upload", "doctor") => return Ok(Self::Examine(Doctor::from_arg_matches(given)?)),
+            _ => {}
+        }
         let name = given.get_one::<String>("NAME").cloned().unwrap_or_default();
         let key = given.get_many("key").into_iter().flatten().cloned().collect();
         let place = Place::from_arg_matches(given)?;

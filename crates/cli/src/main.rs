@@ -53,6 +53,8 @@ async fn run(args: Args) -> anyhow::Result<ExitCode> {
         Command::Health(health) => command::health::run(health, &args.global).await,
         Command::Wish(Wish::Ask(call)) => command::call::run(call, &args.global).await,
         Command::Wish(Wish::Watch(watch)) => command::watch::run(watch, &args.global).await,
+        Command::Wish(Wish::Put(put)) => command::upload::put::run(put, &args.global).await,
+        Command::Wish(Wish::Examine(doctor)) => command::upload::doctor::run(doctor, &args.global).await,
         Command::Wish(Wish::Listen(listen)) => command::stream::run(listen, &args.global).await,
         Command::Openapi => output::print(&quaymaster_server::openapi()),
     }

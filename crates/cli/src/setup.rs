@@ -7,6 +7,7 @@ use std::sync::Arc;
 use quaymaster::schema::{self, BUNDLED, Diagnostic, Loaded, Schema, Severity, Source};
 use quaymaster::store::StoreOptions;
 use quaymaster::{Engine, Quaymaster, store};
+use quaymaster_server::Depot;
 use quaymaster_server::config::{self, Config, Overrides, RawConfig};
 use quaymaster_server::doctor::SEAL_KEY;
 use tracing_subscriber::EnvFilter;
@@ -111,11 +112,22 @@ pub(crate) enum Intent {
 
 /// Schema and store for a command that runs once.
 pub(crate) async fn open(global: &Global, place: Place, intent: Intent) -> anyhow::Result<Quaymaster> {
+    Ok(open_all(global, place, intent).await?.0)
+}
+
+/// The same, and where uploads lie.
+pub(crate) async fn open_all(
+    global: &Global,
+    place: Place,
+    intent: Intent,
+) -> anyhow::Result<(Quaymaster, Depot)> {
     let config = config(global, overrides(place))?;
     let schema = usable(load(&config.schemas)?)?;
     config.check_seal(&schema)?;
     let settings = config.settings();
-    Ok(Quaymaster::with(schema, open_store(config.store, intent).await?, settings))
+    let quaymaster = Quaymaster::with(schema, open_store(config.store, intent).await?, settings);
+    let depot = Depot::new(&quaymaster, &config.uploads);
+    Ok((quaymaster, depot))
 }
 
 pub(crate) async fn open_store(options: StoreOptions, intent: Intent) -> anyhow::Result<Arc<dyn Engine>> {

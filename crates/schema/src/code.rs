@@ -89,6 +89,17 @@ codes! {
     RunFinished      "run.finished"      409 1 Useless "The run is finished", "Start it again to go on with it, or start another.";
     RunFull          "run.full"          429 1 Later "The run holds as much as a run may", "Retry what failed, or start another run; nothing was changed.";
 
+    UploadBusy       "upload.busy"       429 1 Later "Too many bytes are in flight", "Wait as long as Retry-After says, then send the chunk again.";
+    UploadUnknown    "upload.unknown"    404 1 Useless "There is no such upload", "Create it; an ended upload is forgotten `keep_after_done` after its end.";
+    UploadConflict   "upload.conflict"   409 1 Useless "Other bytes have come under this number", "Send the bytes that came first, or create another upload.";
+    UploadClosed     "upload.closed"     409 1 Useless "The upload is not in a state for this", "Look at its status; `resume` goes on with one that has FAILED.";
+    UploadMismatch   "upload.mismatch"   409 1 Useless "The idempotency key was used for another request", "Use a new key for a new upload.";
+    UploadTooLarge   "upload.too_large"  413 2 Useless "The chunk is too large", "Cut the file into chunks of at most `chunk_max_bytes`.";
+    UploadRefused    "upload.refused"    422 1 Useless "This cannot be a chunk of the upload", "The detail says what contradicts what came before.";
+    UploadDigest     "upload.digest"     422 1 Useless "The bytes are not those that were announced", "Send the chunk again.";
+    UploadRange      "upload.range"      416 1 Useless "The range lies outside the content", "Ask for bytes that the content has.";
+    UploadBackend    "upload.backend"    503 3 Later "The object store or the database of uploads cannot be used", "Check that it is there and may be used; what was acknowledged is kept.";
+
     ServerBusy       "server.busy"        503 3 Later "The server has too many requests at once", "Wait, or raise the bounds in [server].";
 
     // The store cannot be asked, or we cannot tell what it did.

@@ -16,8 +16,9 @@ use hyper::upgrade::OnUpgrade;
 use quaymaster::schema::Kind;
 use quaymaster::{Code, Quaymaster};
 
-use crate::call::{self, Call, Effect, Input, Opening, Stream};
+use crate::call::{self, Call, Effect, Input, Opening, Stream, upload};
 use crate::config::Thresholds;
+use crate::depot::Depot;
 use crate::fan::Fan;
 use crate::http::auth::{self, Caller, Guard, Role};
 use crate::http::body;
@@ -70,6 +71,8 @@ pub(crate) struct App {
     pub(crate) runs: Recent,
     /// What was last heard of the stats.
     pub(crate) reports: Reports,
+    /// Uploads with all their parts.
+    pub(crate) depot: Depot,
 }
 
 /// What a request turned out to be for.
@@ -77,6 +80,14 @@ enum Target<'a> {
     Page(&'static Page),
     Call(usize, &'static Call, Cow<'a, str>),
     Stream(usize, &'static Stream, Cow<'a, str>),
+    Upload(usize, &'static upload::Route, Below<'a>),
+}
+
+/// What the path of an upload says.
+struct Below<'a> {
+    name: Cow<'a, str>,
+    id: Cow<'a, str>,
+    number: &'a str,
 }
 
 /// The connection a request came on.
@@ -182,6 +193,26 @@ impl App {
                 let opening = Opening { name: &name, query, headers, activity, presence, upgrade };
                 (stream.open)(self, opening).await.map_err(Problem::only_read)
             }
+            Target::Upload(_, route, below) => {
+                let role = if route.effect == Effect::Reads { Role::Read } else { Role::Write };
+                self.guard.check(caller, role)?;
+                let Line { presence, activity, .. } = line;
+                let asked = upload::Asked {
+                    name: &below.name,
+                    id: &below.id,
+                    number: below.number,
+                    query: parts.uri.query().unwrap_or_default(),
+                    headers: &parts.headers,
+                    body: incoming,
+                    activity,
+                    presence,
+                };
+                let answered = (route.answer)(self, asked).await;
+                answered.map_err(|problem| match route.effect {
+                    Effect::Reads => problem.only_read(),
+                    Effect::Writes => problem,
+                })
+            }
             Target::Call(_, call, name) => {
                 let bytes;
                 let outage = OnceLock::new();
@@ -242,6 +273,7 @@ fn route(target: &Result<Target<'_>, Problem>) -> Option<usize> {
         Ok(Target::Page(page)) => page::index(page),
         Ok(Target::Call(index, ..)) => page::PAGES.len() + index,
         Ok(Target::Stream(index, ..)) => page::PAGES.len() + call::CALLS.len() + index,
+        Ok(Target::Upload(index, ..)) => page::PAGES.len() + call::CALLS.len() + call::STREAMS.len() + index,
         Err(_) => return None,
     })
 }
@@ -257,6 +289,9 @@ fn target<'a>(method: &Method, path: &'a str) -> Result<Target<'a>, Problem> {
     let Some(rest) = path.strip_prefix("/v1/") else {
         return Err(no_route(path));
     };
+    if let Some(below) = rest.strip_prefix("upload/").and_then(|rest| below_upload(method, rest)) {
+        return below;
+    }
     let mut segments = rest.split('/');
     let (Some(kind_word), Some(name), Some(verb), None) =
         (segments.next(), segments.next(), segments.next(), segments.next())
@@ -297,6 +332,27 @@ fn target<'a>(method: &Method, path: &'a str) -> Result<Target<'a>, Problem> {
         (Effect::Writes, _) => return Err(Problem::method("POST", method.as_str())),
     }
     Ok(Target::Call(index, call, decoded()?))
+}
+
+/// Paths below an upload; `None` for calls like any other.
+fn below_upload<'a>(method: &Method, rest: &'a str) -> Option<Result<Target<'a>, Problem>> {
+    let (name, rest) = rest.split_once('/')?;
+    let rest: Vec<&str> = rest.split('/').collect();
+    if let [verb] = rest[..]
+        && (call::find(Kind::Upload, verb).is_some() || *method == Method::POST)
+    {
+        return None;
+    }
+    let decoded = |what: &'static str, text: &'a str| {
+        decode(text, Plus::Itself)
+            .map_err(|why| Problem::new(Code::RequestInvalid, format!("the {what} {why}")).field(what))
+    };
+    let below = |found: upload::Found<'a>| {
+        let below =
+            Below { name: decoded("name", name)?, id: decoded("upload_id", found.id)?, number: found.number };
+        Ok(Target::Upload(found.at, found.route, below))
+    };
+    Some(upload::find(method, &rest).and_then(below))
 }
 
 fn no_route(path: &str) -> Problem {

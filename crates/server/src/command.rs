@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 use crate::app::{App, Bounds};
 use crate::call::{Arg, CALLS, Call, Effect, Input};
 use crate::config::Thresholds;
+use crate::depot::Depot;
 use crate::fan::Fan;
 use crate::http::auth::Guard;
 use crate::http::presence::Presence;
@@ -90,6 +91,7 @@ impl Command {
     pub async fn run(
         self,
         quaymaster: Quaymaster,
+        depot: Depot,
         name: &str,
         key: &[(String, String)],
         fields: Fields,
@@ -110,14 +112,14 @@ impl Command {
             caller: &caller,
             progress: Some(progress),
         };
-        let answer = (self.0.run)(&alone(quaymaster), input).await;
+        let answer = (self.0.run)(&alone(quaymaster, depot), input).await;
         let answer = answer.map_err(|problem| Error::new(self.0.template, problem.code, problem.detail))?;
         Ok(String::from_utf8_lossy(&answer).into_owned())
     }
 }
 
 /// A server's state without a server: nobody else asks, so nothing needs a bound but the depth of JSON.
-fn alone(quaymaster: Quaymaster) -> App {
+fn alone(quaymaster: Quaymaster, depot: Depot) -> App {
     App {
         quaymaster,
         bounds: Bounds {
@@ -138,6 +140,7 @@ fn alone(quaymaster: Quaymaster) -> App {
         depths: Depths::default(),
         runs: Recent::default(),
         reports: Reports::default(),
+        depot,
     }
 }
 

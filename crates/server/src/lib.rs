@@ -10,6 +10,7 @@
 //! | `command` | the same calls for the command line |
 //! | `worker` | sends jobs to HTTP services |
 //! | `fan` | one subscription per channel, any number of readers |
+//! | `depot` | uploads with all their parts, opened when needed, and what moves them |
 //! | `duty` | what happens by itself: sweeps, statuses |
 //! | `page` | what is served at fixed paths: probes, metrics, documents, dashboard |
 //! | `own` | what the server does to its own requests: records them, limits them |
@@ -19,6 +20,7 @@ mod app;
 mod call;
 pub mod command;
 pub mod config;
+mod depot;
 pub mod doctor;
 mod duty;
 mod fan;
@@ -32,6 +34,7 @@ mod serve;
 mod worker;
 
 pub use call::{Arg, ArgType};
+pub use depot::{ChunkPlace, Depot, UploadConfig};
 pub use http::auth::{Role, Token};
 pub use http::problem::reading_advice;
 pub use own::{OwnConfig, OwnLimit};

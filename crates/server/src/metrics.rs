@@ -4,11 +4,13 @@ use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use crate::call::upload::ROUTES;
 use crate::call::{CALLS, STREAMS};
 use crate::page::PAGES;
 
 /// Every status we answer with; anything else is counted in the last place, under `other`.
-const STATUSES: [u16; 16] = [101, 200, 400, 401, 403, 404, 405, 408, 409, 413, 415, 422, 429, 500, 503, 0];
+const STATUSES: [u16; 18] =
+    [101, 200, 206, 400, 401, 403, 404, 405, 408, 409, 413, 415, 416, 422, 429, 500, 503, 0];
 
 /// Upper bounds of the request-time buckets, in microseconds; the last bucket has none.
 const BOUNDS_US: [u64; 12] =
@@ -24,7 +26,7 @@ struct RouteCounts {
 /// Counts per route.
 #[derive(Debug)]
 pub(crate) struct Metrics {
-    /// One per page, one per call, one per stream, and one for what matched nothing.
+    /// One per page, one per call, one per stream, one per route of uploads, and one for what matched nothing.
     routes: Vec<RouteCounts>,
     panics: AtomicU64,
     pub(crate) connections: AtomicU64,
@@ -34,7 +36,8 @@ pub(crate) struct Metrics {
 impl Default for Metrics {
     fn default() -> Self {
         let routes =
-            (0..=PAGES.len() + CALLS.len() + STREAMS.len()).map(|_| RouteCounts::default()).collect();
+            (0..=PAGES.len() + CALLS.len() + STREAMS.len() + ROUTES.len()).map(|_| RouteCounts::default());
+        let routes = routes.collect();
         Self {
             routes,
             panics: AtomicU64::default(),
@@ -56,7 +59,11 @@ impl Metrics {
         let call = || CALLS.get(route.checked_sub(PAGES.len())?).map(|call| call.template);
         let stream =
             || STREAMS.get(route.checked_sub(PAGES.len() + CALLS.len())?).map(|stream| stream.template);
-        page.or_else(call).or_else(stream).unwrap_or("unmatched")
+        let upload = || {
+            let at = route.checked_sub(PAGES.len() + CALLS.len() + STREAMS.len())?;
+            ROUTES.get(at).map(|route| route.template)
+        };
+        page.or_else(call).or_else(stream).or_else(upload).unwrap_or("unmatched")
     }
 
     pub(crate) fn panicked(&self) {

@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::app::{App, Bounds};
 use crate::config::{ServerConfig, Thresholds};
+use crate::depot::Depot;
 use crate::doctor::{self, Eviction, Level};
 use crate::duty;
 use crate::fan::Fan;
@@ -140,6 +141,7 @@ impl Server {
             depths: Depths::default(),
             runs: Recent::default(),
             reports: Reports::default(),
+            depot: Depot::default(),
         };
         let limits = Limits {
             max_connections: config.max_connections,
@@ -154,6 +156,13 @@ impl Server {
     pub fn with_workers(self, workers: Workers) -> Self {
         let app = Arc::try_unwrap(self.app).map(|app| App { workers: Some(workers), ..app });
         // Nobody else has it before it runs.
+        let app = app.map_or_else(|shared| shared, Arc::new);
+        Self { app, ..self }
+    }
+
+    /// The same, taking uploads, and shipping, completing and sweeping them.
+    pub fn with_uploads(self, depot: Depot) -> Self {
+        let app = Arc::try_unwrap(self.app).map(|app| App { depot, ..app });
         let app = app.map_or_else(|shared| shared, Arc::new);
         Self { app, ..self }
     }
@@ -182,7 +191,8 @@ impl Server {
         let serving =
             connection::serve(self.app.clone(), self.listener, self.limits, own.clone(), token.clone());
         let duties = duty::run(&self.app.quaymaster, &token);
-        let (finished, worked, ()) = tokio::join!(serving, working, duties);
+        let uploads = self.app.depot.work(&token, self.limits.shutdown_grace);
+        let (finished, worked, (), ()) = tokio::join!(serving, working, duties, uploads);
         watch.abort();
         if let Err(error) = worked {
             tracing::error!(%error, "the workers ended");

@@ -22,10 +22,10 @@ pub(crate) async fn run(call: Call, global: &crate::args::Global) -> anyhow::Res
         }
     }
     let intent = if command.only_reads() { Intent::Look } else { Intent::Change };
-    let quaymaster = setup::open(global, place, intent).await?;
+    let (quaymaster, depot) = setup::open_all(global, place, intent).await?;
     warn_unsealed(&quaymaster, command, &name);
     let progress = Progress::new(command.verb());
-    let told = command.run(quaymaster.clone(), &name, &key, fields, &|done| progress.told(done)).await;
+    let told = command.run(quaymaster.clone(), depot, &name, &key, fields, &|done| progress.told(done)).await;
     progress.end();
     let closed = quaymaster.engine().close().await;
     let told = match (told, intent) {

@@ -8,5 +8,6 @@ pub(crate) mod explain;
 pub(crate) mod health;
 pub(crate) mod serve;
 pub(crate) mod stream;
+pub(crate) mod upload;
 pub(crate) mod watch;
 pub(crate) mod worker;

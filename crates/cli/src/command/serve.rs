@@ -6,7 +6,7 @@ use quaymaster::Quaymaster;
 use quaymaster::schema::Severity;
 use quaymaster_server::config::Overrides;
 use quaymaster_server::doctor::Eviction;
-use quaymaster_server::{Listening, Server, Workers, open_store};
+use quaymaster_server::{Depot, Listening, Server, Workers, open_store};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::args::{Global, Serve};
@@ -51,7 +51,9 @@ pub(crate) async fn run(args: Serve, global: &Global) -> anyhow::Result<ExitCode
     };
     let quaymaster = Quaymaster::with(schema, engine, settings);
     let workers = works.then(|| Workers::new(&quaymaster, &[], &config.worker)).transpose()?;
-    let mut server = Server::new(listening, quaymaster, config.thresholds);
+    let depot = Depot::new(&quaymaster, &config.uploads);
+    depot.check().await.map_err(NothingRan::from)?;
+    let mut server = Server::new(listening, quaymaster, config.thresholds).with_uploads(depot);
     if let Some(workers) = workers {
         let queues = workers.names().collect::<Vec<_>>().join(", ");
         if queues.is_empty() {

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
+use quaymaster_server::Depot;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::serve::signalled;
@@ -35,7 +36,8 @@ pub(crate) async fn run(watch: Watch, global: &Global) -> anyhow::Result<ExitCod
             _ = tick.tick() => {}
             _ = signalled(&mut terminate, &mut interrupt) => break,
         }
-        let told = command.run(quaymaster.clone(), &name, &key, fields.clone(), &|_| ()).await;
+        let told =
+            command.run(quaymaster.clone(), Depot::default(), &name, &key, fields.clone(), &|_| ()).await;
         let text = match told {
             Ok(told) if json => told + "\n",
             Ok(told) => {

@@ -11,6 +11,7 @@ pub(crate) mod lock;
 pub(crate) mod queue;
 pub(crate) mod run;
 pub(crate) mod stats;
+pub(crate) mod upload;
 
 use std::borrow::Cow;
 use std::sync::OnceLock;
@@ -182,6 +183,11 @@ pub(crate) static CALLS: &[Call] = &[
     stats::RECORD,
     stats::REPORT,
     stats::SWEEP,
+    upload::CREATE,
+    upload::STATUS,
+    upload::ABORT,
+    upload::RESUME,
+    upload::EVENTS,
 ];
 
 /// A call whose answer has no end: a stream of events, or a connection that becomes something else. `GET`.

@@ -20,6 +20,7 @@ use quaymaster::{DatabaseOptions, Seal, Settings};
 pub use read::RawConfig;
 pub use walk::Env;
 
+use crate::depot::{ChunkPlace, UploadConfig};
 use crate::doctor::{self, Finding, SealKey};
 use crate::http::auth::Token;
 use crate::own::OwnConfig;
@@ -53,6 +54,8 @@ pub struct Config {
     pub worker: WorkerConfig,
     /// How large what queues carry may be.
     pub queues: Bounds,
+    /// Where uploads lie.
+    pub uploads: UploadConfig,
 }
 
 /// The HTTP side.
@@ -156,6 +159,7 @@ impl Config {
             Some(identity) => database.for_store(identity),
             None => database.for_store(&store.identity()),
         });
+        let uploads = uploads(store.as_ref(), data_dir(&raw, &overrides));
         let seal = Seal::from_text(overrides.seal_keys.as_deref().unwrap_or_default());
         let seal =
             seal.map_err(|error| problems.push(format!("{}: {}", doctor::SEAL_KEY, error.detail))).ok();
@@ -207,6 +211,7 @@ impl Config {
             thresholds: raw.thresholds,
             worker: raw.worker,
             queues: raw.queues,
+            uploads,
         })
     }
 }
@@ -244,11 +249,25 @@ impl Config {
     }
 }
 
+fn data_dir<'a>(raw: &'a RawConfig, overrides: &'a Overrides) -> &'a Path {
+    let data_dir = overrides.data_dir.as_deref().or(raw.store.data_dir.as_deref());
+    data_dir.unwrap_or(Path::new("./quaymaster-data"))
+}
+
+/// Beside the embedded store; elsewhere in the data folder, with the chunks in the store.
+fn uploads(store: Option<&StoreOptions>, data_dir: &Path) -> UploadConfig {
+    match store {
+        Some(StoreOptions::Embedded(dir, _)) => {
+            UploadConfig { folder: dir.clone(), chunks: ChunkPlace::Spool }
+        }
+        Some(StoreOptions::Redis(_)) => UploadConfig { folder: data_dir.into(), chunks: ChunkPlace::Store },
+        _ => UploadConfig { folder: data_dir.into(), chunks: ChunkPlace::Spool },
+    }
+}
+
 fn store(raw: &RawConfig, overrides: &Overrides, problems: &mut Vec<String>) -> Option<StoreOptions> {
     let url = overrides.store.as_deref().or(raw.store.url.as_deref()).unwrap_or("embedded");
-    let data_dir = overrides.data_dir.as_deref().or(raw.store.data_dir.as_deref());
-    let data_dir = data_dir.unwrap_or(Path::new("./quaymaster-data"));
-    let mut options = match StoreOptions::from_url(url, data_dir) {
+    let mut options = match StoreOptions::from_url(url, data_dir(raw, overrides)) {
         Ok(options) => options,
         Err(error) => {
             problems.push(format!("store: {}", error.detail));

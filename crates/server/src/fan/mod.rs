@@ -114,6 +114,12 @@ impl Fan {
         Ok(reader)
     }
 
+    /// A place for somebody who reads something else.
+    pub(crate) fn seat(self: &Arc<Self>) -> Result<Seated, Problem> {
+        Seat::take(self)?.keep();
+        Ok(Seated(self.clone()))
+    }
+
     /// Drops a slot that nobody is about to use.
     fn tidy(&self, name: &[u8], slot: &Arc<Slot>) {
         let mut channels = self.channels.lock();
@@ -121,6 +127,16 @@ impl Fan {
         if Arc::strong_count(slot) <= 2 {
             channels.remove(name);
         }
+    }
+}
+
+/// The place of a reader that takes from no channel of ours.
+#[derive(Debug)]
+pub(crate) struct Seated(Arc<Fan>);
+
+impl Drop for Seated {
+    fn drop(&mut self) {
+        self.0.counts.readers.fetch_sub(1, Relaxed);
     }
 }
 

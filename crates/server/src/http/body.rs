@@ -5,6 +5,7 @@ use std::time::Duration;
 use axum::http::HeaderMap;
 use axum::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT};
 use bytes::{Bytes, BytesMut};
+use futures_util::stream::{self, Stream};
 use http_body_util::BodyExt as _;
 use hyper::body::{Body as _, Incoming};
 use quaymaster::Code;
@@ -71,6 +72,39 @@ async fn collect(body: &mut Incoming, max: usize) -> Result<Bytes, Problem> {
     Ok(rest.map_or(first, BytesMut::freeze))
 }
 
+/// A body piece by piece, none of which may take longer than `patience` to come.
+pub(crate) fn pieces(
+    body: &mut Incoming,
+    patience: Duration,
+) -> impl Stream<Item = Result<Bytes, BrokeOff>> + Send {
+    stream::unfold(Some(body), move |body| async move {
+        let body = body?;
+        loop {
+            match tokio::time::timeout(patience, body.frame()).await {
+                Err(_) => return Some((Err(BrokeOff::Slow(patience)), None)),
+                Ok(None) => return None,
+                Ok(Some(Err(error))) => return Some((Err(BrokeOff::Ended(error.to_string())), None)),
+                Ok(Some(Ok(frame))) => {
+                    if let Ok(data) = frame.into_data() {
+                        return Some((Ok(data), Some(body)));
+                    }
+                }
+            }
+        }
+    })
+}
+
+/// Why a body has no end.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BrokeOff {
+    /// Nothing came for so long.
+    #[error("nothing came for {} ms", .0.as_millis())]
+    Slow(Duration),
+    /// The connection ended.
+    #[error("{0}")]
+    Ended(String),
+}
+
 /// Takes the rest of a body that was refused, beside its answer. Most clients read an answer only when they have sent
 /// everything: a connection closed under them would be all they see. One that waits for our word before it sends gets
 /// none, and one that announces or sends more than is taken finds the connection closed.
@@ -97,11 +131,7 @@ fn too_large(max: usize) -> Problem {
 
 /// Refuses a body that says it is something else than JSON, or packed. No content type at all is taken as JSON.
 pub(crate) fn check_type(headers: &HeaderMap) -> Result<(), Problem> {
-    if let Some(value) = headers.get_all(CONTENT_ENCODING).iter().find(|value| *value != "identity") {
-        let shown = excerpt(&String::from_utf8_lossy(value.as_bytes()));
-        let detail = format!("content-encoding is {shown}; bodies are read as they come, send it unpacked");
-        return Err(Problem::new(Code::MediaType, detail).field("content-encoding"));
-    }
+    check_encoding(headers)?;
     let Some(value) = headers.get(CONTENT_TYPE) else { return Ok(()) };
     let text = String::from_utf8_lossy(value.as_bytes());
     let kind = text.split(';').next().unwrap_or_default().trim();
@@ -114,4 +144,14 @@ pub(crate) fn check_type(headers: &HeaderMap) -> Result<(), Problem> {
     }
     let detail = format!("content-type is {}; it must be application/json", excerpt(&text));
     Err(Problem::new(Code::MediaType, detail).field("content-type"))
+}
+
+/// Refuses a body that says it is packed.
+pub(crate) fn check_encoding(headers: &HeaderMap) -> Result<(), Problem> {
+    if let Some(value) = headers.get_all(CONTENT_ENCODING).iter().find(|value| *value != "identity") {
+        let shown = excerpt(&String::from_utf8_lossy(value.as_bytes()));
+        let detail = format!("content-encoding is {shown}; bodies are read as they come, send it unpacked");
+        return Err(Problem::new(Code::MediaType, detail).field("content-encoding"));
+    }
+    Ok(())
 }

@@ -90,6 +90,8 @@ pub(crate) async fn serve(
 pub(crate) struct Activity {
     begun: AtomicU64,
     ended: AtomicU64,
+    /// Long answers that are being sent and should not be cut short.
+    sending: Arc<AtomicU64>,
     /// The answer without end that is being sent, if one is.
     endless: Mutex<Weak<Taking>>,
     endless_begun: Notify,
@@ -106,9 +108,25 @@ impl Activity {
         pace
     }
 
+    /// A long answer begins that a stop lets end.
+    pub(crate) fn sending(&self) -> Sending {
+        self.sending.fetch_add(1, Relaxed);
+        Sending(self.sending.clone())
+    }
+
     /// The connection goes on as something else once its answer is sent; it keeps its place among connections.
     pub(crate) fn becomes(&self, session: BoxFuture<'static, ()>) {
         *self.after.lock() = Some(session);
+    }
+}
+
+/// A long answer on its way.
+#[derive(Debug)]
+pub(crate) struct Sending(Arc<AtomicU64>);
+
+impl Drop for Sending {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
     }
 }
 
@@ -220,7 +238,8 @@ async fn converse(
                     continue;
                 }
                 let (begun, ended) = (activity.begun.load(Relaxed), activity.ended.load(Relaxed));
-                if begun == ended && (stopping || begun == seen) {
+                let sending = activity.sending.load(Relaxed) > 0;
+                if begun == ended && !sending && (stopping || begun == seen) {
                     tracing::debug!("closing an idle connection");
                     return;
                 }

@@ -1,6 +1,7 @@
 //! Errors as `application/problem+json`, made from the one table of codes.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
@@ -21,6 +22,8 @@ pub(crate) struct Problem {
     pub(crate) field: Option<String>,
     /// The methods that would be right, for 405.
     pub(crate) allow: Option<&'static str>,
+    /// How long to wait, where that is known.
+    wait: Option<Duration>,
     /// What failed would have changed nothing: "may have run" has no meaning for it.
     only_read: bool,
 }
@@ -58,12 +61,18 @@ pub(crate) struct ProblemBody<'a> {
 
 impl Problem {
     pub(crate) fn new(code: Code, detail: impl Into<Cow<'static, str>>) -> Self {
-        Self { code, detail: detail.into(), field: None, allow: None, only_read: false }
+        Self { code, detail: detail.into(), field: None, allow: None, wait: None, only_read: false }
     }
 
     /// The same, naming the field.
     pub(crate) fn field(mut self, field: impl Into<String>) -> Self {
         self.field = Some(field.into());
+        self
+    }
+
+    /// The same, when waiting this long helps.
+    pub(crate) fn after(mut self, wait: Duration) -> Self {
+        self.wait = Some(wait);
         self
     }
 
@@ -85,7 +94,11 @@ impl Problem {
     pub(crate) fn retry_after_ms(&self) -> Option<u64> {
         match self.code.retry() {
             Retry::Useless => None,
-            Retry::Later | Retry::MayHaveRun => Some(RETRY_AFTER_MS),
+            Retry::Later | Retry::MayHaveRun => {
+                Some(self.wait.map_or(RETRY_AFTER_MS, |wait| {
+                    u64::try_from(wait.as_millis()).unwrap_or(u64::MAX).max(1)
+                }))
+            }
         }
     }
 
@@ -132,6 +145,20 @@ impl From<Error> for Problem {
             _ => None,
         };
         Self { field, ..Self::new(error.code, error.detail) }
+    }
+}
+
+impl From<quaymaster_upload::Error> for Problem {
+    fn from(error: quaymaster_upload::Error) -> Self {
+        let known = error.code().and_then(|name| Code::ALL.iter().find(|code| code.name() == name));
+        match known {
+            Some(code) => Error::new(error.op(), *code, error.detail().to_owned()).into(),
+            // Nobody probes these stores: the log is where it is seen.
+            None => {
+                tracing::warn!(op = error.op(), trouble = error.trouble().name(), %error, "an upload was not answered");
+                Self::new(Code::UploadBackend, error.to_string())
+            }
+        }
     }
 }
 

@@ -23,7 +23,7 @@ const LAST_EVENT_ID: &str = "last-event-id";
 
 /// A comment that says that whatever is published from here on will come.
 const LISTENING: Bytes = Bytes::from_static(b": listening\n\n");
-const HEARTBEAT: Bytes = Bytes::from_static(b": heartbeat\n\n");
+pub(crate) const HEARTBEAT: Bytes = Bytes::from_static(b": heartbeat\n\n");
 
 /// What goes on after the head: until the stop, the store's end, or the client's.
 struct Feed {
@@ -58,7 +58,12 @@ pub(crate) fn response(
         feed.pace.handed();
         Some((Ok::<_, std::convert::Infallible>(next), feed))
     });
-    let mut response = Response::new(Body::from_stream(body));
+    head(Body::from_stream(body))
+}
+
+/// The answer that such a body has.
+pub(crate) fn head(body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));

@@ -49,6 +49,7 @@ async fn metrics(app: &App) -> Response<Body> {
     super::events::write(&mut out, app);
     super::runs::write(&mut out, app);
     super::stats::write(&mut out, app).await;
+    super::uploads::write(&mut out, app).await;
     outages(&mut out, app).await;
     store(&mut out, &health, told.is_ok() && health.connected);
     if let Ok(facts) = &told {

@@ -44,6 +44,10 @@ pub(super) const PAGE: Page = Page {
         crate::call::run::work::failed, crate::call::run::work::remaining, crate::call::run::failures::failures,
         crate::call::run::failures::retry,
         crate::call::stats::record, crate::call::stats::report, crate::call::stats::sweep,
+        crate::call::upload::create::create, crate::call::upload::state::status, crate::call::upload::state::abort,
+        crate::call::upload::state::resume, crate::call::upload::events::events, crate::call::upload::state::show,
+        crate::call::upload::state::delete, crate::call::upload::chunk::put,
+        crate::call::upload::progress::progress, crate::call::upload::content::content,
         super::explain::explain, super::status::status, super::health::healthz, super::health::readyz,
         super::metrics::metrics, openapi,
     ),
@@ -130,6 +134,9 @@ mod tests {
             (call.template.to_owned(), method.to_owned())
         });
         let calls = calls.chain(STREAMS.iter().map(|stream| (stream.template.to_owned(), "get".to_owned())));
+        let routes = crate::call::upload::ROUTES.iter();
+        let routes = routes.map(|route| (route.template.to_owned(), route.method.to_lowercase()));
+        let calls = calls.chain(routes);
         // The dashboard's own files are for browsers, not for programs.
         let pages = PAGES.iter().filter(|page| page.path != "/" && !page.path.starts_with("/dashboard."));
         let served: BTreeSet<_> =

@@ -9,7 +9,7 @@ use quaymaster::schema::{Schema, Source, load};
 use quaymaster::store::embedded::{Clock, EmbeddedOptions, EmbeddedStore};
 use quaymaster::{Engine, Quaymaster};
 use quaymaster_server::config::{Config, Overrides, RawConfig, ServerConfig, Thresholds};
-use quaymaster_server::{Listening, Server};
+use quaymaster_server::{Depot, Listening, Server, UploadConfig};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -140,6 +140,24 @@ impl Fixture {
     pub(crate) async fn serving(text: &str, config: ServerConfig, engine: Arc<dyn Engine>) -> Self {
         let quaymaster = Quaymaster::new(schema(text), engine.clone());
         let server = Server::new(Listening::bind(config).await.unwrap(), quaymaster, Thresholds::default());
+        Self::run(server, engine)
+    }
+
+    /// A server that takes uploads, with their objects, database and chunks in `uploads`' folder.
+    pub(crate) async fn with_uploads(
+        text: &str,
+        config: ServerConfig,
+        engine: Arc<dyn Engine>,
+        uploads: &UploadConfig,
+    ) -> Self {
+        let quaymaster = Quaymaster::new(schema(text), engine.clone());
+        let depot = Depot::new(&quaymaster, uploads);
+        depot.check().await.unwrap();
+        let server = Server::new(Listening::bind(config).await.unwrap(), quaymaster, Thresholds::default());
+        Self::run(server.with_uploads(depot), engine)
+    }
+
+    fn run(server: Server, engine: Arc<dyn Engine>) -> Self {
         let address = server.address();
         let (stop, stopped) = oneshot::channel();
         let running = tokio::spawn(server.run(async move {

@@ -21,5 +21,6 @@ mod runs;
 mod service;
 mod snippets;
 mod stats;
+mod uploads;
 mod waiting;
 mod workers;

@@ -1,0 +1,268 @@
+//! One file on its way: cut into chunks, sent several at once, sent again where that is asked for, compared at the end.
+
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use quaymaster::upload::{Last, MAX_CHUNKS, Status};
+use quaymaster::{Code, Error};
+use quaymaster_upload::ingest::Request;
+use quaymaster_upload::{Hasher, Sha256};
+use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _};
+
+use super::args::Put;
+use super::way::{Seen, Tried, Trying, Way};
+use crate::failure::Unreadable;
+
+/// A chunk is tried again for so long without one being taken.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// A store that only says when to come back may do so for longer.
+const BUSY_PATIENCE: Duration = Duration::from_secs(15 * 60);
+/// Between two attempts, doubled up to the longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// Between two looks at an upload whose chunks are all sent.
+const LOOK: Duration = Duration::from_millis(100);
+/// Uploads of one file that ended without an object, each of which takes a key.
+const ENDED_MAX: u32 = 100;
+/// Read at once when comparing.
+const PIECE: usize = 1 << 20;
+
+/// What a file became.
+#[derive(Debug)]
+pub(super) struct Uploaded {
+    pub(super) upload_id: String,
+    pub(super) node_id: String,
+    pub(super) size: u64,
+    /// Of the content as it was read back.
+    pub(super) sha256: Option<Sha256>,
+    /// Bytes that had been there before.
+    pub(super) kept: u64,
+}
+
+/// Told how many bytes are sent, or were there.
+pub(super) type Tell<'a> = &'a (dyn Fn(u64) + Send + Sync);
+
+pub(super) struct Sending<'a> {
+    pub(super) way: &'a Way,
+    pub(super) put: &'a Put,
+    pub(super) path: &'a Path,
+    pub(super) tell: Tell<'a>,
+}
+
+/// A file as it was when the upload began.
+struct Source {
+    path: PathBuf,
+    size: u64,
+    /// What tells it from every other file and from itself after a change.
+    mark: String,
+}
+
+/// An upload, and how the file is cut for it.
+struct Cut {
+    upload_id: String,
+    node_id: String,
+    chunk: u64,
+    count: u32,
+}
+
+impl Sending<'_> {
+    pub(super) async fn run(&self) -> anyhow::Result<Uploaded> {
+        let source = self.source().await?;
+        let (cut, seen) = self.begin(&source).await?;
+        let has = |number: &u32| seen.has.iter().any(|range| range.contains(number));
+        let mut todo: Vec<u32> = (0..cut.count).filter(|number| !has(number)).collect();
+        let kept: u64 = (0..cut.count).filter(has).map(|number| cut.length(&source, number)).sum();
+        (self.tell)(kept);
+        if seen.status == Status::Completed {
+            todo.clear();
+        }
+        loop {
+            self.send(&source, &cut, &todo).await?;
+            match self.wait(&cut).await? {
+                Some(again) => todo = again,
+                None => break,
+            }
+        }
+        let sha256 = if self.put.no_verify { None } else { Some(self.verify(&source, &cut).await?) };
+        Ok(Uploaded { upload_id: cut.upload_id, node_id: cut.node_id, size: source.size, sha256, kept })
+    }
+
+    async fn source(&self) -> anyhow::Result<Source> {
+        let unreadable =
+            |why: &dyn std::fmt::Display| Unreadable(format!("cannot read {}: {why}", self.path.display()));
+        let path = tokio::fs::canonicalize(self.path).await.map_err(|error| unreadable(&error))?;
+        let facts = tokio::fs::metadata(&path).await.map_err(|error| unreadable(&error))?;
+        if !facts.is_file() {
+            return Err(unreadable(&"it is not a file").into());
+        }
+        let mark = format!(
+            "{} {} {} {}.{}",
+            facts.dev(),
+            facts.ino(),
+            facts.size(),
+            facts.mtime(),
+            facts.mtime_nsec()
+        );
+        Ok(Source { path, size: facts.size(), mark })
+    }
+
+    /// The upload of this file: the one that was begun before and goes on, or a new one.
+    async fn begin(&self, source: &Source) -> anyhow::Result<(Cut, Seen)> {
+        let put = self.put;
+        let once =
+            if put.again { format!("{}.{:?}", std::process::id(), Instant::now()) } else { String::new() };
+        let name = self.path.file_name().unwrap_or(self.path.as_os_str()).to_string_lossy().into_owned();
+        for ended in 0..ENDED_MAX {
+            let facts = [
+                source.path.to_string_lossy().as_ref(),
+                &source.mark,
+                &once,
+                &put.chunk_bytes.to_string(),
+                &ended.to_string(),
+                put.mime_type.as_deref().unwrap_or_default(),
+                put.drive.as_deref().unwrap_or_default(),
+                put.connector_id.as_deref().unwrap_or_default(),
+                put.parent_id.as_deref().unwrap_or_default(),
+            ]
+            .join("\0");
+            let request = Request {
+                name: name.clone(),
+                size: Some(source.size),
+                mime_type: put.mime_type.clone(),
+                drive: put.drive.clone(),
+                connector_id: put.connector_id.clone(),
+                parent_id: put.parent_id.clone(),
+                idempotency_key: Some(format!("put-{}", Sha256::of(facts.as_bytes()))),
+                ..Request::default()
+            };
+            let began = patiently(|| self.way.create(&request)).await?;
+            let chunk = put.chunk_bytes.clamp(began.chunk_min_bytes, began.chunk_max_bytes);
+            let chunk = chunk.max(source.size.div_ceil(u64::from(MAX_CHUNKS)));
+            let count = u32::try_from(source.size.div_ceil(chunk).max(1)).unwrap_or(MAX_CHUNKS);
+            let cut = Cut { upload_id: began.upload_id, node_id: began.node_id, chunk, count };
+            match patiently(|| self.way.standing(&cut.upload_id)).await? {
+                Some(seen) if seen.aborted || seen.status == Status::Expired => {}
+                Some(seen) if seen.status == Status::Failed => {
+                    patiently(|| self.way.resume(&cut.upload_id)).await?;
+                    let again = patiently(|| self.way.standing(&cut.upload_id)).await?;
+                    return Ok((cut, again.unwrap_or(seen)));
+                }
+                Some(seen) => return Ok((cut, seen)),
+                // Forgotten between the two questions.
+                None => {}
+            }
+        }
+        let detail = format!("{} uploads of this file have ended without an object; use --again", ENDED_MAX);
+        Err(Error::new("upload.put", Code::UploadClosed, detail).into())
+    }
+
+    async fn send(&self, source: &Source, cut: &Cut, todo: &[u32]) -> anyhow::Result<()> {
+        let sent = stream::iter(todo.iter().copied().map(|number| self.send_one(source, cut, number)));
+        sent.buffer_unordered(usize::from(self.put.parallel)).try_for_each(|()| async { Ok(()) }).await
+    }
+
+    async fn send_one(&self, source: &Source, cut: &Cut, number: u32) -> anyhow::Result<()> {
+        let bytes = cut.read(source, number).await?;
+        let last = if number + 1 == cut.count { Last::Yes } else { Last::No };
+        patiently(|| self.way.chunk(&cut.upload_id, number, last, bytes.clone())).await?;
+        (self.tell)(bytes.len() as u64);
+        Ok(())
+    }
+
+    /// Waits until the object is there; chunks that are asked for again come back before.
+    async fn wait(&self, cut: &Cut) -> anyhow::Result<Option<Vec<u32>>> {
+        let mut pause = LOOK;
+        loop {
+            let Some(seen) = patiently(|| self.way.standing(&cut.upload_id)).await? else {
+                return Err(Error::new("upload.put", Code::UploadUnknown, "the upload was forgotten").into());
+            };
+            match seen.status {
+                Status::Completed => return Ok(None),
+                Status::Failed | Status::Expired => {
+                    let why = seen.error.unwrap_or_default();
+                    let detail = format!(
+                        "upload {} is {}: {why}; the same command goes on",
+                        cut.upload_id, seen.status
+                    );
+                    return Err(Error::new("upload.put", Code::UploadClosed, detail).into());
+                }
+                _ if !seen.resend.is_empty() => return Ok(Some(seen.resend)),
+                _ => {}
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(Duration::from_secs(1));
+        }
+    }
+
+    /// Reads the content back and compares it with the file.
+    async fn verify(&self, source: &Source, cut: &Cut) -> anyhow::Result<Sha256> {
+        let path = Arc::new(source.path.clone());
+        let ours = tokio::task::spawn_blocking(move || -> std::io::Result<Sha256> {
+            use std::io::Read as _;
+            let mut file = std::fs::File::open(&*path)?;
+            let (mut hasher, mut piece) = (Hasher::new(), vec![0; PIECE]);
+            loop {
+                match file.read(&mut piece)? {
+                    0 => return Ok(hasher.finish()),
+                    count => hasher.update(&piece[..count]),
+                }
+            }
+        });
+        let mut content = patiently(|| self.way.content(&cut.upload_id)).await?;
+        let mut hasher = Hasher::new();
+        while let Some(piece) = content.next().await {
+            hasher.update(&piece.map_err(Error::from)?);
+        }
+        let (theirs, ours) = (hasher.finish(), ours.await??);
+        if theirs != ours {
+            let detail = format!(
+                "the content of upload {} has the SHA-256 {theirs}, the file {ours}: did it change meanwhile?",
+                cut.upload_id
+            );
+            return Err(Error::new("upload.put", Code::UploadDigest, detail).into());
+        }
+        Ok(theirs)
+    }
+}
+
+impl Cut {
+    fn length(&self, source: &Source, number: u32) -> u64 {
+        let from = u64::from(number) * self.chunk;
+        source.size.saturating_sub(from).min(self.chunk)
+    }
+
+    async fn read(&self, source: &Source, number: u32) -> anyhow::Result<Bytes> {
+        let length = usize::try_from(self.length(source, number))?;
+        let mut file = tokio::fs::File::open(&source.path).await?;
+        file.seek(std::io::SeekFrom::Start(u64::from(number) * self.chunk)).await?;
+        let mut bytes = BytesMut::zeroed(length);
+        file.read_exact(&mut bytes).await.map_err(|error| {
+            Unreadable(format!("cannot read {}: {error}; did it change meanwhile?", source.path.display()))
+        })?;
+        Ok(bytes.freeze())
+    }
+}
+
+/// Tries until it works, will not, or has not for too long.
+async fn patiently<T, F: Future<Output = Tried<T>>>(call: impl Fn() -> F) -> Result<T, Error> {
+    let (begun, mut pause) = (Instant::now(), FIRST_PAUSE);
+    loop {
+        let (wait, error) = match call().await {
+            Ok(done) => return Ok(done),
+            Err(Trying::Never(error)) => return Err(error),
+            Err(Trying::Later(wait, error)) => (wait, error),
+        };
+        let patience = if error.code == Code::UploadBusy { BUSY_PATIENCE } else { PATIENCE };
+        let rest = wait.unwrap_or(pause);
+        if begun.elapsed() + rest > patience {
+            return Err(error);
+        }
+        tracing::debug!(%error, ?rest, "will try again");
+        tokio::time::sleep(rest).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}

@@ -1,0 +1,34 @@
+//! `upload put` and `upload doctor`; the other verbs of uploads are calls like any other.
+
+pub(crate) mod args;
+pub(crate) mod doctor;
+mod file;
+pub(crate) mod put;
+mod remote;
+mod way;
+
+use quaymaster::schema::{Kind, Schema};
+use quaymaster::{Code, Error};
+
+/// The upload that is meant: the one named, or the only one there is.
+fn resource(schema: &Schema, named: Option<String>) -> Result<String, Error> {
+    let wrong = |code, detail: String| Err(Error::new("upload", code, detail));
+    let known: Vec<&str> = schema
+        .resources()
+        .filter(|found| found.kind == Kind::Upload)
+        .map(|found| found.name.as_str())
+        .collect();
+    match (named, &known[..]) {
+        (Some(name), _) if known.contains(&name.as_str()) => Ok(name),
+        (Some(name), _) => wrong(
+            Code::ResourceUnknown,
+            format!("--resource {name:?}: the schema's uploads are {}", known.join(", ")),
+        ),
+        (None, [only]) => Ok((*only).to_owned()),
+        (None, []) => wrong(Code::ResourceUnknown, "the schema declares no upload".to_owned()),
+        (None, _) => wrong(
+            Code::RequestInvalid,
+            format!("the schema has several uploads: name one of {} with --resource", known.join(", ")),
+        ),
+    }
+}

@@ -1,0 +1,157 @@
+//! How a file reaches its upload: over HTTP, or straight on the store. Both ways have the same idempotency keys, so that
+//! what was begun on one goes on by the other.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use futures_util::stream::BoxStream;
+use quaymaster::upload::{Last, Status};
+use quaymaster::{Code, Error};
+use quaymaster_upload::ingest::{Began, Content, Creation, Incoming, Request, Resumed, Standing, Took};
+use quaymaster_upload::{Sha256, Trouble, Uploads};
+
+use super::remote::Remote;
+
+/// Where files go.
+pub(super) enum Way {
+    Server(Remote),
+    Store(Uploads),
+}
+
+/// What is seen of an upload.
+#[derive(Debug)]
+pub(super) struct Seen {
+    pub(super) status: Status,
+    pub(super) aborted: bool,
+    /// Chunks that are there, received or durable.
+    pub(super) has: Vec<RangeInclusive<u32>>,
+    /// Chunks to send again.
+    pub(super) resend: Vec<u32>,
+    pub(super) error: Option<String>,
+}
+
+/// Why something did not work.
+#[derive(Debug)]
+pub(super) enum Trying {
+    /// It may work after so long, or when somebody knows.
+    Later(Option<Duration>, Error),
+    /// It will not.
+    Never(Error),
+}
+
+impl From<Trying> for Error {
+    fn from(trying: Trying) -> Self {
+        match trying {
+            Trying::Later(_, error) | Trying::Never(error) => error,
+        }
+    }
+}
+
+pub(super) type Tried<T> = Result<T, Trying>;
+
+fn told(error: quaymaster_upload::Error) -> Trying {
+    let known = error.code().and_then(|name| Code::ALL.iter().find(|code| code.name() == name));
+    let code = known.copied().unwrap_or(Code::UploadBackend);
+    let (passes, told) = (error.trouble() != Trouble::Never, Error::new(error.op(), code, error.to_string()));
+    if passes { Trying::Later(None, told) } else { Trying::Never(told) }
+}
+
+fn never(code: Code, detail: impl Into<String>) -> Trying {
+    Trying::Never(Error::new("upload.put", code, detail.into()))
+}
+
+impl Way {
+    pub(super) async fn create(&self, request: &Request) -> Tried<Began> {
+        match self {
+            Self::Server(remote) => remote.create(request).await,
+            Self::Store(uploads) => {
+                // As the server marks keys that callers give.
+                let key = request.idempotency_key.as_ref().map(|key| format!("k:{key}"));
+                let request = Request { idempotency_key: key, ..request.clone() };
+                match uploads.create(&request).await.map_err(told)? {
+                    Creation::New(began) | Creation::Existing(began) => Ok(began),
+                    Creation::Mismatch => {
+                        Err(never(Code::UploadMismatch, "the key was used for another file"))
+                    }
+                }
+            }
+        }
+    }
+
+    pub(super) async fn standing(&self, id: &str) -> Tried<Option<Seen>> {
+        match self {
+            Self::Server(remote) => remote.standing(id).await,
+            Self::Store(uploads) => Ok(uploads.standing(id).await.map_err(told)?.map(seen)),
+        }
+    }
+
+    pub(super) async fn chunk(&self, id: &str, number: u32, last: Last, bytes: Bytes) -> Tried<()> {
+        let sha256 = Sha256::of(&bytes);
+        let uploads = match self {
+            Self::Server(remote) => return remote.chunk(id, number, last, sha256, bytes).await,
+            Self::Store(uploads) => uploads,
+        };
+        let incoming = Incoming { number, last, size: Some(bytes.len() as u64), sha256: Some(sha256) };
+        let body = futures_util::stream::iter([Ok::<_, std::convert::Infallible>(bytes)]);
+        match Box::pin(uploads.chunk(id, &incoming, body)).await.map_err(told)? {
+            Took::Received { .. } => Ok(()),
+            Took::Busy { retry_after } => {
+                let detail = "too many bytes are in flight".to_owned();
+                Err(Trying::Later(Some(retry_after), Error::new("upload.put", Code::UploadBusy, detail)))
+            }
+            Took::Conflict => Err(never(
+                Code::UploadConflict,
+                format!(
+                    "chunk {number} has come with other bytes: the file has changed; upload it with --again"
+                ),
+            )),
+            Took::Refused(refusal) => Err(never(Code::UploadRefused, format!("chunk {number}: {refusal}"))),
+            Took::Closed { status, error } => {
+                Err(never(Code::UploadClosed, format!("the upload is {status} {error}")))
+            }
+            Took::Digest { .. } | Took::Length { .. } => {
+                Err(never(Code::UploadDigest, format!("chunk {number} is not what was announced")))
+            }
+            Took::Broken(why) => Err(never(Code::RequestInvalid, why)),
+            Took::Unknown => Err(never(Code::UploadUnknown, format!("there is no upload {id}"))),
+        }
+    }
+
+    /// Goes on with an upload that has FAILED.
+    pub(super) async fn resume(&self, id: &str) -> Tried<()> {
+        match self {
+            Self::Server(remote) => remote.resume(id).await,
+            Self::Store(uploads) => match uploads.resume(id).await.map_err(told)? {
+                Resumed::Open(_) | Resumed::Ended(_) => Ok(()),
+                Resumed::Unknown => Err(never(Code::UploadUnknown, format!("there is no upload {id}"))),
+            },
+        }
+    }
+
+    /// All bytes of the object.
+    pub(super) async fn content(&self, id: &str) -> Tried<BoxStream<'static, Tried<Bytes>>> {
+        match self {
+            Self::Server(remote) => remote.content(id).await,
+            Self::Store(uploads) => match uploads.content(id, None).await.map_err(told)? {
+                Content::Pieces { pieces, .. } => Ok(pieces.map(|piece| piece.map_err(told)).boxed()),
+                Content::Not(step) => Err(never(Code::UploadClosed, format!("there is no content: {step}"))),
+                Content::Unknown => Err(never(Code::UploadUnknown, format!("there is no upload {id}"))),
+            },
+        }
+    }
+}
+
+fn seen(standing: Standing) -> Seen {
+    let Standing { state, resend } = standing;
+    let mut has = state.received();
+    has.extend(state.durable());
+    Seen {
+        status: state.status,
+        aborted: state.aborted,
+        has,
+        resend: resend.into_iter().flatten().collect(),
+        error: state.error,
+    }
+}

@@ -1,0 +1,220 @@
+//! `PUT …/<upload_id>/chunk/<n>`: raw bytes, read only once there is room for them and never more than a few pieces ahead.
+
+use std::time::Instant;
+
+use axum::body::Body;
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderMap, HeaderValue, Response};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use futures_util::FutureExt as _;
+use hyper::body::Body as _;
+use quaymaster::Code;
+use quaymaster::upload::{Last, Refusal, Status};
+use quaymaster_upload::Sha256;
+use quaymaster_upload::ingest::{Incoming, Took};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::route::{Asked, Route};
+use super::{berth_of, unknown, written};
+use crate::app::App;
+use crate::call::Effect;
+use crate::http::problem::{Problem, excerpt};
+use crate::http::{body, query};
+
+pub(super) const PUT: Route = Route {
+    method: "PUT",
+    template: "/v1/upload/{name}/{upload_id}/chunk/{n}",
+    effect: Effect::Writes,
+    answer: |app, asked| Box::pin(put(app, asked)).boxed(),
+};
+
+/// What a chunk's sender is told.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct UploadChunk {
+    upload_id: String,
+    /// The document.
+    node_id: String,
+    /// `PENDING`, `UPLOADING`, `COMPLETING` or `COMPLETED`.
+    #[schema(example = "UPLOADING")]
+    status: &'static str,
+    chunk_number: u32,
+    /// Chunks received; the durable ones are among them.
+    received_chunks: u32,
+    /// Chunks that are in the object store.
+    durable_chunks: u32,
+    /// How many there are, once the last one has come.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    total_chunks: Option<u32>,
+    /// Whether this one is durable already.
+    durable: bool,
+}
+
+/// Takes a chunk. Received is not durable yet: one that gets lost before it is in the object store is asked for again.
+#[utoipa::path(
+    put, path = "/v1/upload/{name}/{upload_id}/chunk/{n}", operation_id = "upload.chunk", tag = "upload",
+    params(
+        ("name" = String, Path, description = "the upload's name in the schema"),
+        ("upload_id" = String, Path, description = "the upload"),
+        ("n" = u32, Path, description = "the chunk's number, from 0"),
+        ("last" = Option<bool>, Query, description = "whether it is the last one"),
+        ("content-digest" = Option<String>, Header, description = "`sha-256=:<base64>:`; other bytes are refused"),
+    ),
+    request_body(content = String, content_type = "application/octet-stream", description = "the chunk's bytes"),
+    responses(
+        (status = 200, body = UploadChunk, description = "it is received, now or before"),
+        (status = 422, description = "it contradicts what came before, or its digest", content_type = "application/problem+json"),
+        (status = 429, description = "too many bytes are in flight", content_type = "application/problem+json"),
+        crate::page::openapi::Problems),
+)]
+pub(crate) async fn put(app: &App, asked: Asked<'_>) -> Result<Response<Body>, Problem> {
+    let started = Instant::now();
+    let Asked { name, id, number, query, headers, body, .. } = asked;
+    let berth = berth_of(app, name, id)?;
+    let number = number.parse::<u32>().map_err(|_| {
+        let detail = format!("the chunk's number must be an integer from 0, got {}", excerpt(number));
+        Problem::new(Code::RequestInvalid, detail).field("n")
+    })?;
+    let [last] = query::named(query, ["last"])?;
+    let last = match last.as_deref() {
+        None | Some("false") => Last::No,
+        Some("true" | "") => Last::Yes,
+        Some(other) => {
+            let detail = format!("last must be true or false, got {}", excerpt(other));
+            return Err(Problem::new(Code::RequestInvalid, detail).field("last"));
+        }
+    };
+    body::check_encoding(headers)?;
+    let incoming = Incoming { number, last, size: body.size_hint().exact(), sha256: digest(headers)? };
+    let Some(node_id) = berth.node_of(id).await? else { return Err(unknown(id)) };
+    let uploads = berth.uploads().await?;
+    let took = uploads.chunk(id, &incoming, body::pieces(body, app.bounds.request_timeout)).await?;
+    let (receipt, status, durable) = match took {
+        Took::Received { receipt, status, durable } => (receipt, status, durable),
+        other => return Err(refused(id, other)),
+    };
+    berth.figures.acknowledged.observe(started.elapsed());
+    let answer = UploadChunk {
+        upload_id: id.to_owned(),
+        node_id: node_id.as_ref().to_owned(),
+        status: status.name(),
+        chunk_number: number,
+        received_chunks: receipt.received_chunks,
+        durable_chunks: receipt.durable_chunks,
+        total_chunks: receipt.total_chunks,
+        durable,
+    };
+    let mut response = Response::new(Body::from(written(&answer)));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    Ok(response)
+}
+
+fn refused(id: &str, took: Took) -> Problem {
+    match took {
+        Took::Busy { retry_after } => {
+            Problem::new(Code::UploadBusy, "the chunk's bytes do not fit beside those in flight")
+                .after(retry_after)
+        }
+        Took::Conflict => {
+            Problem::new(Code::UploadConflict, "this chunk has come with other bytes").field("body")
+        }
+        Took::Refused(refusal @ Refusal::TooLarge { .. }) => {
+            Problem::new(Code::UploadTooLarge, refusal.to_string()).field("body")
+        }
+        // What was staged has expired: the same chunk is taken when it comes quicker.
+        Took::Refused(refusal @ Refusal::Unstaged { .. }) => {
+            Problem::new(Code::RequestTimeout, refusal.to_string()).field("body")
+        }
+        Took::Refused(refusal) => Problem::new(Code::UploadRefused, refusal.to_string()),
+        Took::Closed { status, error } => closed(status, &error),
+        Took::Digest { sha256 } => {
+            let detail = format!("the bytes that came have the SHA-256 {sha256}");
+            Problem::new(Code::UploadDigest, detail).field("content-digest")
+        }
+        Took::Length { size } => {
+            let detail = format!("{size} bytes came, and another number was announced");
+            Problem::new(Code::UploadDigest, detail).field("content-length")
+        }
+        Took::Broken(why) if why.starts_with("nothing came for") => {
+            Problem::new(Code::RequestTimeout, format!("the body: {why}")).field("body")
+        }
+        Took::Broken(why) => {
+            Problem::new(Code::RequestInvalid, format!("the body broke off: {why}")).field("body")
+        }
+        Took::Unknown | Took::Received { .. } => unknown(id),
+    }
+}
+
+/// An upload that takes no chunks.
+pub(super) fn closed(status: Status, error: &str) -> Problem {
+    let detail = match (status, error) {
+        (Status::Failed, error) if !error.is_empty() => format!("the upload is FAILED: {error}"),
+        (status, _) => format!("the upload is {status}"),
+    };
+    Problem::new(Code::UploadClosed, detail)
+}
+
+/// The SHA-256 of `Content-Digest` (RFC 9530), if it has one; other algorithms are not looked at.
+fn digest(headers: &HeaderMap) -> Result<Option<Sha256>, Problem> {
+    const NAME: &str = "content-digest";
+    let wrong = |detail: &str| Problem::new(Code::RequestInvalid, format!("{NAME}: {detail}")).field(NAME);
+    for value in headers.get_all(NAME) {
+        let text = value.to_str().map_err(|_| wrong("it is not text"))?;
+        for entry in text.split(',').map(str::trim) {
+            let Some((algorithm, value)) = entry.split_once('=') else {
+                return Err(wrong("it is written sha-256=:<base64>:"));
+            };
+            if !algorithm.eq_ignore_ascii_case("sha-256") {
+                continue;
+            }
+            return match bytes_of(value.trim_matches(':')) {
+                Some(bytes) => Ok(Some(Sha256::from_bytes(bytes))),
+                None => Err(wrong("a SHA-256 is 32 bytes in base64: sha-256=:<base64>:")),
+            };
+        }
+    }
+    Ok(None)
+}
+
+/// Base64 as the header has it; hexadecimal digits, as tools print them, are taken too.
+fn bytes_of(text: &str) -> Option<[u8; 32]> {
+    if text.len() == 64 {
+        let mut bytes = [0; 32];
+        for (byte, pair) in bytes.iter_mut().zip(text.as_bytes().chunks(2)) {
+            let digit = |byte: u8| char::from(byte).to_digit(16);
+            *byte = u8::try_from(digit(pair[0])? * 16 + digit(pair[1])?).ok()?;
+        }
+        return Some(bytes);
+    }
+    BASE64_STANDARD.decode(text).ok()?.try_into().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn a_digest_is_read_as_written_and_others_are_passed_over() {
+        let read = |text: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert("content-digest", HeaderValue::from_str(text).unwrap());
+            digest(&headers)
+        };
+        let sha = Sha256::of(b"abc");
+        let base64 = BASE64_STANDARD.encode(sha.as_bytes());
+        for good in [
+            format!("sha-256=:{base64}:"),
+            format!("SHA-256={base64}"),
+            format!("sha-256={sha}"),
+            format!("sha-512=:AAAA:, sha-256=:{base64}:"),
+        ] {
+            assert_eq!(read(&good).unwrap(), Some(sha), "{good}");
+        }
+        assert_eq!(read("sha-512=:AAAA:").unwrap(), None);
+        for bad in ["x", "sha-256=:AAAA:", "sha-256=", "sha-256=:!:"] {
+            assert_eq!(read(bad).unwrap_err().field.as_deref(), Some("content-digest"), "{bad}");
+        }
+    }
+}

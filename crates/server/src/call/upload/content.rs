@@ -1,0 +1,167 @@
+//! `GET …/<upload_id>/content`: the object's bytes, all or a range.
+
+use std::ops::Range;
+
+use axum::body::Body;
+use axum::http::header::{
+    ACCEPT_RANGES, CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_RANGE,
+    CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, RANGE, X_CONTENT_TYPE_OPTIONS,
+};
+use axum::http::{HeaderMap, HeaderValue, Response, StatusCode};
+use futures_util::{FutureExt as _, StreamExt as _};
+use quaymaster::Code;
+use quaymaster_upload::ingest::Content;
+
+use super::route::{Asked, Route};
+use super::{berth_of, unknown};
+use crate::app::App;
+use crate::call::Effect;
+use crate::http::connection::{Pace, Sending};
+use crate::http::problem::{Problem, excerpt};
+use crate::http::query;
+
+pub(super) const CONTENT: Route = Route {
+    method: "GET",
+    template: "/v1/upload/{name}/{upload_id}/content",
+    effect: Effect::Reads,
+    answer: |app, asked| Box::pin(content(app, asked)).boxed(),
+};
+
+/// The object's bytes.
+#[utoipa::path(
+    get, path = "/v1/upload/{name}/{upload_id}/content", operation_id = "upload.content", tag = "upload",
+    params(
+        ("name" = String, Path, description = "the upload's name in the schema"),
+        ("upload_id" = String, Path, description = "the upload"),
+        ("range" = Option<String>, Header, description = "`bytes=from-to`, one range"),
+    ),
+    responses(
+        (status = 200, body = String, content_type = "application/octet-stream", description = "all bytes, under the MIME type of the upload"),
+        (status = 206, body = String, content_type = "application/octet-stream", description = "the bytes of the range"),
+        (status = 416, description = "the range lies outside", content_type = "application/problem+json"),
+        crate::page::openapi::Problems),
+)]
+pub(crate) async fn content(app: &App, asked: Asked<'_>) -> Result<Response<Body>, Problem> {
+    query::none(asked.query)?;
+    let (id, activity) = (asked.id, asked.activity);
+    let berth = berth_of(app, asked.name, id)?;
+    let uploads = berth.uploads().await?;
+    let size = uploads.ledger().find(id).await?.and_then(|upload| upload.final_size);
+    let range = size.map(|size| range(asked.headers, size)).transpose()?.flatten();
+    let (size, mime_type, etag, pieces) = match uploads.content(id, range.clone()).await? {
+        Content::Pieces { size, mime_type, etag, pieces } => (size, mime_type, etag, pieces),
+        Content::Not(step) => {
+            let detail = format!("there is no content: the upload is {}", step.status());
+            return Err(Problem::new(Code::UploadClosed, detail));
+        }
+        Content::Unknown => return Err(unknown(id)),
+    };
+    // The connection is at work until the last piece is taken, and cut when its reader takes nothing.
+    let (sending, pace) = (activity.sending(), activity.endless());
+    let body = futures_util::stream::unfold((pieces, sending, pace), next);
+    let mut response = Response::new(Body::from_stream(body));
+    let headers = response.headers_mut();
+    let kind = HeaderValue::from_str(&mime_type).ok().filter(|_| !mime_type.is_empty());
+    headers.insert(CONTENT_TYPE, kind.unwrap_or(HeaderValue::from_static("application/octet-stream")));
+    headers.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("private, no-cache"));
+    // Somebody else's bytes, under the dashboard's own origin: never run, never shown in place.
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(CONTENT_DISPOSITION, HeaderValue::from_static("attachment"));
+    headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static("sandbox; default-src 'none'"));
+    if let Ok(etag) = HeaderValue::from_str(&quoted(&etag)) {
+        headers.insert(ETAG, etag);
+    }
+    let length = match &range {
+        None => size,
+        Some(Range { start, end }) => {
+            let shown = format!("bytes {start}-{}/{size}", end - 1);
+            headers.extend(HeaderValue::from_str(&shown).ok().map(|shown| (CONTENT_RANGE, shown)));
+            end - start
+        }
+    };
+    headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
+    if range.is_some() {
+        *response.status_mut() = StatusCode::PARTIAL_CONTENT;
+    }
+    Ok(response)
+}
+
+type Flow = (quaymaster_upload::objects::Pieces, Sending, Pace);
+
+async fn next(
+    (mut pieces, sending, pace): Flow,
+) -> Option<(Result<bytes::Bytes, quaymaster_upload::Error>, Flow)> {
+    pace.asked();
+    let piece = pieces.next().await?;
+    if let Err(error) = &piece {
+        tracing::warn!(%error, "content broke off");
+    }
+    pace.handed();
+    Some((piece, (pieces, sending, pace)))
+}
+
+fn quoted(etag: &str) -> String {
+    if etag.starts_with('"') || etag.starts_with("W/") { etag.to_owned() } else { format!("\"{etag}\"") }
+}
+
+/// The one range of bytes that is asked for. What is not understood is as if it were not there (RFC 9110); several
+/// ranges at once are answered with everything, too.
+fn range(headers: &HeaderMap, size: u64) -> Result<Option<Range<u64>>, Problem> {
+    let Some(text) = headers.get(RANGE).and_then(|value| value.to_str().ok()) else { return Ok(None) };
+    let Some(spec) = text.trim().strip_prefix("bytes=").filter(|spec| !spec.contains(',')) else {
+        return Ok(None);
+    };
+    let Some((from, to)) = spec.trim().split_once('-') else { return Ok(None) };
+    let number = |text: &str| text.parse::<u64>().ok();
+    let found = match (from, to) {
+        ("", last) => match number(last) {
+            Some(last) => size.saturating_sub(last)..size,
+            None => return Ok(None),
+        },
+        (from, "") => match number(from) {
+            Some(from) => from..size,
+            None => return Ok(None),
+        },
+        (from, to) => match (number(from), number(to)) {
+            (Some(from), Some(to)) if from <= to => from..size.min(to.saturating_add(1)),
+            _ => return Ok(None),
+        },
+    };
+    if found.is_empty() {
+        let detail = format!("{} is outside of {size} bytes", excerpt(text));
+        return Err(Problem::new(Code::UploadRange, detail).field("range"));
+    }
+    Ok(Some(found))
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn one_range_is_understood_and_nothing_else_is() {
+        let read = |text: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(RANGE, HeaderValue::from_str(text).unwrap());
+            range(&headers, 10)
+        };
+        for (text, wanted) in [
+            ("bytes=0-3", Some(0..4)),
+            ("bytes=4-", Some(4..10)),
+            ("bytes=-3", Some(7..10)),
+            ("bytes=-30", Some(0..10)),
+            ("bytes=2-99", Some(2..10)),
+            ("bytes=0-1,3-4", None),
+            ("bytes=3-1", None),
+            ("items=0-1", None),
+            ("bytes=x", None),
+        ] {
+            assert_eq!(read(text).unwrap(), wanted, "{text}");
+        }
+        for outside in ["bytes=10-", "bytes=10-20", "bytes=-0"] {
+            assert_eq!(read(outside).unwrap_err().code, Code::UploadRange, "{outside}");
+        }
+    }
+}

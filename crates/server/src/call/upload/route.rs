@@ -1,0 +1,87 @@
+//! Paths below an upload: `…/<upload_id>`, `…/<upload_id>/chunk/<n>`, `…/<upload_id>/progress`, `…/<upload_id>/content`.
+
+use axum::body::Body;
+use axum::http::{HeaderMap, Method, Response};
+use futures_util::future::BoxFuture;
+use hyper::body::Incoming;
+use quaymaster::Code;
+
+use super::{chunk, content, progress, state};
+use crate::app::App;
+use crate::call::Effect;
+use crate::http::connection::Activity;
+use crate::http::presence::Presence;
+use crate::http::problem::{Problem, excerpt};
+
+/// One method of one such path.
+pub(crate) struct Route {
+    /// `GET` stands for `HEAD` too.
+    pub(crate) method: &'static str,
+    /// The path as OpenAPI and metrics name it.
+    pub(crate) template: &'static str,
+    pub(crate) effect: Effect,
+    pub(crate) answer: Answer,
+}
+
+type Answer = for<'a> fn(&'a App, Asked<'a>) -> BoxFuture<'a, Result<Response<Body>, Problem>>;
+
+/// What such a request was given.
+pub(crate) struct Asked<'a> {
+    /// The resource's name.
+    pub(crate) name: &'a str,
+    /// The upload's id, not yet checked.
+    pub(crate) id: &'a str,
+    /// The chunk's number as it was written; empty where the path has none.
+    pub(crate) number: &'a str,
+    /// The query, still encoded.
+    pub(crate) query: &'a str,
+    pub(crate) headers: &'a HeaderMap,
+    pub(crate) body: &'a mut Incoming,
+    pub(crate) activity: &'a Activity,
+    pub(crate) presence: &'a Presence,
+}
+
+/// Every one of them.
+pub(crate) static ROUTES: &[Route] =
+    &[state::SHOW, state::DELETE, chunk::PUT, progress::PROGRESS, content::CONTENT];
+
+/// A route that was found, and what its path says.
+pub(crate) struct Found<'a> {
+    pub(crate) at: usize,
+    pub(crate) route: &'static Route,
+    pub(crate) id: &'a str,
+    pub(crate) number: &'a str,
+}
+
+/// Where a request goes whose path has `rest` after the resource's name.
+pub(crate) fn find<'a>(method: &Method, rest: &[&'a str]) -> Result<Found<'a>, Problem> {
+    let (id, number, template) = match *rest {
+        [id] if !id.is_empty() => (id, "", state::TEMPLATE),
+        [id, "progress"] => (id, "", progress::PROGRESS.template),
+        [id, "content"] => (id, "", content::CONTENT.template),
+        [id, "chunk", number] => (id, number, chunk::PUT.template),
+        _ => {
+            let shown = excerpt(&rest.join("/"));
+            let detail = format!(
+                "{shown}: below an upload there are <upload_id>, <upload_id>/chunk/<n>, <upload_id>/progress and \
+                 <upload_id>/content"
+            );
+            return Err(Problem::new(Code::RouteUnknown, detail));
+        }
+    };
+    let word = if *method == Method::HEAD { "GET" } else { method.as_str() };
+    let found =
+        ROUTES.iter().enumerate().find(|(_, route)| route.template == template && route.method == word);
+    match found {
+        Some((at, route)) => Ok(Found { at, route, id, number }),
+        None => Err(Problem::method(allow(template), method.as_str())),
+    }
+}
+
+fn allow(template: &str) -> &'static str {
+    match template {
+        state::TEMPLATE => "GET, HEAD, DELETE",
+        _ if template == chunk::PUT.template => "PUT",
+        _ => "GET, HEAD",
+    }
+}

@@ -1,0 +1,191 @@
+//! The uploads of the schema with all their parts: store, objects, ledger, events. Each is opened when it is first
+//! needed, so that a server whose database is away answers everything else, and one that nobody uploads to leaves no
+//! files behind.
+
+pub(crate) mod figures;
+mod work;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use quaymaster::upload::Upload;
+use quaymaster::{Code, Error, Quaymaster, Result};
+use quaymaster_upload::{Options, Settings, Trouble, Uploads};
+use tokio::sync::{Notify, OnceCell};
+
+use crate::http::problem::Problem;
+use figures::Figures;
+
+/// Where uploads lie that the schema gives no place of their own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UploadConfig {
+    /// The folder of objects, databases and spools with relative names.
+    pub folder: PathBuf,
+    /// Where the bytes of chunks wait.
+    pub chunks: ChunkPlace,
+}
+
+/// Where the bytes of chunks wait if the schema does not say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ChunkPlace {
+    /// In the store, under the documented keys.
+    Store,
+    /// In files of the folder.
+    Spool,
+}
+
+impl Default for UploadConfig {
+    fn default() -> Self {
+        Self { folder: PathBuf::from("./quaymaster-data"), chunks: ChunkPlace::Spool }
+    }
+}
+
+/// A claim of chunks waits no longer, so that a stop does not have to.
+const CLAIM_WAIT: Duration = Duration::from_secs(1);
+
+/// How many ids of documents are remembered, so that a chunk's answer costs no look for them.
+const NODES: usize = 4096;
+
+/// Every upload of a schema. Cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub struct Depot(Arc<Vec<Berth>>);
+
+/// One of them.
+pub(crate) struct Berth {
+    store: Upload,
+    settings: Settings,
+    opened: OnceCell<Uploads>,
+    /// Rings when somebody has opened it.
+    bell: Notify,
+    nodes: Mutex<HashMap<String, Arc<str>>>,
+    pub(crate) figures: Figures,
+}
+
+impl fmt::Debug for Berth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Berth").field("name", &self.store.name()).finish_non_exhaustive()
+    }
+}
+
+impl Depot {
+    /// The uploads that the schema declares; nothing is opened yet.
+    pub fn new(quaymaster: &Quaymaster, config: &UploadConfig) -> Self {
+        let berth = |store: &Upload| Berth {
+            store: store.clone(),
+            settings: Settings {
+                folder: config.folder.clone(),
+                spool: match config.chunks {
+                    ChunkPlace::Store => None,
+                    // A spool belongs to one ledger: what that does not know is removed.
+                    ChunkPlace::Spool => Some(PathBuf::from("spool").join(store.name())),
+                },
+                options: Options { wait: CLAIM_WAIT, ..Options::default() },
+                ..Settings::default()
+            },
+            opened: OnceCell::new(),
+            bell: Notify::new(),
+            nodes: Mutex::default(),
+            figures: Figures::default(),
+        };
+        let mut all: Vec<Berth> = quaymaster.uploads().map(berth).collect();
+        all.sort_by(|a, b| a.store.name().cmp(b.store.name()));
+        Self(Arc::new(all))
+    }
+
+    /// The names of the uploads.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|berth| berth.store.name())
+    }
+
+    pub(crate) fn berths(&self) -> &[Berth] {
+        &self.0
+    }
+
+    pub(crate) fn berth(&self, name: &str) -> Option<&Berth> {
+        self.0.iter().find(|berth| berth.store.name() == name)
+    }
+
+    /// One of them with all its parts, for a command that runs once.
+    pub async fn open(&self, name: &str) -> Result<Uploads> {
+        let Some(berth) = self.berth(name) else {
+            return Err(Error::new("upload", Code::ResourceUnknown, format!("there is no upload {name:?}")));
+        };
+        let opened = berth.uploads().await.map_err(told)?;
+        Ok(opened.clone())
+    }
+
+    /// Opens what is in use. Refused is only what no waiting would change; what is away is opened once it is there.
+    pub async fn check(&self) -> Result<()> {
+        for berth in self.berths().iter().filter(|berth| berth.is_used()) {
+            match berth.uploads().await {
+                Ok(_) => {}
+                Err(error) if error.trouble() == Trouble::Never => return Err(told(error)),
+                Err(error) => {
+                    let upload = berth.store.name();
+                    tracing::warn!(upload, %error, "uploads are not ready; trying on");
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn told(error: quaymaster_upload::Error) -> Error {
+    let known = error.code().and_then(|name| Code::ALL.iter().find(|code| code.name() == name));
+    let never = if error.trouble() == Trouble::Never { Code::ConfigInvalid } else { Code::UploadBackend };
+    Error::new(error.op(), known.copied().unwrap_or(never), error.to_string()).because(error)
+}
+
+impl Berth {
+    /// The store's side.
+    pub(crate) fn store(&self) -> &Upload {
+        &self.store
+    }
+
+    /// All parts, opened now if they are not yet.
+    pub(crate) async fn uploads(&self) -> quaymaster_upload::Result<&Uploads> {
+        if let Some(opened) = self.opened.get() {
+            return Ok(opened);
+        }
+        let opened =
+            self.opened.get_or_try_init(|| Uploads::open(self.store.clone(), self.settings.clone())).await?;
+        self.bell.notify_one();
+        Ok(opened)
+    }
+
+    /// Whether there may be uploads: a database that is a file and is not there has none.
+    fn is_used(&self) -> bool {
+        match self.store.spec().database.strip_prefix("sqlite:") {
+            Some(path) => {
+                let path = path.split('?').next().unwrap_or_default();
+                self.settings.folder.join(path.strip_prefix("//").unwrap_or(path)).exists()
+            }
+            None => true,
+        }
+    }
+
+    /// The document of an upload; `None` when there is no such upload.
+    pub(crate) async fn node_of(&self, id: &str) -> std::result::Result<Option<Arc<str>>, Problem> {
+        let known = self.nodes.lock().get(id).cloned();
+        if known.is_some() {
+            return Ok(known);
+        }
+        let Some(standing) = self.uploads().await?.standing(id).await? else { return Ok(None) };
+        Ok(Some(self.remember(id, &standing.state.node_id)))
+    }
+
+    /// Keeps the document of an upload at hand.
+    pub(crate) fn remember(&self, id: &str, node_id: &str) -> Arc<str> {
+        let node: Arc<str> = node_id.into();
+        let mut nodes = self.nodes.lock();
+        if nodes.len() >= NODES {
+            nodes.clear();
+        }
+        nodes.insert(id.to_owned(), node.clone());
+        node
+    }
+}

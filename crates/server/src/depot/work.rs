@@ -1,0 +1,74 @@
+//! What happens to uploads by itself: chunks are shipped, objects completed, and what is over is swept.
+
+use std::panic::AssertUnwindSafe;
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use futures_util::future::join_all;
+use quaymaster_upload::Uploads;
+use tokio_util::sync::CancellationToken;
+
+use super::{Berth, Depot};
+
+/// How often a database that is not there yet is looked for.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Between two attempts to open what is away, doubled with every failure up to the longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+
+impl Depot {
+    /// Ships, completes and sweeps until `stop`, then lets parts on their way end within `grace`. What is not done by
+    /// then is somebody else's once its lease is over.
+    pub async fn work(&self, stop: &CancellationToken, grace: Duration) {
+        let all = join_all(self.berths().iter().map(|berth| berth.work(stop)));
+        let late = async {
+            stop.cancelled().await;
+            tokio::time::sleep(grace).await;
+        };
+        tokio::select! {
+            _ = all => {}
+            () = late => tracing::warn!("the grace is over; chunks still on their way are shipped again"),
+        }
+    }
+}
+
+impl Berth {
+    async fn work(&self, stop: &CancellationToken) {
+        let Some(uploads) = self.when_open(stop).await else { return };
+        let workers = self.store.spec().workers as usize;
+        tracing::debug!(upload = self.store.name(), workers, "shipping");
+        let shipping = kept_up("upload.ship", stop, || uploads.ship(workers, stop.clone()));
+        let tending = kept_up("upload.tend", stop, || uploads.tend(stop.clone()));
+        tokio::join!(shipping, tending);
+    }
+
+    /// Waits until there is something to work on; `None` when told to stop before.
+    async fn when_open(&self, stop: &CancellationToken) -> Option<&Uploads> {
+        while self.opened.get().is_none() && !self.is_used() {
+            let rest = tokio::time::timeout(LOOK, self.bell.notified());
+            let _ = stop.run_until_cancelled(rest).await?;
+        }
+        let mut pause = FIRST_PAUSE;
+        loop {
+            match stop.run_until_cancelled(self.uploads()).await? {
+                Ok(uploads) => return Some(uploads),
+                Err(error) => {
+                    tracing::debug!(upload = self.store.name(), %error, "not open yet; will try again");
+                }
+            }
+            stop.run_until_cancelled(tokio::time::sleep(pause)).await?;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+}
+
+/// Begins anew after a panic: a defect of one duty must not end the others, nor the server.
+async fn kept_up<F: Future<Output = ()>>(duty: &str, stop: &CancellationToken, run: impl Fn() -> F) {
+    while AssertUnwindSafe(run()).catch_unwind().await.is_err() {
+        tracing::error!(duty, "a duty panicked; it begins anew");
+        if stop.run_until_cancelled(tokio::time::sleep(FIRST_PAUSE)).await.is_none() {
+            return;
+        }
+    }
+}
