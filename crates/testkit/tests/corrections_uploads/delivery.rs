@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 use crate::documented::{Check, Documented, chunk};
 use crate::support::{
-    PATIENCE, content, create, engine, field, ours, ours_with, received, schema, send, sent, system,
+    PATIENCE, content, create, engine, field, ours, ours_with, received, schema, send, sent, sql, system,
     work_until,
 };
 
@@ -123,6 +123,37 @@ async fn a_worker_that_dies_after_its_getdel_takes_the_chunk_with_it() {
     assert_eq!(standing.resend, [0..=0]);
     assert_eq!(received(&send(&uploads, &id, 0, "whole", Last::Yes).await), 1);
     work_until(&uploads, &id, Step::Done).await;
+}
+
+#[tokio::test]
+async fn a_part_whose_etag_was_not_noted_is_lost_with_its_chunk() {
+    let server = RedisServer::start(RedisConfig::default());
+    let mut documented = Documented::begin(&server, 5).await;
+    documented.take(0, "whole", true);
+    let data = documented.claim(0).expect("it waits");
+    let _ = documented.send(0, &data).await;
+    // The worker dies before its ZADD. The part is in the object store, and nobody can name it.
+    assert_eq!((documented.listed().len(), documented.claim(0)), (0, None));
+    server.command::<()>(&["FLUSHALL"]);
+
+    let folder = TempDir::new().expect("a temporary folder");
+    let uploads = ours(&server, folder.path()).await;
+    let id = sent(&uploads, &["whole"]).await;
+    // The part is sent and cannot be recorded: its bytes are still needed, and still there.
+    let full = "CREATE TRIGGER full BEFORE INSERT ON quaymaster_upload_parts \
+                BEGIN SELECT RAISE(ABORT, 'the disk is full'); END";
+    sql(folder.path(), full);
+    assert_eq!(uploads.ship_once(1).await.expect("an answer"), [Sent::Again]);
+    assert_eq!(server.command::<String>(&["GET", &format!("upload:{id}:chunks:0")]), "whole");
+    assert_eq!(
+        server.command::<i64>(&["ZCARD", &format!("upload:{id}:etags")]),
+        0,
+        "no view of what is not so"
+    );
+    assert_eq!(field(&server, &id, "uploaded_chunks").as_deref(), Some("0"));
+    sql(folder.path(), "DROP TRIGGER full");
+    work_until(&uploads, &id, Step::Done).await;
+    assert_eq!(content(&uploads, &id).await, "whole");
 }
 
 #[tokio::test]

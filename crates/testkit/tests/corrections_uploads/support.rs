@@ -61,7 +61,7 @@ pub(crate) async fn ours_with(server: &RedisServer, folder: &Path, changes: &[(&
         spool: None,
         objects: objects_options(),
         ledger: LedgerOptions { sync: Sync::Never, deadline: PATIENCE, ..LedgerOptions::default() },
-        options: Options { lease: Duration::from_secs(2), backoff, ..Options::default() },
+        options: Options { backoff, ..Options::default() },
     };
     let upload = quaymaster.upload("documents").expect("declared").clone();
     Uploads::open(upload, settings).await.expect("everything opens")
@@ -114,9 +114,9 @@ pub(crate) async fn work_until(uploads: &Uploads, id: &str, step: Step) {
             tokio::time::sleep(GLANCE).await;
         }
     };
-    if tokio::time::timeout(PATIENCE, working).await.is_err() {
-        panic!("{id} did not come to {step:?}: {:#?}", uploads.ledger().history(id).await);
-    }
+    let came = tokio::time::timeout(PATIENCE, working).await;
+    let history = uploads.ledger().history(id).await;
+    assert!(came.is_ok(), "{id} did not come to {step:?}: {history:#?}");
 }
 
 pub(crate) async fn content(uploads: &Uploads, id: &str) -> String {
@@ -153,13 +153,13 @@ pub(crate) async fn complete_and_die(uploads: &Uploads, id: &str) {
     assert!(matches!(completed, Ok(Completed::Done { .. })), "{completed:?}");
 }
 
-/// A day passes by the clock of the ledger: another hand moves its deadlines into the past.
-pub(crate) fn a_day_passes(folder: &Path) {
-    const MOVE: &str = "import sqlite3, sys\n\
+/// Another hand in the ledger's database.
+pub(crate) fn sql(folder: &Path, statement: &str) {
+    const RUN: &str = "import sqlite3, sys\n\
         c = sqlite3.connect(sys.argv[1], timeout=60)\n\
-        c.execute('UPDATE quaymaster_uploads SET deadline_ms = 1, due_ms = 1')\n\
+        c.execute(sys.argv[2])\n\
         c.commit()";
     let file = folder.join("uploads.db");
-    let status = Command::new("python3").args(["-c", MOVE]).arg(file).status();
+    let status = Command::new("python3").args(["-c", RUN]).arg(file).arg(statement).status();
     assert!(status.expect("python3 runs").success());
 }
