@@ -185,6 +185,11 @@ local function stats_places(keys, first, over_at, args, from, count)
     redis.call("HLEN", keys[at + 5])
     redis.call("HLEN", keys[at + 6])
   end
+  -- A sum that is none, or that would soon be too large, must not stop the script half way.
+  for index = 1, count do
+    local sum = redis.call("HGET", keys[16], places[index] == over_at and "overflow" or args[from + index * 6 - 6])
+    if sum and (#sum > 18 or not string.find(sum, "^%d+$")) then return places, kept_out, keys[16] end
+  end
   for index = 8, 9 do redis.call("ZCARD", keys[index]) end
   for index = 10, 12 do redis.call("HLEN", keys[index]) end
   redis.call("ZCARD", keys[13])

@@ -374,17 +374,20 @@ crate::cases! {
         let recorder = web.recorder("a");
         let endpoint = [("endpoint", "GET /x")];
         for (role, values, spoil) in [
-            ("errors_total", &[][..], ["SET", "many"]),
-            ("errors_endpoint", &endpoint, ["RPUSH", "1"]),
-            ("response_times", &endpoint, ["SET", "150"]),
-            ("sketch", &endpoint, ["SADD", "1"]),
-            ("micros", &[], ["SET", "1"]),
+            ("errors_total", &[][..], &["SET", "many"][..]),
+            ("errors_endpoint", &endpoint, &["RPUSH", "1"]),
+            ("response_times", &endpoint, &["SET", "150"]),
+            ("sketch", &endpoint, &["SADD", "1"]),
+            ("micros", &[], &["SET", "1"]),
+            ("micros", &[], &["HSET", "GET /x", "much"]),
+            ("micros", &[], &["HSET", "GET /x", "9223372036854775807"]),
         ] {
             let before = report_or_none(web).await;
             let key = spelled(&quaymaster, "web", role, values);
             let held = command_int(engine, &["EXISTS", &key]).await;
             assert_eq!(held, 0, "{key}");
-            let words: [&[u8]; 3] = [spoil[0].as_bytes(), key.as_bytes(), spoil[1].as_bytes()];
+            let mut words = vec![spoil[0].as_bytes(), key.as_bytes()];
+            words.extend(spoil[1..].iter().map(|word| word.as_bytes()));
             command(engine, key.as_bytes(), &words).await.expect("spoiled");
             recorder.record(&seen("/x", 500, 1));
             assert!(recorder.flush().await.is_err(), "{role}");
