@@ -64,7 +64,7 @@ pub(crate) enum LogFormat {
 pub(crate) enum Command {
     /// Serve the schema over HTTP.
     Serve(Serve),
-    /// Send the jobs of queues with `push` to their HTTP services.
+    /// Send the jobs of queues with `push` to their HTTP services; ship and complete uploads.
     Worker(Worker),
     /// Check schema files: every problem with its line, code and help.
     Check(Check),
@@ -139,9 +139,14 @@ pub(crate) struct Serve {
 pub(crate) struct Worker {
     #[command(flatten)]
     pub(crate) place: Place,
-    /// A queue to work on; several by repeating it, or with commas. None: every queue that declares `push`.
+    /// A queue to work on; several by repeating it, or with commas. None: every queue that declares `push`, unless uploads
+    /// are named.
     #[arg(long, env = "QUAYMASTER_QUEUE", value_name = "NAME", value_delimiter = ',')]
     pub(crate) queue: Vec<String>,
+    /// An upload to ship and complete; several by repeating it, or with commas. None: every upload, unless queues are
+    /// named.
+    #[arg(long, env = "QUAYMASTER_UPLOAD", value_name = "NAME", value_delimiter = ',')]
+    pub(crate) upload: Vec<String>,
     /// Start although the store may evict what the schema holds.
     #[arg(long, env = "QUAYMASTER_ACCEPT_EVICTION", value_parser = BoolishValueParser::new())]
     pub(crate) accept_eviction: bool,

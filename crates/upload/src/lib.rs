@@ -23,6 +23,7 @@ pub mod complete;
 pub mod doctor;
 mod effect;
 mod error;
+mod figures;
 pub mod ingest;
 pub mod ledger;
 mod names;
@@ -34,5 +35,6 @@ mod uploads;
 
 pub use effect::Effect;
 pub use error::{Error, Result, Trouble};
+pub use figures::{BOUNDS_US, Figures, Histogram};
 pub use sha::{Hasher, Sha256};
 pub use uploads::{Options, Settings, Uploads};

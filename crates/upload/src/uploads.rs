@@ -12,6 +12,7 @@ use tokio::sync::Notify;
 
 use crate::announce::Announcer;
 use crate::bytes::ChunkBytes;
+use crate::figures::Figures;
 use crate::ledger::{Ledger, LedgerOptions};
 use crate::objects::{Objects, ObjectsOptions};
 use crate::{Error, Result, Trouble};
@@ -59,6 +60,7 @@ pub(crate) struct Inner {
     pub(crate) options: Options,
     /// Rings when an upload may be completed; the ledger knows which.
     pub(crate) whole: Notify,
+    pub(crate) figures: Figures,
 }
 
 impl fmt::Debug for Uploads {
@@ -132,13 +134,27 @@ impl Uploads {
         announcer: Announcer,
         options: Options,
     ) -> Self {
-        let inner = Inner { store, bytes, objects, ledger, announcer, options, whole: Notify::new() };
+        let inner = Inner {
+            store,
+            bytes,
+            objects,
+            ledger,
+            announcer,
+            options,
+            whole: Notify::new(),
+            figures: Figures::default(),
+        };
         Self { inner: Arc::new(inner) }
     }
 
     /// The store's side.
     pub fn store(&self) -> &Upload {
         &self.inner.store
+    }
+
+    /// How long things took in this process.
+    pub fn figures(&self) -> &Figures {
+        &self.inner.figures
     }
 
     /// The ledger.

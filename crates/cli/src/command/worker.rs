@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use quaymaster::Quaymaster;
 use quaymaster_server::config::Overrides;
 use quaymaster_server::doctor::Eviction;
-use quaymaster_server::{Workers, open_store};
+use quaymaster_server::{Depot, Workers, open_store};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -34,14 +34,24 @@ pub(crate) async fn run(args: Worker, global: &Global) -> anyhow::Result<ExitCod
         }
     };
     let quaymaster = Quaymaster::with(schema, engine, settings);
-    let workers = Workers::new(&quaymaster, &args.queue, &config.worker)?;
-    let queues = workers.names().collect::<Vec<_>>().join(", ");
-    if queues.is_empty() {
+    let (no_queues, no_uploads) = (args.queue.is_empty(), args.upload.is_empty());
+    // Naming some of one kind leaves the other alone.
+    let workers = (!no_queues || no_uploads)
+        .then(|| Workers::new(&quaymaster, &args.queue, &config.worker))
+        .transpose()?;
+    let depot = match no_queues || !no_uploads {
+        true => Depot::of(&quaymaster, &config.uploads, &args.upload)?,
+        false => Depot::default(),
+    };
+    depot.check().await.map_err(NothingRan::from)?;
+    let queues = workers.iter().flat_map(Workers::names).map(str::to_owned);
+    let all: Vec<String> = queues.chain(depot.names().map(|name| format!("upload.{name}"))).collect();
+    if all.is_empty() {
         anyhow::bail!(crate::failure::Unreadable(
-            "no queue of the schema declares `push = { url = … }`".into()
+            "no queue of the schema declares `push = { url = … }`, and it has no uploads".into()
         ));
     }
-    output::print(&format!("quaymaster working on {queues} (store: {store})"))?;
+    output::print(&format!("quaymaster working on {} (store: {store})", all.join(", ")))?;
     let stop = CancellationToken::new();
     let stopped = stop.clone();
     tokio::spawn(async move {
@@ -51,7 +61,20 @@ pub(crate) async fn run(args: Worker, global: &Global) -> anyhow::Result<ExitCod
         signalled(&mut terminate, &mut interrupt).await;
         std::process::exit(130);
     });
-    let ended = workers.run(stop).await;
+    let queues = async {
+        match &workers {
+            Some(workers) => workers.run(stop.clone()).await,
+            None => Ok(Vec::new()),
+        }
+    };
+    let queues = async {
+        let ended = queues.await;
+        if ended.is_err() {
+            stop.cancel();
+        }
+        ended
+    };
+    let (ended, ()) = tokio::join!(queues, depot.work(&stop, config.worker.drain));
     let closed = quaymaster.engine().close().await;
     for (queue, ended) in ended? {
         tracing::info!(queue, given_back = ended.given_back, cut = ended.cut, "stopped");

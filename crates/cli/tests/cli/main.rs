@@ -12,3 +12,4 @@ mod runs;
 mod serving;
 mod settings;
 mod stats;
+mod uploads;

@@ -11,7 +11,7 @@ use super::answer::{Claimed, Failed, Held, Lease, Shipped};
 use super::ask::{Claim, Next};
 use super::flight::check_lease;
 use super::{TEXT_MAX, Upload, check_text, ops, shortened, tell};
-use crate::wake::Wake;
+use crate::wake::{Wake, Woken};
 use crate::{Code, Error, Result, Token};
 
 /// The most chunks of one claim.
@@ -22,6 +22,9 @@ const PICKS: usize = 64;
 
 /// A waiting claim looks again at least so often: hints may be missed.
 const SLICE: Duration = Duration::from_secs(1);
+
+/// The hint comes with the chunk, and the index learns of it a step later: who looks between the two looks once more.
+const NEXT_STEP: Duration = Duration::from_millis(5);
 
 /// Leases of one upload in one step.
 const EXTEND_PAGE: usize = 500;
@@ -44,14 +47,16 @@ impl Upload {
         }
         // Listening comes before the question, so that nothing in between is missed.
         let mut wake = Wake::on(&*self.bound.engine, &self.arrival_channel(OP)?).await?;
+        let mut hinted = false;
         loop {
             claimed = self.look_for(&claim).await?;
             let left = until.saturating_duration_since(Instant::now());
             if !claimed.chunks.is_empty() || left.is_zero() {
                 return Ok(claimed);
             }
-            let nap = claimed.next.unwrap_or(SLICE).clamp(Duration::from_millis(1), SLICE);
-            wake.wait(nap.min(left)).await;
+            let longest = if hinted { NEXT_STEP } else { SLICE };
+            let nap = claimed.next.unwrap_or(longest).clamp(Duration::from_millis(1), longest);
+            hinted = matches!(wake.wait(nap.min(left)).await, Woken::Hint(_));
         }
     }
 

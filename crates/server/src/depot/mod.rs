@@ -2,7 +2,6 @@
 //! needed, so that a server whose database is away answers everything else, and one that nobody uploads to leaves no
 //! files behind.
 
-pub(crate) mod figures;
 mod work;
 
 use std::collections::HashMap;
@@ -18,7 +17,6 @@ use quaymaster_upload::{Options, Settings, Trouble, Uploads};
 use tokio::sync::{Notify, OnceCell};
 
 use crate::http::problem::Problem;
-use figures::Figures;
 
 /// Where uploads lie that the schema gives no place of their own.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,7 +60,6 @@ pub(crate) struct Berth {
     /// Rings when somebody has opened it.
     bell: Notify,
     nodes: Mutex<HashMap<String, Arc<str>>>,
-    pub(crate) figures: Figures,
 }
 
 impl fmt::Debug for Berth {
@@ -72,6 +69,18 @@ impl fmt::Debug for Berth {
 }
 
 impl Depot {
+    /// The uploads `names`, or all that the schema declares; nothing is opened yet.
+    pub fn of(quaymaster: &Quaymaster, config: &UploadConfig, names: &[String]) -> Result<Self> {
+        for name in names {
+            quaymaster.upload(name)?;
+        }
+        let mut all = Self::new(quaymaster, config);
+        if let Some(berths) = Arc::get_mut(&mut all.0).filter(|_| !names.is_empty()) {
+            berths.retain(|berth| names.iter().any(|name| name == berth.store.name()));
+        }
+        Ok(all)
+    }
+
     /// The uploads that the schema declares; nothing is opened yet.
     pub fn new(quaymaster: &Quaymaster, config: &UploadConfig) -> Self {
         let berth = |store: &Upload| Berth {
@@ -89,7 +98,6 @@ impl Depot {
             opened: OnceCell::new(),
             bell: Notify::new(),
             nodes: Mutex::default(),
-            figures: Figures::default(),
         };
         let mut all: Vec<Berth> = quaymaster.uploads().map(berth).collect();
         all.sort_by(|a, b| a.store.name().cmp(b.store.name()));
@@ -144,6 +152,11 @@ impl Berth {
     /// The store's side.
     pub(crate) fn store(&self) -> &Upload {
         &self.store
+    }
+
+    /// All parts, if somebody has opened them.
+    pub(crate) fn at_hand(&self) -> Option<&Uploads> {
+        self.opened.get()
     }
 
     /// All parts, opened now if they are not yet.

@@ -5,11 +5,11 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use quaymaster::upload::InFlight;
+use quaymaster_upload::{BOUNDS_US, Figures, Histogram, Uploads};
 
 use super::metrics::label;
 use crate::app::App;
 use crate::depot::Berth;
-use crate::depot::figures::BOUNDS_US;
 use crate::metrics::{header, histogram};
 
 /// How long all of them together may take to tell what is in flight.
@@ -44,12 +44,33 @@ pub(super) async fn write(out: &mut String, app: &App) {
         let (name, counts) = (label(berth.store().name()), berth.store().counts());
         let _ = writeln!(out, "{family}{{upload=\"{name}\"}} {}", counts.taken_bytes());
     }
-    let family = "quaymaster_upload_chunk_latency_seconds";
-    header(out, family, "histogram", "From a chunk's head to its acknowledgement.");
-    for berth in berths {
-        let (buckets, sum_us) = berth.figures.acknowledged.read();
-        let label = format!("upload=\"{}\"", label(berth.store().name()));
-        histogram(out, family, &label, &BOUNDS_US, &buckets, sum_us);
+    type Figure = fn(&Figures) -> &Histogram;
+    let families: [(&str, &str, Figure); 3] = [
+        (
+            "quaymaster_upload_chunk_latency_seconds",
+            "From a chunk's head to its acknowledgement.",
+            |figures| &figures.acknowledged,
+        ),
+        (
+            "quaymaster_s3_upload_latency_seconds",
+            "Of a chunk from the store to the object store.",
+            |figures| &figures.shipped,
+        ),
+        (
+            "quaymaster_upload_completion_latency_seconds",
+            "From an upload's creation to its completion.",
+            |figures| &figures.completed,
+        ),
+    ];
+    let nothing = Figures::default();
+    for (family, help, figure) in families {
+        header(out, family, "histogram", help);
+        for berth in berths {
+            let figures = berth.at_hand().map_or(&nothing, Uploads::figures);
+            let (buckets, sum_us) = figure(figures).read();
+            let label = format!("upload=\"{}\"", label(berth.store().name()));
+            histogram(out, family, &label, &BOUNDS_US, &buckets, sum_us);
+        }
     }
 }
 

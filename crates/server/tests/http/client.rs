@@ -75,6 +75,12 @@ impl Connection {
         Some(Answer { status, head, body: Vec::new() })
     }
 
+    /// Everything until the connection ends, as it came.
+    pub(crate) async fn rest(&mut self) -> Vec<u8> {
+        while self.more().await {}
+        std::mem::take(&mut self.buffer)
+    }
+
     async fn more(&mut self) -> bool {
         let mut piece = [0; 8192];
         match self.stream.read(&mut piece).await {

@@ -10,7 +10,7 @@ use quaymaster_server::{ChunkPlace, UploadConfig};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::client::{Answer, request};
+use crate::client::{Answer, Connection, request};
 use crate::fixture::{Fixture, settings};
 use crate::openapi::check;
 
@@ -102,7 +102,12 @@ fn bytes(count: usize, salt: u8) -> Vec<u8> {
 
 #[tokio::test]
 async fn a_file_goes_in_as_chunks_and_comes_out_as_one_object() {
-    let scene = start().await;
+    for chunks in [ChunkPlace::Spool, ChunkPlace::Store] {
+        in_and_out(start_with("", chunks).await).await;
+    }
+}
+
+async fn in_and_out(scene: Scene) {
     let document = scene.server.get("/openapi.json").await.json();
     let described = |template: &str, method: &str, value: &Value| {
         let content = &document["paths"][template][method]["responses"]["200"]["content"];
@@ -178,4 +183,248 @@ async fn a_file_goes_in_as_chunks_and_comes_out_as_one_object() {
 
 fn ring_sha(bytes: &[u8]) -> [u8; 32] {
     *quaymaster_upload::Sha256::of(bytes).as_bytes()
+}
+
+#[tokio::test]
+async fn what_cannot_be_a_chunk_is_refused_with_what_is_wrong() {
+    let scene = start().await;
+    let id = scene.id("a").await;
+    let took = scene.put(&id, "0", &[], &bytes(2000, 0)).await;
+    assert_eq!(took.status, 200, "{}", took.text());
+    assert_eq!(scene.put(&id, "0", &[], &bytes(2000, 0)).await.status, 200, "the same again");
+    let wrong = format!("sha-256=:{}:", BASE64_STANDARD.encode([0; 32]));
+    let sizes = (bytes(2000, 0), bytes(2000, 1), bytes(100, 0), bytes(65_537, 0));
+    for (chunk, headers, body, status, code, field) in [
+        ("0", &[][..], &sizes.1, 409, "upload.conflict", "body"),
+        ("1", &[], &sizes.3, 413, "upload.too_large", "body"),
+        ("1", &[("content-digest", &*wrong)], &sizes.0, 422, "upload.digest", "content-digest"),
+        ("1", &[("content-digest", "sha-256=x")], &sizes.0, 400, "request.invalid", "content-digest"),
+        ("1", &[("content-encoding", "gzip")], &sizes.0, 415, "request.media_type", "content-encoding"),
+        ("1", &[], &sizes.2, 422, "upload.refused", ""),
+        ("10000", &[], &sizes.0, 422, "upload.refused", ""),
+        ("x", &[], &sizes.0, 400, "request.invalid", "n"),
+        ("-1", &[], &sizes.0, 400, "request.invalid", "n"),
+        ("1?last=maybe", &[], &sizes.0, 400, "request.invalid", "last"),
+        ("1?lst=true", &[], &sizes.0, 400, "request.field", "lst"),
+    ] {
+        let refused = scene.put(&id, chunk, headers, body).await;
+        let problem = refused.json();
+        assert_eq!((refused.status, &problem["code"]), (status, &json!(code)), "{chunk}: {problem}");
+        assert_eq!(problem["field"].as_str().unwrap_or_default(), field, "{chunk}: {problem}");
+        assert_eq!(refused.header("content-type"), Some("application/problem+json"));
+    }
+    let state = scene.state(&id).await;
+    assert_eq!((&state["received_chunks"], &state["status"]), (&json!(1), &json!("UPLOADING")), "{state}");
+    // Nothing of what was refused is left in the account of bytes in flight.
+    assert_eq!(scene.put(&id, "1?last=true", &[], &sizes.0).await.status, 200);
+    let after = scene.put(&id, "2", &[], &sizes.0).await;
+    assert!(matches!(after.status, 409 | 422), "{}", after.text());
+    scene.until(&id, "COMPLETED").await;
+    let metrics = scene.server.get("/metrics").await.text();
+    for line in [
+        "quaymaster_chunks_queued{upload=\"files\"} 0",
+        "quaymaster_upload_bytes_in_flight{upload=\"files\"} 0",
+        "quaymaster_upload_chunk_latency_seconds_count{upload=\"files\"} 3",
+        "quaymaster_s3_upload_latency_seconds_count{upload=\"files\"} 2",
+        "quaymaster_upload_completion_latency_seconds_count{upload=\"files\"} 1",
+    ] {
+        assert!(metrics.contains(line), "{line}: {metrics}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_not_there_or_not_possible_says_so() {
+    let scene = start().await;
+    let id = scene.id("a").await;
+    let unknown = "0".repeat(32);
+    for (method, path, status, code) in [
+        ("GET", format!("/v1/upload/files/{unknown}"), 404, "upload.unknown"),
+        ("DELETE", format!("/v1/upload/files/{unknown}"), 404, "upload.unknown"),
+        ("GET", format!("/v1/upload/files/{unknown}/content"), 404, "upload.unknown"),
+        ("GET", format!("/v1/upload/files/{unknown}/progress"), 404, "upload.unknown"),
+        ("GET", format!("/v1/upload/other/{id}"), 404, "resource.unknown"),
+        ("GET", "/v1/upload/files/a%2F..%2Fb".into(), 400, "request.invalid"),
+        ("GET", format!("/v1/upload/files/{id}?x=1"), 400, "request.field"),
+        ("GET", format!("/v1/upload/files/{id}/nothing"), 404, "route.unknown"),
+        ("GET", format!("/v1/upload/files/{id}/chunk"), 404, "route.unknown"),
+        ("GET", format!("/v1/upload/files/{id}/chunk/0"), 405, "route.method"),
+        ("PUT", format!("/v1/upload/files/{id}"), 405, "route.method"),
+        ("PUT", format!("/v1/upload/files/{id}/content"), 405, "route.method"),
+        ("GET", "/v1/upload/files/create".into(), 405, "route.method"),
+        ("GET", format!("/v1/upload/files/{id}/content"), 409, "upload.closed"),
+        ("GET", "/v1/upload/files/events?after=x".into(), 400, "request.invalid"),
+        ("GET", "/v1/upload/files/events?count=1001".into(), 400, "request.invalid"),
+        ("GET", "/v1/upload/files/status".into(), 400, "request.invalid"),
+    ] {
+        let answer = scene.server.raw(&request(method, &path, &[], b"")).await;
+        assert_eq!((answer.status, &answer.json()["code"]), (status, &json!(code)), "{method} {path}");
+    }
+    for (body, field) in [
+        (json!({}), "name"),
+        (json!({ "name": "" }), "name"),
+        (json!({ "name": 1 }), "name"),
+        (json!({ "name": "a", "size": -1 }), "size"),
+        (json!({ "name": "a", "size": 1_u64 << 50 }), "size"),
+        (json!({ "name": "a", "connector_id": "../x" }), "connector_id"),
+        (json!({ "name": "a", "custom_metadata": [] }), "custom_metadata"),
+        (json!({ "name": "a", "idempotency_key": "" }), "idempotency_key"),
+        (json!({ "name": "a", "request_id": "x".repeat(300) }), "request_id"),
+        (json!({ "name": "a", "nme": "b" }), "nme"),
+    ] {
+        let answer = scene.server.post("/v1/upload/files/create", &body.to_string()).await;
+        let problem = answer.json();
+        assert_eq!((answer.status, &problem["field"]), (400, &json!(field)), "{body}: {problem}");
+    }
+}
+
+#[tokio::test]
+async fn the_same_key_gets_the_same_upload_and_another_request_is_told() {
+    let scene = start().await;
+    let first = scene.create(&json!({ "name": "a", "idempotency_key": "k" })).await;
+    let again = scene.create(&json!({ "name": "a", "idempotency_key": "k" })).await;
+    assert_eq!((&first["upload_id"], &again["outcome"]), (&again["upload_id"], &json!("existing")));
+    let other = scene.create(&json!({ "name": "a", "request_id": "k" })).await;
+    assert_ne!(first["upload_id"], other["upload_id"], "a request's id is another name than a key");
+    let body = json!({ "name": "b", "idempotency_key": "k" }).to_string();
+    let mismatch = scene.server.post("/v1/upload/files/create", &body).await;
+    assert_eq!((mismatch.status, &mismatch.json()["code"]), (409, &json!("upload.mismatch")));
+}
+
+#[tokio::test]
+async fn an_upload_that_is_called_off_takes_no_more_and_a_completed_one_cannot_be() {
+    let scene = start().await;
+    let id = scene.id("a").await;
+    assert_eq!(scene.put(&id, "0", &[], &bytes(2000, 0)).await.status, 200);
+    let gone = scene.server.raw(&request("DELETE", &format!("/v1/upload/files/{id}"), &[], b"")).await;
+    assert_eq!((gone.status, &gone.json()["aborted"]), (200, &json!(true)), "{}", gone.text());
+    let again = scene.server.post("/v1/upload/files/abort", &json!({ "upload_id": id }).to_string()).await;
+    assert_eq!(again.status, 200, "twice is once: {}", again.text());
+    let late = scene.put(&id, "1?last=true", &[], b"x").await;
+    assert_eq!((late.status, &late.json()["code"]), (409, &json!("upload.closed")), "{}", late.text());
+    let done = scene.id("b").await;
+    assert_eq!(scene.put(&done, "0?last=true", &[], b"").await.status, 200, "an empty file");
+    scene.until(&done, "COMPLETED").await;
+    let kept = scene.server.raw(&request("DELETE", &format!("/v1/upload/files/{done}"), &[], b"")).await;
+    assert_eq!((kept.status, &kept.json()["code"]), (409, &json!("upload.closed")));
+    let content = scene.server.get(&format!("/v1/upload/files/{done}/content")).await;
+    assert_eq!((content.status, content.body.len()), (200, 0));
+}
+
+/// A sender that was let in and sends nothing more.
+async fn let_in(scene: &Scene, id: &str, chunk: &str, length: usize) -> Connection {
+    let mut sender = Connection::open(scene.server.address).await;
+    let head = format!(
+        "PUT /v1/upload/files/{id}/chunk/{chunk} HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\n\
+         content-length: {length}\r\n\r\n"
+    );
+    sender.send(head.as_bytes()).await;
+    let told = sender.receive_head().await.unwrap();
+    assert_eq!(told.status, 100, "{}", told.head);
+    sender
+}
+
+#[tokio::test]
+async fn a_body_is_not_asked_for_before_there_is_room_and_a_sender_that_vanishes_gives_its_room_back() {
+    let scene = start().await;
+    let id = scene.id("a").await;
+    let mut sender = let_in(&scene, &id, "0", 60_000).await;
+    sender.send(&bytes(30_000, 0)).await;
+    let expecting = [("expect", "100-continue")];
+    let busy = scene.put(&id, "1", &expecting, &bytes(60_000, 1)).await;
+    assert_eq!((busy.status, &busy.json()["code"]), (429, &json!("upload.busy")), "no 100 before it");
+    let wait: u64 = busy.header("retry-after").unwrap().parse().unwrap();
+    assert!((1..=5).contains(&wait), "{wait}");
+    assert!(busy.json()["retry_after_ms"].as_u64().unwrap() >= 1000);
+    drop(sender);
+    let begun = Instant::now();
+    loop {
+        let took = scene.put(&id, "1", &[], &bytes(60_000, 1)).await;
+        if took.status == 200 {
+            break;
+        }
+        assert_eq!(took.status, 429, "{}", took.text());
+        assert!(begun.elapsed() < Duration::from_secs(20), "the room never came back");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(scene.state(&id).await["received_chunks"], 1, "half a chunk is none");
+}
+
+#[tokio::test]
+async fn a_sender_that_stalls_is_told_and_one_that_comes_slowly_is_not() {
+    let scene = start_with("[server]\nrequest_timeout = \"300ms\"\n", ChunkPlace::Spool).await;
+    let id = scene.id("a").await;
+    let mut stalled = let_in(&scene, &id, "0", 2000).await;
+    let answer = stalled.receive().await.unwrap();
+    assert_eq!((answer.status, &answer.json()["code"]), (408, &json!("request.timeout")));
+    let mut slow = let_in(&scene, &id, "0", 2000).await;
+    for piece in bytes(2000, 0).chunks(250) {
+        tokio::time::sleep(Duration::from_millis(60)).await;
+        slow.send(piece).await;
+    }
+    assert_eq!(slow.receive().await.unwrap().status, 200, "480 ms in all, never 300 without a byte");
+}
+
+#[tokio::test]
+async fn progress_begins_with_a_snapshot_and_ends_with_the_upload() {
+    let scene = start().await;
+    let id =
+        scene.create(&json!({ "name": "a", "size": 4000 })).await["upload_id"].as_str().unwrap().to_owned();
+    let mut reader = Connection::open(scene.server.address).await;
+    let path = format!("/v1/upload/files/{id}/progress");
+    reader.send(&request("GET", &path, &[("connection", "close")], b"")).await;
+    let head = reader.receive_head().await.unwrap();
+    assert_eq!((head.status, head.header("content-type")), (200, Some("text/event-stream")));
+    assert_eq!(scene.put(&id, "0", &[], &bytes(2000, 0)).await.status, 200);
+    assert_eq!(scene.put(&id, "1?last=true", &[], &bytes(2000, 0)).await.status, 200);
+    let told = tokio::time::timeout(Duration::from_secs(30), reader.rest()).await.expect("it does not end");
+    let told = String::from_utf8(told).unwrap();
+    let events: Vec<&str> = told.lines().filter(|line| line.starts_with("event: ")).collect();
+    assert_eq!(events.first(), Some(&"event: snapshot"), "{told}");
+    assert!(events.len() > 1 && events[1..].iter().all(|event| *event == "event: progress"), "{told}");
+    let numbers = told.lines().filter_map(|line| line.strip_prefix("id: ")?.parse::<u64>().ok());
+    assert!(numbers.collect::<Vec<_>>().is_sorted(), "{told}");
+    let data = told.lines().filter_map(|line| line.strip_prefix("data: "));
+    let data: Vec<Value> = data.map(|text| serde_json::from_str(text).unwrap()).collect();
+    assert_eq!(data[0]["uploaded_chunks"], 0);
+    let last = data.last().unwrap();
+    assert_eq!((&last["status"], &last["uploaded_chunks"]), (&json!("COMPLETED"), &json!(2)), "{told}");
+    assert_eq!((&last["percent"], &last["bytes_uploaded"]), (&json!(100.0), &json!(4000)), "{told}");
+}
+
+#[tokio::test]
+async fn what_is_durable_outlives_the_store() {
+    let mut scene = start().await;
+    let done = scene.id("a").await;
+    assert_eq!(scene.put(&done, "0?last=true", &[], &bytes(3000, 7)).await.status, 200);
+    scene.until(&done, "COMPLETED").await;
+    let open = scene.id("b").await;
+    assert_eq!(scene.put(&open, "0", &[], &bytes(2000, 1)).await.status, 200);
+    let begun = Instant::now();
+    while scene.state(&open).await["durable_chunks"] != 1 {
+        assert!(begun.elapsed() < Duration::from_secs(20));
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    scene.server.ask_to_stop();
+    scene.server.stopped().await;
+    let engine = Arc::new(EmbeddedStore::memory(EmbeddedOptions::default()).await.unwrap());
+    let uploads = UploadConfig { folder: scene.folder.path().into(), chunks: ChunkPlace::Spool };
+    let config = settings("", &|_| None).server;
+    scene.server = Fixture::with_uploads(SCHEMA, config, engine, &uploads).await;
+    let content = scene.server.get(&format!("/v1/upload/files/{done}/content")).await;
+    assert!(content.status == 200 && content.body == bytes(3000, 7));
+    let state = scene.state(&open).await;
+    assert_eq!((&state["durable_chunks"], &state["status"]), (&json!(1), &json!("UPLOADING")), "{state}");
+    assert_eq!(scene.put(&open, "1?last=true", &[], &bytes(10, 2)).await.status, 200);
+    scene.until(&open, "COMPLETED").await;
+    let content = scene.server.get(&format!("/v1/upload/files/{open}/content")).await;
+    assert!(content.body == [bytes(2000, 1), bytes(10, 2)].concat());
+}
+
+#[tokio::test]
+async fn a_server_that_nobody_uploads_to_leaves_no_files() {
+    let mut scene = start().await;
+    assert_eq!(scene.server.get("/metrics").await.status, 200);
+    scene.server.ask_to_stop();
+    scene.server.stopped().await;
+    assert_eq!(std::fs::read_dir(scene.folder.path()).unwrap().count(), 0);
 }

@@ -1,5 +1,7 @@
 //! Does what was decided, one thing after the other, for as long as the upload is ours.
 
+use std::time::Duration;
+
 use quaymaster::upload::Moved as Shown;
 
 use super::decide::{Asked, Begun, Did, Known, Next, Seen, decide};
@@ -180,6 +182,11 @@ impl Uploads {
             Next::Fail(_) | Next::Wait | Next::Stop => return Ok(None),
         };
         Ok(moved.ours().map(|upload| {
+            if upload.step == Step::Done {
+                let took = upload.updated_ms.saturating_sub(upload.created_ms);
+                let took = Duration::from_millis(u64::try_from(took).unwrap_or(0));
+                self.inner.figures.completed.observe(took);
+            }
             let known = known.at(upload.step);
             errand.upload = upload;
             known

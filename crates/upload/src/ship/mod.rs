@@ -3,6 +3,8 @@
 
 mod pool;
 
+use std::time::Instant;
+
 use quaymaster::upload::{Chunk, Claim, Failed, Held, Next, Shipped};
 
 use crate::effect::Effect;
@@ -77,6 +79,7 @@ impl Uploads {
             Some(_) => return self.catch_up(id).await,
             None => {}
         }
+        let started = Instant::now();
         let etag = if chunk.size == 0 {
             EMPTY.to_owned()
         } else {
@@ -88,7 +91,10 @@ impl Uploads {
             let multipart = MultipartId::new(&*chunk.multipart_id);
             let part = self.inner.objects.part(&chunk.key, &multipart, number, body);
             match Effect::ShipPart.of(part).await {
-                Ok(etag) => etag,
+                Ok(etag) => {
+                    self.inner.figures.shipped.observe(started.elapsed());
+                    etag
+                }
                 Err(_) if lent.was_cut() => return self.missing(chunk).await,
                 Err(error)
                     if other_bytes(&error) && !self.inner.bytes.verify(&self.inner.store, chunk).await? =>

@@ -94,7 +94,7 @@ pub(crate) async fn put(app: &App, asked: Asked<'_>) -> Result<Response<Body>, P
         Took::Received { receipt, status, durable } => (receipt, status, durable),
         other => return Err(refused(id, other)),
     };
-    berth.figures.acknowledged.observe(started.elapsed());
+    uploads.figures().acknowledged.observe(started.elapsed());
     let answer = UploadChunk {
         upload_id: id.to_owned(),
         node_id: node_id.as_ref().to_owned(),

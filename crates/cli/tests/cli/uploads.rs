@@ -1,0 +1,166 @@
+//! Uploads on the command line: files put straight on the store and by a server, interrupted, gone on with, looked at.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::process::{Said, Served, Started, command, folder, run, said};
+
+/// A file of so many bytes that no two chunks share.
+fn file(here: &Path, name: &str, size: usize) -> Vec<u8> {
+    let bytes: Vec<u8> = (0..size).map(|at| (at % 251) as u8 ^ (at >> 20) as u8).collect();
+    std::fs::write(here.join(name), &bytes).unwrap();
+    bytes
+}
+
+fn put(here: &Path, words: &[&str]) -> Said {
+    run(here, &[&["upload", "put", "--json"], words].concat())
+}
+
+fn first(said: &Said) -> Value {
+    assert_eq!(said.code, 0, "{said:?}");
+    said.json()["files"][0].clone()
+}
+
+#[test]
+fn a_file_is_uploaded_on_the_embedded_default_in_one_command() {
+    let folder = folder(&[]);
+    let here = folder.path();
+    let bytes = file(here, "a.bin", 12 << 20);
+    let done = first(&put(here, &["a.bin", "--mime-type", "application/x-test"]));
+    assert_eq!((&done["size"], &done["kept_bytes"]), (&json!(bytes.len()), &json!(0)));
+    let id = done["upload_id"].as_str().unwrap();
+    let status = run(here, &["upload", "status", "documents", "--upload-id", id, "--json"]).json();
+    assert_eq!((&status["status"], &status["durable_chunks"]), (&json!("COMPLETED"), &json!(2)), "{status}");
+    assert!(
+        here.join("quaymaster-data/objects").is_dir() && here.join("quaymaster-data/uploads.db").is_file()
+    );
+    // The same file again is the same upload, unless it is wanted again.
+    let again = first(&put(here, &["a.bin", "--mime-type", "application/x-test"]));
+    assert_eq!((&again["upload_id"], &again["kept_bytes"]), (&done["upload_id"], &json!(bytes.len())));
+    assert_eq!(again["sha256"], done["sha256"]);
+    let another =
+        first(&put(here, &["a.bin", "--mime-type", "application/x-test", "--again", "--no-verify"]));
+    assert_ne!(another["upload_id"], done["upload_id"]);
+    assert_eq!(another["sha256"], Value::Null);
+    let events = run(here, &["upload", "events", "documents", "--json"]).json();
+    assert_eq!(events["events"].as_array().unwrap().len(), 2, "{events}");
+    // A server on the same folder has the same content.
+    let served = Served::start(here, &[]);
+    let (code, shown) = served.ask("GET", &format!("/v1/upload/documents/{id}"), "");
+    assert_eq!(code, 200, "{shown}");
+    assert_eq!(served.stop().code, 0);
+}
+
+#[test]
+fn an_empty_file_several_files_and_what_is_no_file() {
+    let folder = folder(&[("empty", ""), ("small", "abc")]);
+    let here = folder.path();
+    let both = put(here, &["empty", "small"]);
+    let files = both.json()["files"].as_array().unwrap().clone();
+    assert_eq!((both.code, files.len()), (0, 2), "{both:?}");
+    let empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+    let abc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+    assert_eq!((files[0]["sha256"].as_str(), files[1]["sha256"].as_str()), (Some(empty), Some(abc)));
+    let some = put(here, &["small", "missing", "."]);
+    assert_eq!((some.code, some.json()["files"].as_array().unwrap().len()), (2, 1), "{some:?}");
+    assert!(some.err.contains("cannot read missing") && some.err.contains("not a file"), "{some:?}");
+    let table = run(here, &["upload", "put", "small"]);
+    assert!(table.code == 0 && table.out.contains(&format!("sha256  {abc}")), "{table:?}");
+    let nowhere = put(here, &["small", "--resource", "other"]);
+    assert!(nowhere.code == 2 && nowhere.err.contains("documents"), "{nowhere:?}");
+    let address = put(here, &["small", "--server", "ftp://x"]);
+    assert!(address.code == 2 && address.err.contains("--server"), "{address:?}");
+}
+
+#[test]
+fn an_interrupted_upload_to_a_server_goes_on_where_it_was() {
+    let folder = folder(&[]);
+    let here = folder.path();
+    let bytes = file(here, "a.bin", 60 << 20);
+    let served = Served::start(here, &["--store", "memory"]);
+    let server = format!("http://{}", served.address);
+    let words = ["a.bin", "--server", &server, "--parallel", "1", "--chunk-bytes", "5242880"];
+    let mut sending = command(here);
+    let sending = Started::spawn(sending.args(["upload", "put", "--json"]).args(words));
+    let begun = Instant::now();
+    let family = "quaymaster_upload_chunks_total{upload=\"documents\",outcome=\"received\"} ";
+    loop {
+        let metrics = served.ask("GET", "/metrics", "").1;
+        let received = metrics.lines().find_map(|line| line.strip_prefix(family)?.parse::<u64>().ok());
+        if received.unwrap_or(0) >= 2 {
+            break;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(60), "{metrics}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    sending.stop_by(Signal::KILL);
+    let done = first(&put(here, &words));
+    let kept = done["kept_bytes"].as_u64().unwrap();
+    assert!((10 << 20..60 << 20).contains(&kept), "{kept} bytes were there");
+    assert_eq!(done["size"], json!(bytes.len()));
+    assert_eq!(served.stop().code, 0);
+}
+
+#[test]
+fn a_server_that_wants_a_token_is_given_one_and_one_that_is_away_is_told() {
+    let config = "[server]\ntokens = [{ env = \"T\", role = \"write\" }]\n";
+    let folder = folder(&[("small", "abc"), ("quaymaster.toml", config)]);
+    let here = folder.path();
+    let mut serve = command(here);
+    serve
+        .args(["serve", "--listen", "127.0.0.1:0", "--store", "memory"])
+        .env("T", "a token of some length!!");
+    let served = Served::spawn(&mut serve);
+    let server = format!("http://{}", served.address);
+    let with = |token: &str| {
+        let mut put = command(here);
+        put.args(["upload", "put", "small", "--json", "--server", &server])
+            .env("T", "a token of some length!!");
+        said(put.env("QUAYMASTER_TOKEN", token))
+    };
+    assert_eq!(first(&with("a token of some length!!"))["size"], 3);
+    let refused = with("another");
+    assert!(refused.code == 2 && refused.err.contains("401"), "{refused:?}");
+    assert_eq!(served.stop().code, 0);
+}
+
+#[test]
+fn the_doctor_tells_an_uploads_history_and_what_does_not_fit() {
+    let folder = folder(&[("small", "abc")]);
+    let here = folder.path();
+    let id = first(&put(here, &["small"]))["upload_id"].as_str().unwrap().to_owned();
+    let well = run(here, &["upload", "doctor"]);
+    assert_eq!((well.code, well.out.as_str()), (0, "nothing is wrong\n"), "{well:?}");
+    let told = run(here, &["upload", "doctor", &id]);
+    assert!(told.code == 0 && told.out.starts_with(&format!("{id}  done  COMPLETED\n")), "{told:?}");
+    assert!(told.out.lines().count() > 3, "{told:?}");
+    let history = run(here, &["upload", "doctor", &id, "--json"]).json();
+    assert!(history["uploads"][0]["history"].as_array().unwrap().len() > 2, "{history}");
+    let nobody = run(here, &["upload", "doctor", &"0".repeat(32)]);
+    assert!(nobody.code == 1 && nobody.err.contains("upload.unknown"), "{nobody:?}");
+    std::fs::remove_dir_all(here.join("quaymaster-data/objects")).unwrap();
+    let ill = run(here, &["upload", "doctor"]);
+    assert!(ill.code == 1 && ill.out.contains("the object is there, and it is not"), "{ill:?}");
+}
+
+#[test]
+fn a_worker_works_on_uploads_and_stops_when_told() {
+    let folder = folder(&[]);
+    let here = folder.path();
+    let served = Served::start(here, &[]);
+    let mut working = command(here);
+    working.args(["worker", "--upload", "documents"]);
+    let worker =
+        Served::spawn_saying(&mut working, "quaymaster working on upload.documents (store: embedded");
+    file(here, "a.bin", 6 << 20);
+    let done = first(&put(here, &["a.bin", "--server", &format!("http://{}", served.address)]));
+    assert_eq!(done["size"], 6 << 20);
+    let stopped = worker.stop();
+    assert_eq!(stopped.code, 0, "{stopped:?}");
+    assert_eq!(served.stop().code, 0);
+    let unknown = run(here, &["worker", "--upload", "other"]);
+    assert_eq!(unknown.code, 2, "{unknown:?}");
+}
