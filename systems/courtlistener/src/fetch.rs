@@ -142,7 +142,8 @@ impl Fetcher {
                 }
                 Answer::Slower { after, error } => {
                     told(Ended::Slowed);
-                    let pause = after.unwrap_or(slower).max(Duration::from_millis(100));
+                    // Every call takes of the quota: "at once", said again and again, is no answer to keep to.
+                    let pause = after.filter(|after| *after >= Duration::from_secs(1)).unwrap_or(slower);
                     slower = (slower * 2).min(SLOWEST);
                     tracing::info!(%docket, error, ?pause, "the API is to be left alone");
                     self.gate.pause(pause).await;

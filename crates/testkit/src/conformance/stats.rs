@@ -238,6 +238,28 @@ crate::cases! {
         assert_eq!(report(small).await.instances, of_all(&[("b", 1), ("c", 1), (OVERFLOW, 2)]));
     }
 
+    async fn a_recorder_forgets_instances_that_are_long_gone_by_itself(subject: &Subject) {
+        let quaymaster = stats(subject);
+        let web = of(&quaymaster, "web");
+        let requests = [request("gone", "/x", 200)];
+        let _ = web.record(Record { requests: &requests, ..Record::default() }).await.expect("a record");
+        let index = spelled(&quaymaster, "web", "instances", &[]);
+        let old = (subject.time_us().await / 1000 - 86_400_001).to_string();
+        command_int(&*subject.engine, &["ZADD", &index, &old, "gone"]).await;
+        let recorder = web.recorder("here");
+        let key = spelled(&quaymaster, "web", "requests_instance", &[("instance_id", "gone")]);
+        let mut left = false;
+        for _ in 0..1000 {
+            left = command_int(&*subject.engine, &["EXISTS", &key]).await == 0;
+            if left {
+                break;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+        assert!(left, "its counter is still there");
+        recorder.shutdown().await;
+    }
+
     async fn a_silent_process_leaves_the_gauge_and_the_most_starts_again_when_none_is_alive(subject: &Subject) {
         let quaymaster = stats(subject);
         let brief = of(&quaymaster, "brief");

@@ -130,7 +130,8 @@ impl LimitLayer {
         self
     }
 
-    /// All limits of `other` too.
+    /// All limits of `other` too. What passes is said once, by [`LimitLayer::unless`] of the whole: that of `other` is
+    /// not taken over.
     pub fn and_all(mut self, other: Self) -> Self {
         self.rules.extend(other.rules);
         self

@@ -21,6 +21,9 @@ const LAST_TRIES: usize = 3;
 /// The longest pause between two tries while the store is away.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
+/// How often a recorder looks for instances that have been silent for a day; nobody else may do so.
+const SWEEP: Duration = Duration::from_secs(3600);
+
 /// Pieces with their numbers; the first one may have been sent already.
 #[derive(Debug)]
 pub(super) struct Outbox {
@@ -120,6 +123,7 @@ pub(super) async fn run(inner: Arc<Inner>, stop: CancellationToken) {
     let mut tick = tokio::time::interval(spec.flush);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (mut last, mut failures, mut told_open) = (None::<Instant>, 0_u32, -1);
+    let mut swept = None::<Instant>;
     while stop.run_until_cancelled(tick.tick()).await.is_some() {
         let open = inner.open.load(Relaxed);
         let due = inner.waiting() > 0
@@ -144,6 +148,13 @@ pub(super) async fn run(inner: Arc<Inner>, stop: CancellationToken) {
             tracing::info!(stats = inner.stats.name(), failures, "flushes are taken again");
         }
         (failures, told_open, last) = (0, open, Some(Instant::now()));
+        if swept.is_none_or(|swept| swept.elapsed() >= SWEEP) {
+            // What is not forgotten now is forgotten in an hour.
+            if let Err(error) = inner.stats.sweep().await {
+                tracing::debug!(stats = inner.stats.name(), %error, "instances long gone were not looked for");
+            }
+            swept = Some(Instant::now());
+        }
     }
     for attempt in 1..=LAST_TRIES {
         match inner.deliver().await {
