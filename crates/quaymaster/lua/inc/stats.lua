@@ -194,7 +194,6 @@ local function stats_places(keys, first, over_at, args, from, count)
   for index = 10, 12 do redis.call("HLEN", keys[index]) end
   redis.call("ZCARD", keys[13])
   redis.call("SCARD", keys[15])
-  redis.call("HLEN", keys[16])
   redis.call("HLEN", keys[17])
   return places, kept_out, stats_spoiled(counters)
 end
