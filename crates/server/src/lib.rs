@@ -34,7 +34,7 @@ mod serve;
 mod worker;
 
 pub use call::{Arg, ArgType};
-pub use depot::{ChunkPlace, Depot, UploadConfig};
+pub use depot::{ChunkPlace, Depot, UploadConfig, told as upload_error};
 pub use http::auth::{Role, Token};
 pub use http::problem::reading_advice;
 pub use own::{OwnConfig, OwnLimit};

@@ -39,9 +39,10 @@ pub(crate) async fn run(args: Worker, global: &Global) -> anyhow::Result<ExitCod
     let workers = (!no_queues || no_uploads)
         .then(|| Workers::new(&quaymaster, &args.queue, &config.worker))
         .transpose()?;
-    let depot = match no_queues || !no_uploads {
-        true => Depot::of(&quaymaster, &config.uploads, &args.upload)?,
-        false => Depot::default(),
+    let depot = if no_queues || !no_uploads {
+        Depot::of(&quaymaster, &config.uploads, &args.upload)?
+    } else {
+        Depot::default()
     };
     depot.check().await.map_err(NothingRan::from)?;
     let queues = workers.iter().flat_map(Workers::names).map(str::to_owned);

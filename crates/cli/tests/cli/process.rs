@@ -154,6 +154,13 @@ impl Served {
         kill_process(Pid::from_raw(self.child.id() as i32).unwrap(), signal).unwrap();
     }
 
+    /// The most memory it ever had.
+    pub(crate) fn peak_kib(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse().unwrap()
+    }
+
     /// Lets every write to a file fail, for it alone. It must ignore SIGXFSZ.
     pub(crate) fn forbid_writes(&self) {
         let pid = Pid::from_raw(self.child.id() as i32).unwrap();

@@ -164,3 +164,40 @@ fn a_worker_works_on_uploads_and_stops_when_told() {
     let unknown = run(here, &["worker", "--upload", "other"]);
     assert_eq!(unknown.code, 2, "{unknown:?}");
 }
+
+#[test]
+fn an_upload_is_created_called_off_and_gone_on_with_by_calls() {
+    let folder = folder(&[]);
+    let here = folder.path();
+    let call = |words: &[&str]| run(here, &[&["upload"], words].concat());
+    let metadata = "{\"a\": 1}";
+    let made =
+        call(&["create", "documents", "--name", "a", "--size", "3", "--custom-metadata", metadata, "--json"]);
+    assert_eq!(made.code, 0, "{made:?}");
+    let id = made.json()["upload_id"].as_str().unwrap().to_owned();
+    let shown = call(&["status", "documents", "--upload-id", &id]);
+    assert!(shown.code == 0 && shown.out.contains("PENDING"), "{shown:?}");
+    assert_eq!(call(&["resume", "documents", "--upload-id", &id]).code, 0, "it has not stopped");
+    let off = call(&["abort", "documents", "--upload-id", &id, "--json"]);
+    assert_eq!((off.code, &off.json()["aborted"]), (0, &json!(true)), "{off:?}");
+    let gone = call(&["resume", "documents", "--upload-id", &id]);
+    assert!(gone.code == 1 && gone.err.contains("upload.closed"), "{gone:?}");
+    let wrong = call(&["create", "documents", "--name", "a", "--connector-id", "../x"]);
+    assert!(wrong.code == 2 && wrong.err.contains("--connector-id"), "{wrong:?}");
+    assert_eq!(call(&["status", "documents", "--upload-id", &"0".repeat(32)]).code, 1);
+}
+
+#[test]
+fn large_chunks_cost_the_server_little_memory() {
+    let folder = folder(&[]);
+    let here = folder.path();
+    file(here, "a.bin", 192 << 20);
+    let served = Served::start(here, &["--store", "memory"]);
+    let before = served.peak_kib();
+    let server = format!("http://{}", served.address);
+    let words = ["a.bin", "--server", &server, "--parallel", "4", "--chunk-bytes", "50331648"];
+    assert_eq!(first(&put(here, &words))["size"], 192 << 20);
+    let grown = served.peak_kib() - before;
+    assert!(grown < 48 << 10, "four chunks of 48 MiB at once took {grown} KiB");
+    assert_eq!(served.stop().code, 0);
+}

@@ -45,6 +45,9 @@ impl Default for UploadConfig {
 /// A claim of chunks waits no longer, so that a stop does not have to.
 const CLAIM_WAIT: Duration = Duration::from_secs(1);
 
+/// How long the start waits for a database or an object store.
+const START: Duration = Duration::from_secs(3);
+
 /// How many ids of documents are remembered, so that a chunk's answer costs no look for them.
 const NODES: usize = 4096;
 
@@ -129,20 +132,20 @@ impl Depot {
     /// Opens what is in use. Refused is only what no waiting would change; what is away is opened once it is there.
     pub async fn check(&self) -> Result<()> {
         for berth in self.berths().iter().filter(|berth| berth.is_used()) {
-            match berth.uploads().await {
-                Ok(_) => {}
-                Err(error) if error.trouble() == Trouble::Never => return Err(told(error)),
-                Err(error) => {
-                    let upload = berth.store.name();
-                    tracing::warn!(upload, %error, "uploads are not ready; trying on");
-                }
+            let upload = berth.store.name();
+            match tokio::time::timeout(START, berth.uploads()).await {
+                Ok(Ok(_)) => {}
+                Ok(Err(error)) if error.trouble() == Trouble::Never => return Err(told(error)),
+                Ok(Err(error)) => tracing::warn!(upload, %error, "uploads are not ready; trying on"),
+                Err(_) => tracing::warn!(upload, "uploads are not ready: no answer yet; trying on"),
             }
         }
         Ok(())
     }
 }
 
-fn told(error: quaymaster_upload::Error) -> Error {
+/// An error of objects, ledger or events, as commands tell it.
+pub fn told(error: quaymaster_upload::Error) -> Error {
     let known = error.code().and_then(|name| Code::ALL.iter().find(|code| code.name() == name));
     let never = if error.trouble() == Trouble::Never { Code::ConfigInvalid } else { Code::UploadBackend };
     Error::new(error.op(), known.copied().unwrap_or(never), error.to_string()).because(error)
@@ -164,10 +167,27 @@ impl Berth {
         if let Some(opened) = self.opened.get() {
             return Ok(opened);
         }
-        let opened =
-            self.opened.get_or_try_init(|| Uploads::open(self.store.clone(), self.settings.clone())).await?;
-        self.bell.notify_one();
-        Ok(opened)
+        let open = || async {
+            // Seldom, and large: not a part of every request's future.
+            let opened = Box::pin(Uploads::open(self.store.clone(), self.settings.clone())).await?;
+            self.warn_alone();
+            self.bell.notify_one();
+            Ok(opened)
+        };
+        self.opened.get_or_try_init(open).await
+    }
+
+    /// Nodes meet in a store that is a server of its own, and not in a folder.
+    fn warn_alone(&self) {
+        let (spec, upload) = (self.store.spec(), self.store.name());
+        let local = spec.objects.starts_with("file:") || spec.database.starts_with("sqlite:");
+        if local && self.settings.spool.is_none() {
+            tracing::warn!(
+                upload,
+                "objects or database of uploads are files of this machine: no other node must work on this store; \
+                 name an s3:// and a postgres:// in the schema, or share the folder"
+            );
+        }
     }
 
     /// Whether there may be uploads: a database that is a file and is not there has none.

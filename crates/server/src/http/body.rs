@@ -94,11 +94,14 @@ pub(crate) fn pieces(
     })
 }
 
+/// What a body's stalling is told with.
+pub(crate) const STALLED: &str = "nothing came for";
+
 /// Why a body has no end.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BrokeOff {
     /// Nothing came for so long.
-    #[error("nothing came for {} ms", .0.as_millis())]
+    #[error("{STALLED} {} ms", .0.as_millis())]
     Slow(Duration),
     /// The connection ended.
     #[error("{0}")]

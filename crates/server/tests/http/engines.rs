@@ -65,7 +65,9 @@ impl Stage {
 }
 
 fn is_duty(call: &Invocation) -> bool {
-    ["queue.sweep", "batch.due", "event.turn"].contains(&call.script.id)
+    let duties =
+        ["queue.sweep", "batch.due", "event.turn", "run.due", "run.sweep", "stats.silent", "stats.leave"];
+    duties.contains(&call.script.id)
 }
 
 impl Engine for Stage {

@@ -1,12 +1,15 @@
 //! Uploads over HTTP: chunks in, objects out, and what is refused on the way.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use quaymaster::store::embedded::{EmbeddedOptions, EmbeddedStore};
+use quaymaster::store::{StoreOptions, open};
 use quaymaster_server::{ChunkPlace, UploadConfig};
+use quaymaster_testkit::servers::{RedisConfig, RedisServer};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -36,6 +39,11 @@ key = "upload:{upload_id}:state"
 chunk_min = "1KiB"
 chunk_max = "64KiB"
 max_bytes_in_flight = "96KiB"
+
+[upload.large]
+key = "large:{upload_id}:state"
+chunk_max = "16MiB"
+max_bytes_in_flight = "32MiB"
 "#;
 
 /// A server with its folder.
@@ -105,6 +113,16 @@ async fn a_file_goes_in_as_chunks_and_comes_out_as_one_object() {
     for chunks in [ChunkPlace::Spool, ChunkPlace::Store] {
         in_and_out(start_with("", chunks).await).await;
     }
+}
+
+#[tokio::test]
+async fn the_same_goes_through_redis() {
+    let redis = RedisServer::start(RedisConfig::default());
+    let store = open(StoreOptions::from_url(&redis.url(), Path::new("unused")).unwrap()).await.unwrap();
+    let folder = TempDir::new().unwrap();
+    let uploads = UploadConfig { folder: folder.path().into(), chunks: ChunkPlace::Store };
+    let server = Fixture::with_uploads(SCHEMA, settings("", &|_| None).server, store, &uploads).await;
+    in_and_out(Scene { server, folder }).await;
 }
 
 async fn in_and_out(scene: Scene) {
@@ -220,15 +238,23 @@ async fn what_cannot_be_a_chunk_is_refused_with_what_is_wrong() {
     let after = scene.put(&id, "2", &[], &sizes.0).await;
     assert!(matches!(after.status, 409 | 422), "{}", after.text());
     scene.until(&id, "COMPLETED").await;
-    let metrics = scene.server.get("/metrics").await.text();
-    for line in [
+    let wanted = [
         "quaymaster_chunks_queued{upload=\"files\"} 0",
         "quaymaster_upload_bytes_in_flight{upload=\"files\"} 0",
         "quaymaster_upload_chunk_latency_seconds_count{upload=\"files\"} 3",
         "quaymaster_s3_upload_latency_seconds_count{upload=\"files\"} 2",
         "quaymaster_upload_completion_latency_seconds_count{upload=\"files\"} 1",
-    ] {
-        assert!(metrics.contains(line), "{line}: {metrics}");
+    ];
+    // The upload is shown as COMPLETED just before it is done.
+    let begun = Instant::now();
+    loop {
+        let metrics = scene.server.get("/metrics").await.text();
+        let missing: Vec<&&str> = wanted.iter().filter(|line| !metrics.contains(**line)).collect();
+        if missing.is_empty() {
+            break;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(20), "{missing:?}: {metrics}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
 
@@ -397,10 +423,10 @@ async fn what_is_durable_outlives_the_store() {
     let done = scene.id("a").await;
     assert_eq!(scene.put(&done, "0?last=true", &[], &bytes(3000, 7)).await.status, 200);
     scene.until(&done, "COMPLETED").await;
-    let open = scene.id("b").await;
-    assert_eq!(scene.put(&open, "0", &[], &bytes(2000, 1)).await.status, 200);
+    let begun_one = scene.id("b").await;
+    assert_eq!(scene.put(&begun_one, "0", &[], &bytes(2000, 1)).await.status, 200);
     let begun = Instant::now();
-    while scene.state(&open).await["durable_chunks"] != 1 {
+    while scene.state(&begun_one).await["durable_chunks"] != 1 {
         assert!(begun.elapsed() < Duration::from_secs(20));
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
@@ -412,11 +438,11 @@ async fn what_is_durable_outlives_the_store() {
     scene.server = Fixture::with_uploads(SCHEMA, config, engine, &uploads).await;
     let content = scene.server.get(&format!("/v1/upload/files/{done}/content")).await;
     assert!(content.status == 200 && content.body == bytes(3000, 7));
-    let state = scene.state(&open).await;
+    let state = scene.state(&begun_one).await;
     assert_eq!((&state["durable_chunks"], &state["status"]), (&json!(1), &json!("UPLOADING")), "{state}");
-    assert_eq!(scene.put(&open, "1?last=true", &[], &bytes(10, 2)).await.status, 200);
-    scene.until(&open, "COMPLETED").await;
-    let content = scene.server.get(&format!("/v1/upload/files/{open}/content")).await;
+    assert_eq!(scene.put(&begun_one, "1?last=true", &[], &bytes(10, 2)).await.status, 200);
+    scene.until(&begun_one, "COMPLETED").await;
+    let content = scene.server.get(&format!("/v1/upload/files/{begun_one}/content")).await;
     assert!(content.body == [bytes(2000, 1), bytes(10, 2)].concat());
 }
 
@@ -427,4 +453,28 @@ async fn a_server_that_nobody_uploads_to_leaves_no_files() {
     scene.server.ask_to_stop();
     scene.server.stopped().await;
     assert_eq!(std::fs::read_dir(scene.folder.path()).unwrap().count(), 0);
+}
+
+#[tokio::test]
+async fn a_download_under_way_ends_after_a_stop() {
+    let mut scene = start().await;
+    let made = scene.server.post("/v1/upload/large/create", r#"{"name":"a"}"#).await.json();
+    let path = format!("/v1/upload/large/{}", made["upload_id"].as_str().unwrap());
+    let whole = bytes(16 << 20, 3);
+    let took = scene.server.raw(&request("PUT", &format!("{path}/chunk/0?last=true"), &[], &whole)).await;
+    assert_eq!(took.status, 200, "{}", took.text());
+    let begun = Instant::now();
+    while scene.server.get(&path).await.json()["status"] != "COMPLETED" {
+        assert!(begun.elapsed() < Duration::from_secs(30));
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let mut reader = Connection::open(scene.server.address).await;
+    reader.send(&request("GET", &format!("{path}/content"), &[], b"")).await;
+    let head = reader.receive_head().await.unwrap();
+    assert_eq!((head.status, head.header("content-length")), (200, Some("16777216")));
+    scene.server.ask_to_stop();
+    // Longer than a connection gets on which no request is being answered.
+    tokio::time::sleep(Duration::from_millis(700)).await;
+    assert!(reader.rest().await == whole, "it was cut short");
+    scene.server.stopped().await;
 }

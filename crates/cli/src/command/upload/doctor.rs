@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use quaymaster::run::moment;
 use quaymaster::{Code, Error};
-use quaymaster_server::Depot;
+use quaymaster_server::{Depot, upload_error};
 use quaymaster_upload::Uploads;
 use quaymaster_upload::doctor::{Mode, Orphan, Report};
 use serde_json::{Value, json};
@@ -49,14 +49,9 @@ enum Told {
 
 type Looked = anyhow::Result<(Vec<Report>, Vec<Orphan>, Told)>;
 
-fn told(error: quaymaster_upload::Error) -> Error {
-    let known = error.code().and_then(|name| Code::ALL.iter().find(|code| code.name() == name));
-    Error::new(error.op(), known.copied().unwrap_or(Code::UploadBackend), error.to_string())
-}
-
 async fn one(depot: &Depot, name: &str, id: &str, mode: Mode) -> Looked {
     let uploads = depot.open(name).await?;
-    match uploads.examine(id, mode).await.map_err(told)? {
+    match uploads.examine(id, mode).await.map_err(upload_error)? {
         Some(report) => Ok((vec![report], Vec::new(), Told::History)),
         None => {
             Err(Error::new("upload.doctor", Code::UploadUnknown, format!("nobody knows upload {id:?}"))
@@ -71,13 +66,13 @@ async fn all(depot: &Depot, name: &str, mode: Mode) -> Looked {
     let (mut reports, mut looked) = (Vec::new(), 0);
     let mut after = Some(String::new());
     while let Some(from) = after {
-        let (found, next) = uploads.examine_page(&from, PAGE, mode).await.map_err(told)?;
+        let (found, next) = uploads.examine_page(&from, PAGE, mode).await.map_err(upload_error)?;
         reports.extend(found);
         looked += u64::from(PAGE);
         progress.told(looked);
         after = next;
     }
-    let orphans = orphans(&uploads, mode).await.map_err(told)?;
+    let orphans = orphans(&uploads, mode).await.map_err(upload_error)?;
     progress.end();
     Ok((reports, orphans, Told::Findings))
 }

@@ -156,7 +156,7 @@ impl Sending<'_> {
                 None => {}
             }
         }
-        let detail = format!("{} uploads of this file have ended without an object; use --again", ENDED_MAX);
+        let detail = format!("{ENDED_MAX} uploads of this file have ended without an object; use --again");
         Err(Error::new("upload.put", Code::UploadClosed, detail).into())
     }
 

@@ -9,6 +9,7 @@ use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
 use quaymaster::upload::{Last, Status};
 use quaymaster::{Code, Error};
+use quaymaster_server::upload_error;
 use quaymaster_upload::ingest::{Began, Content, Creation, Incoming, Request, Resumed, Standing, Took};
 use quaymaster_upload::{Sha256, Trouble, Uploads};
 
@@ -52,10 +53,10 @@ impl From<Trying> for Error {
 pub(super) type Tried<T> = Result<T, Trying>;
 
 fn told(error: quaymaster_upload::Error) -> Trying {
-    let known = error.code().and_then(|name| Code::ALL.iter().find(|code| code.name() == name));
-    let code = known.copied().unwrap_or(Code::UploadBackend);
-    let (passes, told) = (error.trouble() != Trouble::Never, Error::new(error.op(), code, error.to_string()));
-    if passes { Trying::Later(None, told) } else { Trying::Never(told) }
+    match error.trouble() {
+        Trouble::Never => Trying::Never(upload_error(error)),
+        Trouble::Passing | Trouble::Credentials | Trouble::Full => Trying::Later(None, upload_error(error)),
+    }
 }
 
 fn never(code: Code, detail: impl Into<String>) -> Trying {

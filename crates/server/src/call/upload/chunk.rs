@@ -136,7 +136,7 @@ fn refused(id: &str, took: Took) -> Problem {
             let detail = format!("{size} bytes came, and another number was announced");
             Problem::new(Code::UploadDigest, detail).field("content-length")
         }
-        Took::Broken(why) if why.starts_with("nothing came for") => {
+        Took::Broken(why) if why.starts_with(body::STALLED) => {
             Problem::new(Code::RequestTimeout, format!("the body: {why}")).field("body")
         }
         Took::Broken(why) => {

@@ -200,10 +200,7 @@ async fn call_off(berth: &Berth, id: &str) -> Answer {
         Ran::LetGo(why) => Err(Problem::new(Code::UploadBackend, format!("it is called off later: {why}"))),
         Ran::Ended(_) | Ran::Failed(_) | Ran::NotYet | Ran::Elsewhere(_) => {
             let Some(standing) = berth.uploads().await?.standing(id).await? else { return Err(unknown(id)) };
-            match standing.state.aborted {
-                true => Ok(shown(standing)),
-                false => Err(closed(standing.state.status, "")),
-            }
+            if standing.state.aborted { Ok(shown(standing)) } else { Err(closed(standing.state.status, "")) }
         }
     }
 }
