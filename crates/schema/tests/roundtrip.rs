@@ -121,7 +121,17 @@ fn slot_tag(key: &[u8]) -> &[u8] {
 #[test]
 fn keys_of_one_step_share_a_slot_on_a_cluster() {
     // Written by steps of their own, whatever their primary does.
-    let apart = ["failed", "runs", "live", "started", "uploads", "ready", "in_flight", "in_flight_until", "in_flight_total"];
+    let apart = [
+        "failed",
+        "runs",
+        "live",
+        "started",
+        "uploads",
+        "ready",
+        "in_flight",
+        "in_flight_until",
+        "in_flight_total",
+    ];
     for resource in BUNDLED.resources() {
         let tags: std::collections::BTreeSet<String> = resource
             .keys

@@ -263,6 +263,8 @@ fn encode(text: &str, plain: impl Fn(u8) -> bool) -> String {
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
     use super::*;
 
     #[test]

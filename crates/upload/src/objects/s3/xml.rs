@@ -108,6 +108,8 @@ pub(super) fn pending(body: &str, prefix: &str) -> Result<PendingPage, quick_xml
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
     use super::*;
 
     #[test]
