@@ -1,14 +1,12 @@
 //! A store on which something happens between two steps of somebody else.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use futures_util::stream::BoxStream;
 use parking_lot::Mutex;
-use quaymaster_store::{
-    Deployment, Engine, Health, Invocation, KeyFacts, Message, Reply, Result, ScanCursor, ScanPage, Topology,
-};
+use quaymaster_store::{Engine, Invocation, Reply, Result};
+
+use crate::passing::passes_on;
 
 /// Passes everything on; right before one operation's next script it waits for something else to be done.
 pub struct Between {
@@ -45,42 +43,5 @@ impl Engine for Between {
             self.inner.run(call).await
         })
     }
-    fn time_us(&self) -> BoxFuture<'_, Result<i64>> {
-        self.inner.time_us()
-    }
-    fn now_us(&self) -> i64 {
-        self.inner.now_us()
-    }
-    fn deadline(&self) -> Duration {
-        self.inner.deadline()
-    }
-    fn topology(&self) -> Topology {
-        self.inner.topology()
-    }
-    fn subscribe<'a>(&'a self, channel: &'a [u8]) -> BoxFuture<'a, Result<BoxStream<'static, Message>>> {
-        self.inner.subscribe(channel)
-    }
-    fn wait_for_item<'a>(&'a self, key: &'a [u8], limit: Duration) -> BoxFuture<'a, Result<bool>> {
-        self.inner.wait_for_item(key, limit)
-    }
-    fn key_facts<'a>(&'a self, key: &'a [u8]) -> BoxFuture<'a, Result<Option<KeyFacts>>> {
-        self.inner.key_facts(key)
-    }
-    fn scan<'a>(
-        &'a self,
-        pattern: &'a [u8],
-        count: usize,
-        cursor: Option<ScanCursor>,
-    ) -> BoxFuture<'a, Result<ScanPage>> {
-        self.inner.scan(pattern, count, cursor)
-    }
-    fn health(&self) -> Health {
-        self.inner.health()
-    }
-    fn deployment(&self) -> BoxFuture<'_, Result<Deployment>> {
-        self.inner.deployment()
-    }
-    fn close(&self) -> BoxFuture<'_, Result<()>> {
-        self.inner.close()
-    }
+    passes_on!(now_us key_facts rest);
 }

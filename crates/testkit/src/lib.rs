@@ -11,6 +11,7 @@ pub mod idempotency_history;
 pub mod liar;
 pub mod lock_history;
 pub mod meddler;
+mod passing;
 pub mod proxy;
 pub mod queue_history;
 pub mod queue_model;

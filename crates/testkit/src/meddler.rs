@@ -2,16 +2,13 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use futures_util::stream::BoxStream;
 use parking_lot::Mutex;
-use quaymaster_store::{
-    Deployment, Engine, Health, Invocation, KeyFacts, Message, Reply, Result, ScanCursor, ScanPage, Topology,
-};
+use quaymaster_store::{Engine, KeyFacts, Result};
 
 use crate::conformance::command;
+use crate::passing::passes_on;
 
 /// Passes everything on; after a look at a key it runs what was put down for it.
 #[derive(Debug)]
@@ -39,27 +36,6 @@ impl Meddler {
 }
 
 impl Engine for Meddler {
-    fn run(&self, call: Invocation) -> BoxFuture<'_, Result<Reply>> {
-        self.inner.run(call)
-    }
-    fn time_us(&self) -> BoxFuture<'_, Result<i64>> {
-        self.inner.time_us()
-    }
-    fn now_us(&self) -> i64 {
-        self.inner.now_us()
-    }
-    fn deadline(&self) -> Duration {
-        self.inner.deadline()
-    }
-    fn topology(&self) -> Topology {
-        self.inner.topology()
-    }
-    fn subscribe<'a>(&'a self, channel: &'a [u8]) -> BoxFuture<'a, Result<BoxStream<'static, Message>>> {
-        self.inner.subscribe(channel)
-    }
-    fn wait_for_item<'a>(&'a self, key: &'a [u8], limit: Duration) -> BoxFuture<'a, Result<bool>> {
-        self.inner.wait_for_item(key, limit)
-    }
     fn key_facts<'a>(&'a self, key: &'a [u8]) -> BoxFuture<'a, Result<Option<KeyFacts>>> {
         Box::pin(async move {
             let facts = self.inner.key_facts(key).await?;
@@ -71,21 +47,5 @@ impl Engine for Meddler {
             Ok(facts)
         })
     }
-    fn scan<'a>(
-        &'a self,
-        pattern: &'a [u8],
-        count: usize,
-        cursor: Option<ScanCursor>,
-    ) -> BoxFuture<'a, Result<ScanPage>> {
-        self.inner.scan(pattern, count, cursor)
-    }
-    fn health(&self) -> Health {
-        self.inner.health()
-    }
-    fn deployment(&self) -> BoxFuture<'_, Result<Deployment>> {
-        self.inner.deployment()
-    }
-    fn close(&self) -> BoxFuture<'_, Result<()>> {
-        self.inner.close()
-    }
+    passes_on!(run now_us rest);
 }

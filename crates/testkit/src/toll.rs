@@ -2,14 +2,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
-use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use futures_util::stream::BoxStream;
-use quaymaster_store::{
-    Code, Deployment, Engine, Error, Health, Invocation, KeyFacts, Message, Repeat, Reply, Result,
-    ScanCursor, ScanPage, Topology,
-};
+use quaymaster_store::{Code, Engine, Error, Invocation, Repeat, Reply, Result};
+
+use crate::passing::passes_on;
 
 /// Passes everything on and counts the scripts.
 #[derive(Debug)]
@@ -91,42 +88,5 @@ impl Engine for Toll {
             if lose { Err(Error::new(id, Code::StoreLost, "the reply was lost on purpose")) } else { reply }
         })
     }
-    fn time_us(&self) -> BoxFuture<'_, Result<i64>> {
-        self.inner.time_us()
-    }
-    fn now_us(&self) -> i64 {
-        self.inner.now_us()
-    }
-    fn deadline(&self) -> Duration {
-        self.inner.deadline()
-    }
-    fn topology(&self) -> Topology {
-        self.inner.topology()
-    }
-    fn subscribe<'a>(&'a self, channel: &'a [u8]) -> BoxFuture<'a, Result<BoxStream<'static, Message>>> {
-        self.inner.subscribe(channel)
-    }
-    fn wait_for_item<'a>(&'a self, key: &'a [u8], limit: Duration) -> BoxFuture<'a, Result<bool>> {
-        self.inner.wait_for_item(key, limit)
-    }
-    fn key_facts<'a>(&'a self, key: &'a [u8]) -> BoxFuture<'a, Result<Option<KeyFacts>>> {
-        self.inner.key_facts(key)
-    }
-    fn scan<'a>(
-        &'a self,
-        pattern: &'a [u8],
-        count: usize,
-        cursor: Option<ScanCursor>,
-    ) -> BoxFuture<'a, Result<ScanPage>> {
-        self.inner.scan(pattern, count, cursor)
-    }
-    fn health(&self) -> Health {
-        self.inner.health()
-    }
-    fn deployment(&self) -> BoxFuture<'_, Result<Deployment>> {
-        self.inner.deployment()
-    }
-    fn close(&self) -> BoxFuture<'_, Result<()>> {
-        self.inner.close()
-    }
+    passes_on!(now_us key_facts rest);
 }

@@ -18,7 +18,7 @@ use quaymaster::{Engine, Quaymaster, Result as Answer};
 
 use super::limits::bind;
 use super::side::Side;
-use super::{Pair, shrink};
+use super::{Pair, rounds, shrink};
 use crate::conformance::command;
 
 const STEPS: usize = 40;
@@ -242,7 +242,9 @@ impl World {
             }
         })
     }
+}
 
+impl rounds::World for World {
     /// Every key with all there is to see of it, sorted once the ids are masked.
     async fn everything(&self, side: &Side) -> Vec<String> {
         let mut held = side.keyspace(&self.prefix).await;
@@ -299,37 +301,22 @@ impl Pair {
         for round in 0..rounds {
             let moment =
                 histories.iter().find_map(|history| history.steps.get(round)).map_or(0, |step| step.at_us);
-            self.ours.set_time(start_us + moment).await;
-            self.theirs.set_time(start_us + moment).await;
+            self.set_time(start_us + moment).await;
             let said = histories.iter().zip(&worlds).map(|(history, (ours, theirs))| async move {
                 let deed = &history.steps.get(round)?.deed;
                 Some((ours.act(deed, round).await, theirs.act(deed, round).await))
             });
-            for (index, said) in join_all(said).await.into_iter().enumerate() {
-                let Some((ours, theirs)) = said else { continue };
-                let deed = &histories[index].steps[round].deed;
-                if ours != theirs {
-                    return Some((index, format!("  {deed:?}\n  ours   {ours}\n  theirs {theirs}")));
-                }
-                tally.note(deed, &ours);
+            let deed_of = |index: usize| &histories[index].steps[round].deed;
+            let unlike = rounds::unlike(join_all(said).await, deed_of, |deed, said| tally.note(deed, said));
+            if unlike.is_some() {
+                return unlike;
             }
         }
-        for (index, (ours, theirs)) in worlds.iter().enumerate() {
-            let (held, wanted) = (ours.everything(&self.ours).await, theirs.everything(&self.theirs).await);
-            if held != wanted {
-                let differs = held.iter().zip(&wanted).find(|(ours, theirs)| ours != theirs);
-                return Some((
-                    index,
-                    format!("  at the end {differs:?} of {} and {}", held.len(), wanted.len()),
-                ));
-            }
-            tally.keys += held.len() as u64;
+        match self.alike_at_end(&base, &worlds).await {
+            Ok(keys) => tally.keys += keys,
+            Err(unlike) => return Some(unlike),
         }
         tally.histories += histories.len() as u64;
-        for side in [&self.ours, &self.theirs] {
-            side.clear(&base).await;
-            side.clear(&format!("{{{base}")).await;
-        }
         None
     }
 

@@ -18,6 +18,7 @@ pub mod guards;
 pub mod history;
 pub mod limits;
 pub mod queues;
+mod rounds;
 pub mod runs;
 mod scripts;
 mod shrink;

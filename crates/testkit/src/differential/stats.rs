@@ -18,7 +18,7 @@ use quaymaster::{Engine, Quaymaster, Result as Answer};
 
 use super::limits::bind;
 use super::side::Side;
-use super::{DAY_US, Pair, shrink};
+use super::{DAY_US, Pair, rounds, shrink};
 use crate::conformance::command;
 use crate::liar::Liar;
 
@@ -251,6 +251,8 @@ impl World {
             }
             Deed::Sweep => format!("{:?}", stats.sweep().await?),
             Deed::Live { requests, open } => {
+                // A recorder sweeps once it has flushed, unless it is stopped before: all there is to forget is forgotten first.
+                let _ = stats.sweep().await;
                 let recorder = stats.recorder(INSTANCES[requests.len() % INSTANCES.len()]);
                 let connections: Vec<_> = (0..*open).map(|_| recorder.connected()).collect();
                 let (first, second) = requests.split_at(requests.len() / 2);
@@ -279,7 +281,21 @@ impl World {
             }
         })
     }
+}
 
+/// A word without the suffix of a sample and without the incarnation of a process.
+fn masked(part: &Reply) -> String {
+    let Reply::Bytes(text) = part else { return format!("{part:?}") };
+    let text = String::from_utf8_lossy(text);
+    let incarnation = |word: &str| word.len() == 12 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
+    match (text.split_once('#'), text.split_once(' ')) {
+        (Some((ms, _)), _) => format!("{ms}#"),
+        (_, Some((word, instance))) if incarnation(word) => format!("# {instance}"),
+        _ => text.into_owned(),
+    }
+}
+
+impl rounds::World for World {
     /// Every key with all there is to see of it, but for what is random.
     async fn everything(&self, side: &Side) -> Vec<String> {
         let mut held = side.keyspace(&self.prefix).await;
@@ -300,18 +316,6 @@ impl World {
         }
         all.sort_unstable();
         all
-    }
-}
-
-/// A word without the suffix of a sample and without the incarnation of a process.
-fn masked(part: &Reply) -> String {
-    let Reply::Bytes(text) = part else { return format!("{part:?}") };
-    let text = String::from_utf8_lossy(text);
-    let incarnation = |word: &str| word.len() == 12 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
-    match (text.split_once('#'), text.split_once(' ')) {
-        (Some((ms, _)), _) => format!("{ms}#"),
-        (_, Some((word, instance))) if incarnation(word) => format!("# {instance}"),
-        _ => text.into_owned(),
     }
 }
 
@@ -350,38 +354,23 @@ impl Pair {
         let rounds = histories.iter().map(|history| history.steps.len()).max().unwrap_or(0);
         for round in 0..rounds {
             let Some(step) = histories.iter().find_map(|history| history.steps.get(round)) else { continue };
-            self.ours.set_time(start_us + step.at_us).await;
-            self.theirs.set_time(start_us + step.at_us).await;
+            self.set_time(start_us + step.at_us).await;
             told_us.store(start_us + step.at_us + step.lie_us, SeqCst);
             let said = histories.iter().zip(&worlds).map(|(history, (ours, theirs))| async move {
                 let deed = &history.steps.get(round)?.deed;
                 Some((ours.act(deed).await, theirs.act(deed).await))
             });
-            for (index, said) in join_all(said).await.into_iter().enumerate() {
-                let Some((ours, theirs)) = said else { continue };
-                let deed = &histories[index].steps[round].deed;
-                if ours != theirs {
-                    return Some((index, format!("  {deed:?}\n  ours   {ours}\n  theirs {theirs}")));
-                }
-                tally.note(deed, &ours);
+            let deed_of = |index: usize| &histories[index].steps[round].deed;
+            let unlike = rounds::unlike(join_all(said).await, deed_of, |deed, said| tally.note(deed, said));
+            if unlike.is_some() {
+                return unlike;
             }
         }
-        for (index, (ours, theirs)) in worlds.iter().enumerate() {
-            let (held, wanted) = (ours.everything(&self.ours).await, theirs.everything(&self.theirs).await);
-            if held != wanted {
-                let differs = held.iter().zip(&wanted).find(|(ours, theirs)| ours != theirs);
-                return Some((
-                    index,
-                    format!("  at the end {differs:?} of {} and {}", held.len(), wanted.len()),
-                ));
-            }
-            tally.keys += held.len() as u64;
+        match self.alike_at_end(&base, &worlds).await {
+            Ok(keys) => tally.keys += keys,
+            Err(unlike) => return Some(unlike),
         }
         tally.histories += histories.len() as u64;
-        for side in [&self.ours, &self.theirs] {
-            side.clear(&base).await;
-            side.clear(&format!("{{{base}")).await;
-        }
         None
     }
 
