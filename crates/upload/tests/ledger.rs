@@ -39,6 +39,7 @@ on_both! {
     a_new_upload_is_kept_with_its_pending_node
     one_key_and_one_request_make_one_upload
     creates_at_once_make_one_upload_and_one_node
+    a_stricter_database_refuses_nobody
     parts_are_kept_by_number_and_refuse_other_bytes
     parts_of_another_multipart_upload_are_refused
     whoever_records_the_last_part_is_told
@@ -48,6 +49,9 @@ on_both! {
     a_repeated_move_gets_the_same_answer_and_one_event
     row_and_event_are_written_both_or_none
     a_failed_upload_goes_on_with_or_without_its_parts
+    a_sender_that_is_late_gives_nothing_up
+    what_fails_past_its_deadline_can_still_be_gone_on_with
+    an_upload_that_begins_anew_knows_its_object_from_the_former_ones
     an_upload_expires_after_its_deadline_unless_it_is_whole
     an_ending_upload_whose_object_is_there_is_rescued
     an_upload_that_completes_cannot_be_called_off
@@ -134,6 +138,22 @@ async fn creates_at_once_make_one_upload_and_one_node(database: Database) {
         nodes += u32::from(ledgers[0].node(&format!("node-u{n}")).await.unwrap().is_some());
     }
     assert_eq!(nodes, 1);
+}
+
+async fn a_stricter_database_refuses_nobody(database: Database) {
+    if let Server::Postgres(server) = &database.server {
+        drop(server.ask("ALTER ROLE ALL SET default_transaction_isolation = 'serializable'"));
+    }
+    let ledgers = [Arc::new(database.ledger().await), Arc::new(database.ledger().await)];
+    opened(&ledgers[0], "a").await;
+    let records = (1..=24).map(|number| {
+        let ledger = Arc::clone(&ledgers[number as usize % 2]);
+        tokio::spawn(async move { record(&ledger, "a", &part(number, "x")).await })
+    });
+    for answer in records.collect::<Vec<_>>() {
+        assert!(matches!(answer.await.unwrap(), RecordPart::Durable { .. }));
+    }
+    assert_eq!(ledgers[1].parts("a").await.unwrap().len(), 24);
 }
 
 async fn parts_are_kept_by_number_and_refuse_other_bytes(database: Database) {
@@ -368,6 +388,52 @@ async fn a_failed_upload_goes_on_with_or_without_its_parts(database: Database) {
     lost(ledger.reopen("b", Reopen::Keep, HOUR).await.unwrap());
 }
 
+async fn a_sender_that_is_late_gives_nothing_up(database: Database) {
+    let ledger = database.ledger().await;
+    opened(&ledger, "a").await;
+    assert!(matches!(record(&ledger, "a", &part(1, "x")).await, RecordPart::Durable { .. }));
+    // Somebody else has sent its part meanwhile.
+    assert_eq!(lost(ledger.fail_part("a", "multi-a", 1, "timeout").await.unwrap()).step, Step::Open);
+    for _ in 0..2 {
+        held(ledger.fail_part("a", "multi-a", 2, "NoSuchUpload").await.unwrap());
+    }
+    held(ledger.reopen("a", Reopen::Afresh, HOUR).await.unwrap());
+    // The upload goes on with another multipart upload; senders to the first one come home one by one.
+    assert_eq!(lost(ledger.fail_part("a", "multi-a", 3, "NoSuchUpload").await.unwrap()).step, Step::Created);
+    held(ledger.opened("a", "second").await.unwrap());
+    assert_eq!(lost(ledger.fail_part("a", "multi-a", 4, "NoSuchUpload").await.unwrap()).step, Step::Open);
+    held(ledger.fail_part("a", "second", 4, "AccessDenied").await.unwrap());
+    assert_eq!(ledger.fail_part("none", "m", 1, "x").await.unwrap(), Moved::Unknown);
+}
+
+async fn what_fails_past_its_deadline_can_still_be_gone_on_with(database: Database) {
+    let ledger = database.ledger().await;
+    whole(&ledger, "a").await;
+    // Its parts are all there, and the object store is away until after the deadline.
+    database.advance(HOUR * 2);
+    let fence = claimed(&ledger, "a", "w").await;
+    held(ledger.fail("a", Some(&fence), "late: 503").await.unwrap());
+    assert_eq!(ledger.due(None, 10).await.unwrap(), []);
+    assert!(matches!(ledger.expire("a", "s", LEASE).await.unwrap(), Claim::Elsewhere(_)));
+    database.advance(HOUR.saturating_sub(Duration::from_millis(1)));
+    held(ledger.reopen("a", Reopen::Keep, HOUR).await.unwrap());
+    let fence = claimed(&ledger, "a", "w").await;
+    held(ledger.fail("a", Some(&fence), "late: 503").await.unwrap());
+    database.advance(HOUR);
+    assert!(matches!(ledger.expire("a", "s", LEASE).await.unwrap(), Claim::Ours(..)), "and ends in the end");
+}
+
+async fn an_upload_that_begins_anew_knows_its_object_from_the_former_ones(database: Database) {
+    let ledger = database.ledger().await;
+    let first = opened(&ledger, "a").await.token;
+    held(ledger.fail("a", None, "AccessDenied").await.unwrap());
+    assert_eq!(held(ledger.reopen("a", Reopen::Keep, HOUR).await.unwrap()).token, first);
+    held(ledger.fail("a", None, "NoSuchUpload").await.unwrap());
+    let second = held(ledger.reopen("a", Reopen::Afresh, HOUR).await.unwrap()).token;
+    assert_ne!(second, first);
+    assert_eq!(ledger.find("a").await.unwrap().unwrap().token, second);
+}
+
 async fn an_upload_expires_after_its_deadline_unless_it_is_whole(database: Database) {
     let ledger = database.ledger().await;
     opened(&ledger, "a").await;
@@ -531,7 +597,7 @@ async fn tables_are_made_once_and_newer_ones_refused(database: Database) {
     assert!(again.find("a").await.unwrap().is_some(), "what was there stays");
     again.ping().await.unwrap();
 
-    run(&database, "INSERT INTO quaymaster_upload_schema (version) VALUES (2)").await;
+    run(&database, "INSERT INTO quaymaster_upload_schema (version) VALUES (99)").await;
     let error = Ledger::open(&url, &options).await.unwrap_err();
     assert_eq!((error.trouble(), error.code()), (Trouble::Never, Some("newer")), "{error}");
     for wrong in ["sqlite::memory:", "sqlite:", "mysql://x", "nothing", "postgres://host:port/x"] {

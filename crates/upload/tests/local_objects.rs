@@ -309,3 +309,20 @@ async fn pending_uploads_come_page_by_page() {
         first.uploads.iter().chain(&rest.uploads).map(|found| found.id.clone()).collect();
     assert_eq!(ids.len(), 1003);
 }
+
+#[tokio::test]
+async fn one_damaged_upload_hides_no_other() {
+    let disk = Disk::new().await;
+    let other = "connectors/default/other.pb";
+    let sound = disk.objects.begin(KEY, &about("ours")).await.unwrap();
+    let damaged = disk.objects.begin(other, &about("theirs")).await.unwrap();
+    let found = async |key: &str| {
+        let page = disk.objects.pending_of(key, None).await.unwrap();
+        page.uploads.into_iter().map(|found| found.id).collect::<Vec<_>>()
+    };
+    assert_eq!((found(KEY).await, found(other).await), (vec![sound.clone()], vec![damaged.clone()]));
+    fs::write(disk.path(&format!("uploads/{damaged}/upload.json")), "{").unwrap();
+    assert_eq!((found(KEY).await, found(other).await), (vec![sound.clone()], vec![]));
+    let all = disk.objects.pending("connectors/", None).await.unwrap().uploads;
+    assert_eq!(all.iter().map(|found| &found.id).collect::<Vec<_>>(), [&sound]);
+}

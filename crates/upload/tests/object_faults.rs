@@ -205,3 +205,19 @@ async fn an_object_that_is_cut_off_does_not_end_like_a_whole_one() {
     assert_eq!(error.trouble(), Trouble::Passing, "{error}");
     weather.is_whole(&bytes).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_that_would_never_end_is_refused() {
+    let weather = Weather::fair().await;
+    let first = "<ListMultipartUploadsResult><IsTruncated>true</IsTruncated></ListMultipartUploadsResult>";
+    let again = "<ListMultipartUploadsResult><IsTruncated>true</IsTruncated><NextKeyMarker>p/a</NextKeyMarker>\
+                 <NextUploadIdMarker>1</NextUploadIdMarker></ListMultipartUploadsResult>";
+    weather.tamper.next("GET", "uploads=", 1, Fault::Answer(200, first));
+    let error = weather.objects.pending("", None).await.unwrap_err();
+    assert_eq!((error.trouble(), error.code()), (Trouble::Passing, Some("answer")), "{error}");
+    weather.tamper.next("GET", "uploads=", 2, Fault::Answer(200, again));
+    let page = weather.objects.pending("", None).await.unwrap();
+    let error = weather.objects.pending("", page.next.as_ref()).await.unwrap_err();
+    assert_eq!(error.code(), Some("answer"), "{error}");
+    assert_eq!(weather.tamper.left(), 0, "every answer was met");
+}

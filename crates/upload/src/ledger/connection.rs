@@ -17,6 +17,9 @@ use crate::{Error, Result, Trouble};
 /// A connection that rested this long is asked whether it lives before it is trusted with a call.
 const RESTED: Duration = Duration::from_secs(1);
 
+/// Before a file that somebody else is making is opened again.
+const BUSY_PAUSE: Duration = Duration::from_millis(5);
+
 /// Where it is.
 #[derive(Clone)]
 enum Target {
@@ -135,6 +138,24 @@ pub(super) struct Session<'d> {
     _place: SemaphorePermit<'d>,
 }
 
+/// Opens the file. Whoever finds it new switches it to its log, and SQLite tells a second one who does so at that moment
+/// that it is busy, whatever the timeout: that one comes again, until the call's deadline.
+async fn open_file(options: &SqliteConnectOptions) -> Result<SqliteConnection> {
+    loop {
+        match options.connect().await {
+            Err(error) if is_busy(&error) => tokio::time::sleep(BUSY_PAUSE).await,
+            opened => return opened.map_err(failed),
+        }
+    }
+}
+
+fn is_busy(error: &sqlx::Error) -> bool {
+    const BUSY: u32 = 5;
+    let code = error.as_database_error().and_then(|refusal| refusal.code()?.parse::<u32>().ok());
+    // The upper bits say why.
+    code.is_some_and(|code| code & 0xff == BUSY)
+}
+
 impl Database {
     pub(super) fn new(url: &str, options: &LedgerOptions) -> Result<Self> {
         let target = Target::from_url(url, options)?;
@@ -184,7 +205,7 @@ impl Database {
             }
         }
         let connection = match &self.target {
-            Target::Sqlite(options) => Connection::Sqlite(Box::new(options.connect().await.map_err(failed)?)),
+            Target::Sqlite(options) => Connection::Sqlite(Box::new(open_file(options).await?)),
             Target::Postgres(options) => {
                 Connection::Postgres(Box::new(options.connect().await.map_err(failed)?))
             }
@@ -202,7 +223,8 @@ impl Database {
     /// locks the rows it is about.
     pub(super) async fn begin(&self) -> Result<Session<'_>> {
         let mut session = self.session().await?;
-        let begin = if self.is_sqlite() { "BEGIN IMMEDIATE" } else { "BEGIN" };
+        // Whatever the database's default is: under a stricter one whoever waits for a row is refused it.
+        let begin = if self.is_sqlite() { "BEGIN IMMEDIATE" } else { "BEGIN ISOLATION LEVEL READ COMMITTED" };
         session.execute(begin, &[]).await?;
         Ok(session)
     }

@@ -6,14 +6,40 @@ use super::Ledger;
 use super::connection::Arg;
 use super::facts::{Fence, Moved, Reopen, Step, Upload};
 use super::rows::after;
-use crate::Result;
+use crate::{Result, names};
+
+/// Whoever has to go on with an upload that failed gets at least so long to do so, however near its deadline was.
+const TIME_TO_GO_ON: Duration = Duration::from_secs(3600);
+
+/// Who gives an upload up.
+enum Who<'a> {
+    Anybody,
+    Owner(&'a Fence),
+    Sender { multipart_id: &'a str, number: u32 },
+}
 
 impl Ledger {
-    /// Gives an upload up, for this reason; it can be reopened until its deadline.
+    /// Gives an upload up, for this reason; it can be reopened until its deadline, and for an hour at least.
     ///
-    /// Without a fence only one that nobody owns: a part that cannot be sent. With the owner's, a completion before
-    /// its object was proved. An upload whose object is there is never failed: it is finished.
+    /// Without a fence only one that nobody owns. With the owner's, a completion before its object was proved. An
+    /// upload whose object is there is never failed: it is finished.
     pub async fn fail(&self, upload_id: &str, fence: Option<&Fence>, reason: &str) -> Result<Moved> {
+        self.give_up(upload_id, fence.map_or(Who::Anybody, Who::Owner), reason).await
+    }
+
+    /// The same by whoever could not send the part `number` to this multipart upload. `Lost`, and nothing is given up,
+    /// when the upload has another one by now, or somebody else was luckier with the part.
+    pub async fn fail_part(
+        &self,
+        upload_id: &str,
+        multipart_id: &str,
+        number: u32,
+        reason: &str,
+    ) -> Result<Moved> {
+        self.give_up(upload_id, Who::Sender { multipart_id, number }, reason).await
+    }
+
+    async fn give_up(&self, upload_id: &str, who: Who<'_>, reason: &str) -> Result<Moved> {
         self.database
             .bounded("ledger.fail", async {
                 let mut session = self.database.begin().await?;
@@ -21,9 +47,14 @@ impl Ledger {
                     session.roll_back().await?;
                     return Ok(Moved::Unknown);
                 };
-                let ours = match fence {
-                    None => matches!(was.step, Step::Created | Step::Open),
-                    Some(fence) => was.step == Step::Completing && was.fence == fence.number,
+                let ours = match who {
+                    Who::Anybody => matches!(was.step, Step::Created | Step::Open),
+                    Who::Owner(fence) => was.step == Step::Completing && was.fence == fence.number,
+                    Who::Sender { multipart_id, number } => {
+                        was.step == Step::Open
+                            && was.multipart_id.as_deref() == Some(multipart_id)
+                            && !session.has_part(upload_id, number).await?
+                    }
                 };
                 let same = was.step == Step::Failed && was.error.as_deref() == Some(reason);
                 if !ours {
@@ -31,10 +62,12 @@ impl Ledger {
                     return Ok(if same { Moved::Moved(Box::new(was)) } else { Moved::Lost(Box::new(was)) });
                 }
                 let now_ms = session.now_ms().await?;
+                let deadline_ms = was.deadline_ms.max(after(now_ms, TIME_TO_GO_ON));
                 let now = Upload {
                     step: Step::Failed,
                     lease_ms: now_ms,
-                    due_ms: was.deadline_ms,
+                    deadline_ms,
+                    due_ms: deadline_ms,
                     error: Some(reason.to_owned()),
                     updated_ms: now_ms,
                     ..was.clone()
@@ -80,6 +113,8 @@ impl Ledger {
                     (Reopen::Afresh, _) => {
                         now.step = Step::Created;
                         now.multipart_id = None;
+                        // What the former one left, or still makes, is not this one's object.
+                        now.token = names::unique("ledger.reopen")?;
                         session.delete_parts(upload_id).await?;
                     }
                 }

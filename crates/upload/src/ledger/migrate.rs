@@ -6,7 +6,7 @@ use crate::{Error, Result, Trouble};
 /// Held while tables are made, by whoever is first.
 const LOCK: i64 = 0x7175_6179_7570_6c64;
 
-const VERSIONS: &[&[&str]] = &[FIRST];
+const VERSIONS: &[&[&str]] = &[FIRST, SECOND, THIRD];
 
 /// The newest version this build knows.
 pub(super) const NEWEST: i64 = VERSIONS.len() as i64;
@@ -84,6 +84,15 @@ const FIRST: &[&str] = &[
     "CREATE INDEX quaymaster_outbox_waiting ON quaymaster_outbox (seq) WHERE published_ms IS NULL",
     "CREATE TABLE quaymaster_outbox_last (seq BIGINT NOT NULL)",
     "INSERT INTO quaymaster_outbox_last (seq) VALUES (0)",
+];
+
+/// The doctor asks by key for every multipart upload that the object store lists.
+const SECOND: &[&str] =
+    &["CREATE INDEX quaymaster_uploads_object ON quaymaster_uploads (object_key, created_ms)"];
+
+/// The failures that a dashboard shows; an upload that does not fail never enters it.
+const THIRD: &[&str] = &[
+    "CREATE INDEX quaymaster_uploads_failed ON quaymaster_uploads (resource, updated_ms) WHERE step = 'failed'",
 ];
 
 impl Database {

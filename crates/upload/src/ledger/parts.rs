@@ -40,6 +40,10 @@ impl Session<'_> {
         Ok(Sum { count: number(0), bytes: row.get(1).map_or(0, Cell::size), highest: number(2) })
     }
 
+    pub(super) async fn has_part(&mut self, upload_id: &str, number: u32) -> Result<bool> {
+        Ok(self.one(FIND, &[Arg::Text(upload_id), Arg::Int(i64::from(number))]).await?.is_some())
+    }
+
     pub(super) async fn delete_parts(&mut self, upload_id: &str) -> Result<u64> {
         self.execute(DELETE, &[Arg::Text(upload_id)]).await
     }

@@ -24,7 +24,7 @@ const LOCK: &str = concat!(
 const PUT: &str =
     "UPDATE quaymaster_uploads SET step = $4, fence = $5, owner = $6, lease_ms = $7, multipart_id = $8,
     total_chunks = $9, final_etag = $10, final_size = $11, error = $12, deadline_ms = $13, due_ms = $14,
-    updated_ms = $15 WHERE upload_id = $1 AND step = $2 AND fence = $3";
+    updated_ms = $15, token = $16 WHERE upload_id = $1 AND step = $2 AND fence = $3";
 const NOTE: &str = "INSERT INTO quaymaster_upload_events (upload_id, n, at_ms, step, fence, owner, what, detail)
     SELECT $1, COALESCE(MAX(n), 0) + 1, $2, $3, $4, $5, $6, $7 FROM quaymaster_upload_events WHERE upload_id = $1";
 const HISTORY: &str = "SELECT at_ms, step, fence, owner, what, detail FROM quaymaster_upload_events
@@ -111,6 +111,7 @@ impl Session<'_> {
             Arg::Int(now.deadline_ms),
             Arg::Int(now.due_ms),
             Arg::Int(now.updated_ms),
+            Arg::Text(&now.token),
         ];
         match self.execute(PUT, &args).await? {
             1 => Ok(()),

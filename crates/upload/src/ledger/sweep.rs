@@ -23,7 +23,7 @@ const OF_OBJECT: &str = concat!(
 );
 
 impl Ledger {
-    /// The newest upload whose object has this key. Looks through all of them: for a doctor, not for a request.
+    /// The newest upload whose object has this key.
     pub async fn of_object(&self, object_key: &str) -> Result<Option<Upload>> {
         self.database
             .bounded("ledger.of_object", async {
@@ -53,6 +53,18 @@ impl Ledger {
                     Some(Due { upload_id: row[0].text(), errand, due_ms: row[2].int() })
                 });
                 Ok(due.collect())
+            })
+            .await
+    }
+
+    /// Whether an upload waits for somebody.
+    pub async fn is_due(&self, upload: &Upload) -> Result<bool> {
+        self.database
+            .bounded("ledger.is_due", async {
+                let mut session = self.database.session().await?;
+                let now_ms = session.now_ms().await?;
+                session.done();
+                Ok(upload.due_ms <= now_ms)
             })
             .await
     }

@@ -137,6 +137,16 @@ impl Objects {
         on!(self, store => store.put_empty(&key, about))
     }
 
+    /// Multipart uploads of this key that were neither completed nor aborted, from `after` on; a store that lists by
+    /// the beginning of a key may name others with it.
+    pub async fn pending_of(&self, key: &str, after: Option<&Cursor>) -> Result<PendingPage> {
+        let key = Key::new("objects.pending", key)?;
+        match &self.store {
+            Store::Local(store) => store.pending_of(&key, after).await,
+            Store::S3(store) => store.pending(key.as_str(), after).await,
+        }
+    }
+
     /// Multipart uploads of keys that begin with `prefix` and were neither completed nor aborted, from `after` on.
     pub async fn pending(&self, prefix: &str, after: Option<&Cursor>) -> Result<PendingPage> {
         on!(self, store => store.pending(prefix, after))

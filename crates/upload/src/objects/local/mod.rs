@@ -41,6 +41,9 @@ use manifest::{BEGUN, Begun, Description, MANIFEST, Manifest, PartFile, part_fil
 /// Pending uploads on a page.
 const PAGE: usize = 1000;
 
+/// Digits of an id that tell the key.
+const MARK: usize = 12;
+
 /// No beginning takes so long.
 const STILLBORN: Duration = Duration::from_secs(3600);
 
@@ -149,8 +152,20 @@ impl Local {
         self.off("objects.complete", move |folders| folders.complete(&key, &id, &parts)).await
     }
 
+    /// What is seen is proved, so it must not vanish with the power: whoever put the object there may have died between
+    /// the rename and the sync of a folder above it.
     pub(super) async fn head(&self, key: &Key) -> Result<Option<Head>> {
-        Ok(self.manifest("objects.head", key).await?.map(|(_, manifest)| manifest.head()))
+        const OP: &str = "objects.head";
+        let folder = self.folders.object(key);
+        self.off(OP, move |folders| {
+            let Some(manifest) = read_manifest(OP, &folder)? else { return Ok(None) };
+            for above in folder.ancestors().skip(1).take_while(|above| above.starts_with(&folders.objects)) {
+                disk::sync_folder(above, folders.fsync)
+                    .map_err(|error| Error::io(OP, above.display(), error))?;
+            }
+            Ok(Some(manifest.head()))
+        })
+        .await
     }
 
     async fn manifest(&self, op: &'static str, key: &Key) -> Result<Option<(PathBuf, Manifest)>> {
@@ -180,7 +195,13 @@ impl Local {
 
     pub(super) async fn pending(&self, prefix: &str, after: Option<&Cursor>) -> Result<PendingPage> {
         let (prefix, after) = (prefix.to_owned(), after.map(|cursor| cursor.id.clone()).unwrap_or_default());
-        self.off("objects.pending", move |folders| folders.pending(&prefix, &after)).await
+        self.off("objects.pending", move |folders| folders.pending("", &prefix, &after)).await
+    }
+
+    pub(super) async fn pending_of(&self, key: &Key, after: Option<&Cursor>) -> Result<PendingPage> {
+        let (key, after) = (key.clone(), after.map(|cursor| cursor.id.clone()).unwrap_or_default());
+        self.off("objects.pending", move |folders| folders.pending(&mark(key.as_str()), key.as_str(), &after))
+            .await
     }
 }
 
@@ -198,14 +219,19 @@ impl Folders {
     fn begin(&self, key: &Key, about: Description) -> Result<MultipartId> {
         const OP: &str = "objects.begin";
         let failed = |error| Error::io(OP, "a folder for the parts", error);
-        let id = disk::unique().map_err(failed)?;
+        let id = format!("{}{}", mark(key.as_str()), &disk::unique().map_err(failed)?[MARK..]);
         let folder = self.uploads.join(&id);
         let begun =
             Begun { key: key.to_string(), initiated_ms: jiff::Timestamp::now().as_millisecond(), about };
         let bytes = serde_json::to_vec(&begun)
             .map_err(|error| Error::new(OP, Trouble::Never, error.to_string()).because(error))?;
-        disk::make_folders(&folder, self.fsync).map_err(failed)?;
-        disk::write_whole(&folder.join(BEGUN), &bytes, self.fsync).map_err(failed)?;
+        let begun = disk::make_folders(&folder, self.fsync)
+            .and_then(|()| disk::write_whole(&folder.join(BEGUN), &bytes, self.fsync));
+        if begun.is_err() {
+            // Nobody knows its id.
+            let _ = fs::remove_dir_all(&folder);
+        }
+        begun.map_err(failed)?;
         Ok(MultipartId::new(id))
     }
 
@@ -368,13 +394,14 @@ impl Folders {
         Ok(Abort::Done)
     }
 
-    fn pending(&self, prefix: &str, after: &str) -> Result<PendingPage> {
+    /// Those whose ids begin with `mark`, and keys with `prefix`.
+    fn pending(&self, mark: &str, prefix: &str, after: &str) -> Result<PendingPage> {
         const OP: &str = "objects.pending";
         let failed = |error| Error::io(OP, self.uploads.display(), error);
         let mut ids: Vec<String> = fs::read_dir(&self.uploads)
             .map_err(failed)?
             .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
-            .filter(|id| id.as_str() > after)
+            .filter(|id| id.as_str() > after && id.starts_with(mark))
             .collect();
         ids.sort_unstable();
         let more = ids.len() > PAGE;
@@ -384,11 +411,15 @@ impl Folders {
         let mut uploads = Vec::new();
         for id in ids {
             // One that ended meanwhile has no file; one whose beginning died has none yet, and nobody knows its id.
-            let begun = read_json::<Begun>(OP, &self.uploads.join(&id).join(BEGUN))?;
-            let (key, initiated_ms) = match begun {
-                Some(begun) => (begun.key, Some(begun.initiated_ms)),
-                None => {
+            let (key, initiated_ms) = match read_json::<Begun>(OP, &self.uploads.join(&id).join(BEGUN)) {
+                Ok(Some(begun)) => (begun.key, Some(begun.initiated_ms)),
+                Ok(None) => {
                     Self::drop_stillborn(&self.uploads.join(&id));
+                    continue;
+                }
+                // Nobody knows whose it is; the others must be found nevertheless.
+                Err(error) => {
+                    tracing::warn!(id, %error, "a multipart upload is left where it is");
                     continue;
                 }
             };
@@ -408,6 +439,11 @@ impl Folders {
             let _ = fs::remove_dir(folder);
         }
     }
+}
+
+/// What the ids of a key's uploads begin with: so they are found among all without a look into each.
+fn mark(key: &str) -> String {
+    Sha256::of(key.as_bytes()).to_string()[..MARK].to_owned()
 }
 
 /// Removes what a whole object does not need: its beginning, and parts that were sent and not recorded.

@@ -167,9 +167,11 @@ impl Sender {
     /// An answer that is a document, as text.
     pub(super) async fn document(&self, op: &'static str, mut response: Response) -> Result<String> {
         let mut bytes = Vec::new();
+        // For all of it: one that drips would never end.
+        let end = tokio::time::Instant::now() + self.patience;
         loop {
-            let piece = tokio::time::timeout(self.patience, response.chunk()).await.map_err(|_| {
-                let detail = format!("the answer stopped for {} ms", self.patience.as_millis());
+            let piece = tokio::time::timeout_at(end, response.chunk()).await.map_err(|_| {
+                let detail = format!("the answer did not end within {} ms", self.patience.as_millis());
                 Error::new(op, Trouble::Passing, detail).coded("timeout")
             })?;
             match piece.map_err(|error| unsent(op, error).error)? {
@@ -192,7 +194,13 @@ pub(super) fn unsent(op: &'static str, error: reqwest::Error) -> Failure {
         innermost = source;
     }
     let detail = format!("the object store: {error}: {innermost}");
-    Failure { error: Error::new(op, trouble, detail).because(error), may_have_run, status: None }
+    // So ends a body whose bytes are not the part's.
+    let spoilt = innermost
+        .downcast_ref::<std::io::Error>()
+        .is_some_and(|inner| inner.kind() == std::io::ErrorKind::InvalidData);
+    let failure = Error::new(op, trouble, detail).because(error);
+    let error = if spoilt { failure.coded("BadDigest") } else { failure };
+    Failure { error, may_have_run, status: None }
 }
 
 /// An answer that is no success, by the store's own code where it gave one.

@@ -253,11 +253,16 @@ impl S3 {
         }
         let response = self.sender.send(&ask, "").await?;
         let answer = self.sender.document(OP, response).await?;
-        xml::pending(&answer, &self.prefix).map_err(|error| {
+        let page = xml::pending(&answer, &self.prefix).map_err(|error| {
             Error::new(OP, Trouble::Passing, format!("no list of uploads: {error}"))
                 .coded("answer")
                 .because(error)
-        })
+        })?;
+        if page.next.as_ref().is_some_and(|next| next.key.is_empty() || Some(next) == after) {
+            let detail = "the list of uploads goes on where it was: it would never end";
+            return Err(Error::new(OP, Trouble::Passing, detail).coded("answer"));
+        }
+        Ok(page)
     }
 }
 
