@@ -72,6 +72,34 @@ async fn nodes_share_every_limit_to_the_unit_and_the_store_is_told_once() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn nodes_that_first_count_at_once_make_one_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut server = RedisServer::start(RedisConfig::default());
+    let mut rounds = Vec::new();
+    for round in 0..20 {
+        let url = format!("sqlite:{}", folder.path().join(format!("{round}.db")).display());
+        let mut nodes = Vec::new();
+        for _ in 0..3 {
+            nodes.push(node(&limits("database", 2), &server.url(), counting_in(&url)).await);
+        }
+        rounds.push(nodes);
+    }
+    server.kill9();
+    for nodes in rounds {
+        let first = nodes
+            .into_iter()
+            .map(|node| tokio::spawn(async move { take(node.limit("fixed_window").unwrap()).await }));
+        let mut allowed = 0;
+        for first in first.collect::<Vec<_>>() {
+            let (passed, policy) = first.await.unwrap();
+            assert_eq!(policy, Some(Outage::Database));
+            allowed += u64::from(passed);
+        }
+        assert_eq!(allowed, 2);
+    }
+}
+
 #[tokio::test]
 async fn sixteen_callers_at_once_on_two_nodes_never_go_over() {
     for sql in Sql::both() {

@@ -13,7 +13,7 @@ mod tests;
 
 use std::path::Path;
 use std::str::FromStr as _;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sqlx::sqlite::{
     SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
@@ -160,6 +160,27 @@ pub(crate) struct Payments {
 
 type Result<T> = std::result::Result<T, sqlx::Error>;
 
+/// Whoever finds the file new switches it to its log, and SQLite tells a second gateway that does so at that moment
+/// that it is busy, whatever the timeout: it comes again.
+async fn open_file(options: SqliteConnectOptions) -> Result<SqlitePool> {
+    let begun = Instant::now();
+    loop {
+        let opened = SqlitePoolOptions::new().max_connections(4).connect_with(options.clone()).await;
+        match opened {
+            Err(error) if is_busy(&error) && begun.elapsed() < BUSY => {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            opened => return opened,
+        }
+    }
+}
+
+fn is_busy(error: &sqlx::Error) -> bool {
+    let code = error.as_database_error().and_then(|refusal| refusal.code()?.parse::<u32>().ok());
+    // SQLITE_BUSY; the upper bits say why.
+    code.is_some_and(|code| code & 0xff == 5)
+}
+
 impl Payments {
     /// Opens `sqlite:FILE`, creating what is missing.
     pub(crate) async fn open(url: &str, hold: Hold) -> Result<Self> {
@@ -172,7 +193,7 @@ impl Payments {
         if let Some(folder) = Path::new(options.get_filename()).parent() {
             std::fs::create_dir_all(folder).map_err(sqlx::Error::Io)?;
         }
-        let pool = SqlitePoolOptions::new().max_connections(4).connect_with(options).await?;
+        let pool = open_file(options).await?;
         let payments = Self { pool, hold };
         let mut tx = payments.write().await?;
         sqlx::raw_sql(TABLES).execute(&mut *tx).await?;

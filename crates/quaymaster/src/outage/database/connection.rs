@@ -48,6 +48,9 @@ const TABLES: [&str; 3] = [
         PRIMARY KEY (store, request))",
 ];
 
+/// Before a file that somebody else is making is opened again.
+const BUSY_PAUSE: Duration = Duration::from_millis(5);
+
 /// Where it is.
 #[derive(Clone)]
 pub(super) enum Target {
@@ -155,6 +158,24 @@ fn failed(error: sqlx::Error) -> Error {
     Error::new("database", Code::StoreRefused, format!("the database: {error}")).because(error)
 }
 
+/// Opens the file. Whoever finds it new switches it to its log, and SQLite tells a second one who does so at that moment
+/// that it is busy, whatever the timeout: that one comes again, until the call's deadline.
+async fn open_file(options: &SqliteConnectOptions) -> Result<SqliteConnection> {
+    loop {
+        match options.connect().await {
+            Err(error) if is_busy(&error) => tokio::time::sleep(BUSY_PAUSE).await,
+            opened => return opened.map_err(failed),
+        }
+    }
+}
+
+fn is_busy(error: &sqlx::Error) -> bool {
+    const BUSY: u32 = 5;
+    let code = error.as_database_error().and_then(|refusal| refusal.code()?.parse::<u32>().ok());
+    // The upper bits say why.
+    code.is_some_and(|code| code & 0xff == BUSY)
+}
+
 impl Database {
     pub(crate) fn new(options: DatabaseOptions) -> Self {
         let places = match options.target {
@@ -207,7 +228,7 @@ impl Database {
             return Ok(Session { database: self, connection, _place: place });
         }
         let connection = match &self.target {
-            Target::Sqlite(options) => Connection::Sqlite(Box::new(options.connect().await.map_err(failed)?)),
+            Target::Sqlite(options) => Connection::Sqlite(Box::new(open_file(options).await?)),
             Target::Postgres(options) => {
                 Connection::Postgres(Box::new(options.connect().await.map_err(failed)?))
             }
