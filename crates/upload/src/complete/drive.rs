@@ -258,7 +258,7 @@ impl Uploads {
     }
 
     /// Aborts the multipart upload, and any that somebody began who died before the ledger knew.
-    async fn cut(&self, upload: &Upload) -> Result<()> {
+    pub(super) async fn cut(&self, upload: &Upload) -> Result<()> {
         if let Some(multipart) = multipart_of(upload) {
             let _ = self.inner.objects.abort(&upload.object_key, &multipart).await?;
         }

@@ -3,7 +3,6 @@
 use quaymaster::upload::Moved as Shown;
 
 use crate::Result;
-use crate::ingest::multipart_of;
 use crate::ledger::{Step, Upload};
 use crate::uploads::Uploads;
 
@@ -17,8 +16,9 @@ impl Uploads {
         let shown = match self.inner.store.completing(id).await {
             Ok(Shown::Moved { .. } | Shown::Already) => Ok(()),
             // It does not know what the ledger knows: whoever recorded the last part died before saying so.
+            // Read anew: whoever took over from an owner that stood still may have come further.
             Ok(Shown::Incomplete { .. } | Shown::Unknown | Shown::Refused { .. }) => {
-                self.restore_from(upload).await
+                self.restore(id).await.map(drop)
             }
             Err(error) => Err(error.into()),
         };
@@ -38,8 +38,8 @@ impl Uploads {
             }
         }
         // An empty object is not made of parts: its multipart upload is left over.
-        if let Some(multipart) = multipart_of(upload).filter(|_| size == 0) {
-            let _ = self.inner.objects.abort(&upload.object_key, &multipart).await?;
+        if size == 0 {
+            self.cut(upload).await?;
         }
         self.clear(id).await
     }

@@ -175,7 +175,7 @@ impl Uploads {
                 }
             }
         }
-        if self.overdue(upload).await? {
+        if self.inner.ledger.is_due(upload).await? {
             found.push(Finding::Overdue);
         }
         if upload.step == Step::Failed {
@@ -193,12 +193,6 @@ impl Uploads {
             found.push(Finding::EventMissing);
         }
         Ok(found)
-    }
-
-    /// Whether it is due by the ledger and its lease, if it has one, is over.
-    async fn overdue(&self, upload: &Upload) -> Result<bool> {
-        let due = self.inner.ledger.due(None, 1000).await?;
-        Ok(due.iter().any(|due| due.upload_id == upload.upload_id))
     }
 
     async fn object_findings(&self, upload: &Upload, found: &mut Vec<Finding>) -> Result<()> {

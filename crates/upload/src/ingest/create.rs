@@ -79,6 +79,11 @@ impl Uploads {
             Created::Existing(upload) => {
                 let upload = self.open_multipart(*upload, Strays::Cut).await?;
                 let node = self.node_of(&upload).await?;
+                // A store that forgot it must not learn that nothing has come.
+                let over = upload.step.is_over();
+                if !over && self.inner.store.status(&upload.upload_id).await?.is_none() {
+                    self.restore_from(&upload).await?;
+                }
                 Ok(Creation::Existing(self.show_new(&upload, &node).await?))
             }
             Created::Mismatch(_) => Ok(Creation::Mismatch),
@@ -160,7 +165,7 @@ impl Uploads {
         let mut cut = 0;
         let mut after = None;
         loop {
-            let page = self.inner.objects.pending(&upload.object_key, after.as_ref()).await?;
+            let page = self.inner.objects.pending_of(&upload.object_key, after.as_ref()).await?;
             for pending in &page.uploads {
                 let recorded = upload.multipart_id.as_deref() == Some(pending.id.as_str());
                 if pending.key == upload.object_key && !recorded {

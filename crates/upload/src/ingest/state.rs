@@ -80,6 +80,10 @@ impl Uploads {
 
     /// An upload of this resource.
     pub(crate) async fn of_ours(&self, id: &str) -> Result<Option<Upload>> {
+        // No database is asked for what no upload can be called.
+        if store::Upload::check_id("upload.find", id).is_err() {
+            return Ok(None);
+        }
         let found = self.inner.ledger.find(id).await?;
         Ok(found.filter(|upload| upload.resource == self.inner.store.name()))
     }

@@ -187,7 +187,9 @@ impl Uploads {
     /// The upload has FAILED, in the ledger first.
     async fn give_up(&self, chunk: &Chunk, reason: &str) -> Result<Sent> {
         let id = chunk.lease.upload_id();
-        match Effect::ShipFail.of(self.inner.ledger.fail(id, None, reason)).await {
+        let part = chunk.lease.number() + 1;
+        let fail = self.inner.ledger.fail_part(id, &chunk.multipart_id, part, reason);
+        match Effect::ShipFail.of(fail).await {
             Ok(Moved::Moved(_) | Moved::Unknown) => {
                 let _ = self.inner.store.failed(&chunk.lease, reason, Next::GiveUp).await?;
                 Ok(Sent::GivenUp)

@@ -2,10 +2,12 @@
 //! crash left different in store and ledger. Each call does a bounded amount and tells what it did.
 
 mod duty;
+#[cfg(test)]
+mod tests;
 
 use futures_util::future::BoxFuture;
 use futures_util::{StreamExt as _, stream};
-use quaymaster::upload::{Forgotten, Status};
+use quaymaster::upload::{Forgotten, State, Status};
 
 use crate::Result;
 use crate::complete::Ran;
@@ -109,53 +111,70 @@ impl Uploads {
     /// Makes the store say what the ledger says; whether it had said something else.
     pub(crate) async fn reconcile(&self, upload: &Upload) -> Result<bool> {
         let (id, store) = (&upload.upload_id, &self.inner.store);
-        let Some(state) = store.status(id).await? else {
-            if upload.step.is_over() || upload.step == Step::Created {
-                return Ok(false);
+        let state = store.status(id).await?;
+        if self.mend(upload, state.as_ref()).await? == Mend::Nothing {
+            return Ok(false);
+        }
+        // The row may have been read long before the state, and whoever goes by an old one undoes what was done since:
+        // it would fail an upload that was resumed, or have it sent to a multipart upload that is gone.
+        let Some(upload) = self.of_ours(id).await? else { return Ok(false) };
+        match self.mend(&upload, state.as_ref()).await? {
+            Mend::Nothing => return Ok(false),
+            Mend::Restore => self.restore_from(&upload).await?,
+            Mend::Reopen => self.reopen_in_store(&upload).await?,
+            Mend::Fail => drop(store.fail(id, upload.error.as_deref().unwrap_or_default()).await?),
+            Mend::End => {
+                self.restore_from(&upload).await?;
+                self.clear(id).await?;
             }
-            self.restore_from(upload).await?;
-            return Ok(true);
+            Mend::Abort => {
+                let _ = store.abort(id, upload.error.as_deref().unwrap_or("aborted by the client")).await?;
+                self.clear(id).await?;
+            }
+        }
+        Ok(true)
+    }
+
+    /// What the store has to be told of an upload.
+    async fn mend(&self, upload: &Upload, state: Option<&State>) -> Result<Mend> {
+        let Some(state) = state else {
+            let nothing = upload.step.is_over() || upload.step == Step::Created;
+            return Ok(if nothing { Mend::Nothing } else { Mend::Restore });
         };
-        match upload.step {
-            Step::Created => Ok(false),
+        Ok(match upload.step {
             Step::Open => {
-                let parts = self.parts_in_store(id).await?;
+                let parts = self.parts_in_store(&upload.upload_id).await?;
                 let durable = state.receipt.durable_chunks as usize;
                 let open = matches!(state.status, Status::Pending | Status::Uploading);
                 let same = upload.multipart_id.as_deref() == Some(&state.multipart_id);
                 let unknown = |number: u32| parts.binary_search_by_key(&number, |part| part.number).is_err();
                 if !open || !same || state.durable().into_iter().flatten().any(unknown) {
-                    self.reopen_in_store(upload).await?;
+                    Mend::Reopen
                 } else if parts.len() > durable || upload.total_chunks > state.receipt.total_chunks {
-                    self.restore_from(upload).await?;
+                    Mend::Restore
                 } else {
-                    return Ok(false);
+                    Mend::Nothing
                 }
-                Ok(true)
             }
-            Step::Failed if state.status != Status::Failed => {
-                let _ = store.fail(id, upload.error.as_deref().unwrap_or_default()).await?;
-                Ok(true)
-            }
-            Step::Done if state.status != Status::Completed => {
-                self.restore_from(upload).await?;
-                self.clear(id).await?;
-                Ok(true)
-            }
-            Step::Expired if state.status != Status::Expired => {
-                self.restore_from(upload).await?;
-                self.clear(id).await?;
-                Ok(true)
-            }
-            Step::Aborted if !state.aborted => {
-                let _ = store.abort(id, upload.error.as_deref().unwrap_or("aborted by the client")).await?;
-                self.clear(id).await?;
-                Ok(true)
-            }
+            Step::Failed if state.status != Status::Failed => Mend::Fail,
+            Step::Done if state.status != Status::Completed => Mend::End,
+            Step::Expired if state.status != Status::Expired => Mend::End,
+            Step::Aborted if !state.aborted => Mend::Abort,
             // Owned ones are shown by their owner.
-            _ => Ok(false),
-        }
+            _ => Mend::Nothing,
+        })
     }
+}
+
+/// What the store has to be told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mend {
+    Nothing,
+    Restore,
+    Reopen,
+    Fail,
+    End,
+    Abort,
 }
 
 impl Round {

@@ -1,0 +1,62 @@
+//! What a sweep does with what it read a while ago.
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use std::path::Path;
+use std::sync::Arc;
+
+use quaymaster::Quaymaster;
+use quaymaster::schema::{Source, load};
+use quaymaster::store::StoreOptions;
+use quaymaster::upload::Status;
+use tempfile::TempDir;
+
+use crate::ingest::{Creation, Request, Resumed};
+use crate::ledger::{LedgerOptions, Step, Sync};
+use crate::objects::{Fsync, ObjectsOptions};
+use crate::{Settings, Uploads};
+
+async fn uploads(folder: &Path) -> Uploads {
+    let toml = "[schema]\nname = \"uploads\"\nowner = \"tests\"\n[upload.documents]\n\
+                key = \"upload:{upload_id}:state\"\nobjects = \"file:objects\"\ndatabase = \"sqlite:uploads.db\"\n";
+    let loaded = load(&[Source { name: "uploads.toml", text: toml }], &|_| None);
+    let schema = Arc::new(loaded.schema.unwrap());
+    let url = format!("embedded:{}", folder.join("store").display());
+    let engine = quaymaster::store::open(StoreOptions::from_url(&url, folder).unwrap()).await.unwrap();
+    let store = Quaymaster::new(schema, engine).upload("documents").unwrap().clone();
+    let settings = Settings {
+        folder: folder.to_owned(),
+        objects: ObjectsOptions { fsync: Fsync::Never, ..ObjectsOptions::default() },
+        ledger: LedgerOptions { sync: Sync::Never, ..LedgerOptions::default() },
+        ..Settings::default()
+    };
+    Uploads::open(store, settings).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_read_before_an_upload_was_resumed_undoes_nothing() {
+    let folder = TempDir::new().unwrap();
+    let uploads = uploads(folder.path()).await;
+    let request = Request { name: "a.pdf".to_owned(), ..Request::default() };
+    let Creation::New(began) = uploads.create(&request).await.unwrap() else { panic!("it is new") };
+    let (id, ledger, store) = (began.upload_id.as_str(), uploads.ledger(), uploads.store());
+    let open = ledger.find(id).await.unwrap().unwrap();
+
+    // Its parts are lost, and its client goes on with it at once.
+    assert!(ledger.fail(id, None, "parts_lost: gone").await.unwrap().ours().is_some());
+    let failed = ledger.find(id).await.unwrap().unwrap();
+    assert!(matches!(uploads.resume(id).await.unwrap(), Resumed::Open(_)));
+    let resumed = ledger.find(id).await.unwrap().unwrap();
+    assert_eq!(resumed.step, Step::Open);
+    assert_ne!(resumed.multipart_id, open.multipart_id);
+
+    for old in [open, failed] {
+        assert!(!uploads.reconcile(&old).await.unwrap());
+        let state = store.status(id).await.unwrap().unwrap();
+        assert_eq!(state.status, Status::Pending);
+        assert_eq!(Some(state.multipart_id), resumed.multipart_id);
+    }
+    // What is really behind the ledger is told.
+    assert!(matches!(store.fail(id, "by mistake").await.unwrap(), quaymaster::upload::Moved::Moved { .. }));
+    assert!(uploads.reconcile(&resumed).await.unwrap());
+    assert_eq!(store.status(id).await.unwrap().unwrap().status, Status::Pending);
+}
