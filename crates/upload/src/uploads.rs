@@ -95,7 +95,9 @@ impl Uploads {
             &settings.spool,
         ) {
             (Some(("file", path)), _) if !path.is_empty() => {
-                ChunkBytes::spool(at(path.strip_prefix("//").unwrap_or(path)), settings.objects.fsync).await?
+                // What the ledger does not know is removed: no two of them share a spool.
+                let folder = at(path.strip_prefix("//").unwrap_or(path)).join(store.name());
+                ChunkBytes::spool(folder, settings.objects.fsync).await?
             }
             (Some((scheme, _)), _) if scheme.starts_with("redis") => {
                 let url = spec.chunks.as_deref().unwrap_or_default();

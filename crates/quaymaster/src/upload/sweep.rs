@@ -81,7 +81,11 @@ impl Upload {
             }
             let lost = self.verify(id, &looked.chunks).await?;
             let here = looked.chunks.iter().filter(|chunk| !lost.contains(&chunk.number));
-            self.count_again(here.map(|chunk| (chunk.name.clone(), chunk.size)).collect()).await?;
+            // Bytes of an upload that has FAILED count for as long as a chunk's may wait, and not until its deadline: a
+            // bad hour of the object store must not keep others out for a day.
+            if open {
+                self.count_again(here.map(|chunk| (chunk.name.clone(), chunk.size)).collect()).await?;
+            }
             if let (true, Some(next)) = (open && offset == 0, looked.next) {
                 self.bound.run(OP, ops::call(self, OP, id, next)?).await?;
             }

@@ -353,6 +353,25 @@ crate::cases! {
         assert!(state(upload, "u").await.receipt.complete);
     }
 
+    async fn bytes_of_an_upload_that_failed_do_not_keep_others_out_until_its_deadline(subject: &Subject) {
+        let quaymaster = uploads(subject);
+        let (engine, upload) = (&*subject.engine, docs(&quaymaster));
+        begin(upload, "u", None).await;
+        taken(&send(upload, "u", 0, b"chunk", Last::No).await);
+        let until = spelled(&quaymaster, "docs", "in_flight_until", &[]);
+        let names = hash(&quaymaster, &spelled(&quaymaster, "docs", "in_flight", &[])).await;
+        let name = names.keys().next().expect("the chunk counts").clone();
+        let ends = async || command_text(engine, &["ZSCORE", &until, &name]).await;
+        let before = ends().await;
+        subject.pass(5).await;
+        assert!(matches!(upload.fail("u", "503").await.expect("fail"), Moved::Moved { .. }));
+        assert_eq!(upload.tend("u").await.expect("tend").waiting, 1);
+        assert_eq!(ends().await, before);
+        assert!(matches!(upload.reopen("u", &Reopen::default()).await.expect("reopen"), Reopened::Open { .. }));
+        assert_eq!(upload.tend("u").await.expect("tend").waiting, 1);
+        assert_ne!(ends().await, before, "what goes on counts for as long as it waits");
+    }
+
     async fn a_chunk_that_is_durable_before_its_sender_hears_of_it_leaves_no_debt(subject: &Subject) {
         let others = uploads(subject);
         begin(docs(&others), "u", None).await;

@@ -165,11 +165,26 @@ impl Spool {
         .await
     }
 
+    /// Removes every file of an upload, and nothing that is not ours: a folder may be shared by mistake.
     pub(super) async fn remove_all(&self, id: &str) -> Result<()> {
         let folder = self.of(id);
-        off(&folder.clone(), move || match fs::remove_dir_all(&folder) {
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-            done => done,
+        off(&folder.clone(), move || {
+            let files = match fs::read_dir(&folder) {
+                Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+                read => read?,
+            };
+            for file in files {
+                let file = file?;
+                if matches!(file.file_name().as_encoded_bytes(), [b's' | b'c' | b'l', b'-', ..]) {
+                    removed(&file.path())?;
+                }
+            }
+            match fs::remove_dir(&folder) {
+                Err(error) if !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::DirectoryNotEmpty) => {
+                    Err(error)
+                }
+                _ => Ok(()),
+            }
         })
         .await
     }
@@ -190,6 +205,11 @@ impl Spool {
             let before = SystemTime::now().checked_sub(STALE);
             for upload in fs::read_dir(&folder)? {
                 let upload = upload?;
+                // Ids are ours: what has another name is somebody else's, whoever put it here.
+                let Some(id) = upload.file_name().to_str().filter(|name| is_id(name)).map(str::to_owned)
+                else {
+                    continue;
+                };
                 let files = match fs::read_dir(upload.path()) {
                     Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
                         continue;
@@ -209,14 +229,17 @@ impl Spool {
                         swept.removed += 1;
                     }
                 }
-                if let Some(id) = upload.file_name().to_str() {
-                    swept.uploads.push(id.to_owned());
-                }
+                swept.uploads.push(id);
             }
             Ok(swept)
         })
         .await
     }
+}
+
+/// Whether this is the name of an upload's folder.
+fn is_id(name: &str) -> bool {
+    name.len() == 32 && name.bytes().all(|c| c.is_ascii_hexdigit())
 }
 
 impl Spooled {

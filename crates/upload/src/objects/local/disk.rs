@@ -62,8 +62,10 @@ pub(super) fn write_whole(path: &Path, bytes: &[u8], fsync: Fsync) -> io::Result
     let folder = path.parent().unwrap_or(Path::new("."));
     let temporary = folder.join(format!(".tmp-{}", unique()?));
     let mut file = File::create_new(&temporary)?;
-    let named =
-        file.write_all(bytes).and_then(|()| sync_file(&file, fsync)).and_then(|()| fs::rename(&temporary, path));
+    let named = file
+        .write_all(bytes)
+        .and_then(|()| sync_file(&file, fsync))
+        .and_then(|()| fs::rename(&temporary, path));
     if named.is_err() {
         // A full disk is not filled with what did not fit.
         let _ = fs::remove_file(&temporary);
