@@ -19,6 +19,7 @@ const AGAIN: &str = "a_chunk_that_failed_comes_again_later_and_a_released_one_at
 const GONE: &str = "bytes_that_are_gone_are_asked_for_again_and_nothing_else_is";
 const BOUND: &str = "bytes_in_flight_never_exceed_their_bound_and_come_back";
 const RESERVED: &str = "a_reservation_becomes_its_chunk_and_ends_when_that_is_durable";
+const NAMED: &str = "what_a_dead_node_had_on_its_way_is_named_once";
 const TURNS: &str = "uploads_are_claimed_from_in_turn";
 const QUICK: &str = "a_chunk_that_is_durable_before_its_sender_hears_of_it_leaves_no_debt";
 const RESTING: &str = "a_chunk_that_comes_while_its_upload_is_put_to_rest_is_found_at_once";
@@ -92,6 +93,12 @@ const DEFECTS: &[Defect] = &[
     ("upload.restore", "if mark ~= \"d\" then", "if true then", RESTORED),
     ("upload.create", "string.format(\"%.0f\", now_us)", "\"0\"", PROGRESS),
     ("upload.mend", "redis.call(\"ZADD\", KEYS[5], \"NX\", now,", "redis.call(\"ZADD\", KEYS[5], \"XX\", now,", CRASHED),
+    ("upload.lapsed", "if not taken and", "if", NAMED),
+    ("upload.lapsed", "redis.call(\"ZADD\", ends, flight_beyond(now_ms + lease_ms), name)", "", NAMED),
+    ("upload.lapsed", "now_ms + lease_ms), name)", "now_ms * 2), name)", NAMED),
+    ("upload.admit", "if not taken and", "if false and", NAMED),
+    ("upload.admit", "if flight_left(names, name) then", "if false then", NAMED),
+    ("upload.renew", "bytes ~= \"0 x\"", "true", NAMED),
     ("upload.recount", "if off > 0 then", "if false then", CRASHED),
     ("upload.call", "redis.call(\"ZADD\", ready", "redis.call(\"ZADD\", ready, \"XX\"", CRASHED),
     ("upload.drop", "if not ended then", "if false then", ABORTED),

@@ -57,8 +57,20 @@ effects! {
     ShipRemove "ship.remove",
     /// The store shows the chunk as durable and drops its bytes.
     ShipShown "ship.shown",
+    /// The ledger learns how many chunks there are from whoever shipped the last one.
+    ShipTotal "ship.total",
+    /// A chunk goes back to be tried later.
+    ShipAgain "ship.again",
+    /// A chunk whose bytes are gone is asked for again.
+    ShipMissing "ship.missing",
     /// An upload is given up in the ledger.
     ShipFail "ship.fail",
+    /// And in the store.
+    ShipFailShown "ship.fail_shown",
+    /// An upload that was given up goes on, in the ledger.
+    ResumeReopen "resume.reopen",
+    /// And in the store.
+    ResumeShown "resume.shown",
     /// A completion is taken.
     CompleteClaim "complete.claim",
     /// The store shows COMPLETING.
@@ -77,10 +89,18 @@ effects! {
     CompleteShow "complete.show",
     /// The ledger notes that it is done.
     CompleteFinish "complete.finish",
+    /// A completion that cannot go on now is let go of.
+    CompleteLetGo "complete.let_go",
+    /// One that cannot go on is given up in the ledger.
+    CompleteFail "complete.fail",
+    /// And in the store.
+    CompleteFailShown "complete.fail_shown",
     /// An end without an object is taken.
     EndClaim "end.claim",
     /// The multipart upload is aborted.
     EndCut "end.cut",
+    /// The object is there after all: the end becomes a completion.
+    EndRescue "end.rescue",
     /// The store shows the end.
     EndShow "end.show",
     /// The ledger notes the end.

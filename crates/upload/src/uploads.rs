@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use quaymaster::store::backoff::Backoff;
 use quaymaster::store::{Code, Retry, StoreOptions};
 use quaymaster::upload::Upload;
@@ -15,6 +16,7 @@ use crate::bytes::ChunkBytes;
 use crate::figures::Figures;
 use crate::ledger::{Ledger, LedgerOptions};
 use crate::objects::{Objects, ObjectsOptions};
+use crate::ship::Leases;
 use crate::{Error, Result, Trouble};
 
 /// How uploads are worked on.
@@ -61,6 +63,8 @@ pub(crate) struct Inner {
     /// Rings when an upload may be completed; the ledger knows which.
     pub(crate) whole: Notify,
     pub(crate) figures: Figures,
+    /// Chunks that this process ships.
+    pub(crate) leases: Arc<Mutex<Leases>>,
 }
 
 impl fmt::Debug for Uploads {
@@ -145,6 +149,7 @@ impl Uploads {
             options,
             whole: Notify::new(),
             figures: Figures::default(),
+            leases: Arc::default(),
         };
         Self { inner: Arc::new(inner) }
     }

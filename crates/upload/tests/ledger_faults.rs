@@ -15,7 +15,7 @@ use quaymaster_upload::ledger::{
 use quaymaster_upload::{Result, Trouble};
 use servers::PostgresServer;
 use servers::proxy::{Cut, FaultProxy, Way};
-use support::databases::{Database, HOUR, LEASE, claimed, complete, held, new, opened, part, record, whole};
+use support::databases::{Database, HOUR, LEASE, claimed, complete, new, opened, part, record, whole};
 
 /// Repeats a call until it answers, as every caller does.
 async fn until_answered<T>(mut call: impl AsyncFnMut() -> Result<T>) -> T {
@@ -28,59 +28,94 @@ async fn until_answered<T>(mut call: impl AsyncFnMut() -> Result<T>) -> T {
     panic!("it should have passed");
 }
 
-/// A whole upload through a link that is cut again and again, after more bytes each time.
+/// Places at which what is said in `bytes` bytes is cut: a few, or under `QUAYMASTER_SOAK=1` every eighth. The last ones
+/// are left out: numbers may have a digit less another time.
+fn places(bytes: u64) -> impl Iterator<Item = u64> {
+    let step = if std::env::var_os("QUAYMASTER_SOAK").is_some() { 8 } else { bytes / 9 };
+    (0..bytes.saturating_sub(8)).step_by(step.max(1) as usize)
+}
+
+/// All that a move can change.
+async fn facts(ledger: &Ledger, id: &str) -> (Option<(Step, i64, Option<u32>)>, usize, bool, Vec<String>) {
+    let upload = ledger.find(id).await.unwrap();
+    let node = ledger.node(&format!("node-{id}")).await.unwrap().map(|node| node.status);
+    let told = ledger.history(id).await.unwrap().into_iter().map(|line| line.what);
+    (
+        upload.map(|upload| (upload.step, upload.fence, upload.total_chunks)),
+        ledger.parts(id).await.unwrap().len(),
+        ledger.event_of(id).await.unwrap().is_some(),
+        told.chain(node).collect(),
+    )
+}
+
+/// Every move through a link that is cut somewhere in what is said about it, either way: it is made whole or not at all,
+/// and whoever says it again has made it once.
 #[tokio::test(flavor = "multi_thread")]
 async fn cut_at_any_answer_every_move_is_made_once() {
     let server = PostgresServer::start();
     let proxy = FaultProxy::start(server.address()).await;
-    let options =
-        LedgerOptions { deadline: Duration::from_secs(20), connections: 1, ..LedgerOptions::default() };
-    let ledger = Ledger::open(&server.url_at(proxy.address()), &options).await.unwrap();
-    let mut cuts = 0;
-    // From before the first answer to well past the last of any one call.
-    for bytes in (0..1400).step_by(70) {
-        let id = format!("u{bytes}");
-        let cut = |way| {
-            proxy.cut_after(way, bytes, Cut::Rst);
-        };
-        let way = if bytes % 140 == 0 { Way::Reply } else { Way::Request };
-        cut(way);
-        let made = until_answered(async || ledger.create(&new(&id)).await).await;
-        assert!(matches!(made, Created::Created(_) | Created::Existing(_)), "{made:?}");
-        cut(way);
-        held(until_answered(async || ledger.opened(&id, &format!("multi-{id}")).await).await);
-        for number in 1..=2 {
-            cut(way);
-            let part = part(number, "same");
-            let answer =
-                until_answered(async || ledger.record_part(&id, &format!("multi-{id}"), &part).await).await;
-            assert!(matches!(answer, RecordPart::Durable { durable, .. } if durable == number), "{answer:?}");
+    let url = server.url_at(proxy.address());
+    let options = LedgerOptions { connections: 1, ..LedgerOptions::default() };
+    let direct = Ledger::open(&server.url(), &LedgerOptions::default()).await.unwrap();
+    let stands_before = async |id: &str, n: usize| {
+        for move_before in 0..n {
+            assert!(make_move(&direct, id, move_before).await.unwrap(), "{id}: move {move_before}");
         }
-        cut(way);
-        let total = until_answered(async || ledger.learn_total(&id, 2).await).await;
-        assert_eq!(total, Total::Known { all: true });
-        cut(way);
-        let claim = until_answered(async || ledger.begin_completion(&id, "w", HOUR).await).await;
-        let Claim::Ours(fence, _) = claim else { panic!("{claim:?}") };
-        assert_eq!(fence.number(), 1, "claimed once");
-        cut(way);
-        held(until_answered(async || ledger.proved(&fence, "\"e\"", 8).await).await);
-        cut(way);
-        held(until_answered(async || ledger.recorded(&fence, "topic").await).await);
-        cut(way);
-        held(until_answered(async || ledger.announced(&fence).await).await);
-        cut(way);
-        held(until_answered(async || ledger.finished(&fence, HOUR).await).await);
-        proxy.heal();
-        let told: Vec<_> = ledger.history(&id).await.unwrap().into_iter().map(|line| line.what).collect();
-        let once = ["created", "opened", "completing", "proved", "recorded", "announced", "done"];
-        assert_eq!(told, once, "after {bytes} bytes");
-        cuts += 1;
+        facts(&direct, id).await
+    };
+    let (mut uploads, mut made, mut not_made) = (0, 0, 0);
+    for n in 0..9 {
+        // Names of one length: then every upload is spoken of in as many bytes.
+        let name = |way: &str, at: u64| format!("u{n}-{way}-{at:05}");
+        let probe = name("probe", 0);
+        stands_before(&probe, n).await;
+        let ledger = Ledger::open(&url, &options).await.unwrap();
+        let before = (proxy.passed(Way::Request), proxy.passed(Way::Reply));
+        assert!(make_move(&ledger, &probe, n).await.unwrap(), "move {n}");
+        let asked = proxy.passed(Way::Request) - before.0;
+        let answered = proxy.passed(Way::Reply) - before.1;
+        let then = facts(&direct, &probe).await;
+        uploads += 1;
+        for (way, word, bytes) in [(Way::Request, "asked", asked), (Way::Reply, "reply", answered)] {
+            for at in places(bytes) {
+                let id = name(word, at);
+                let was = stands_before(&id, n).await;
+                let ledger = Ledger::open(&url, &options).await.unwrap();
+                proxy.cut_after(way, at, Cut::Rst);
+                let error = make_move(&ledger, &id, n).await.expect_err("the link is cut");
+                assert_eq!(error.trouble(), Trouble::Passing, "{id}: {error}");
+                proxy.heal();
+                let now = facts(&direct, &id).await;
+                assert!(now == was || now == then, "{id}: half made: {now:?}");
+                *(if now == then { &mut made } else { &mut not_made }) += 1;
+                let again = until_answered(async || make_move(&ledger, &id, n).await).await;
+                assert!(again, "{id}: said again");
+                assert_eq!(facts(&direct, &id).await, then, "{id}: made once");
+                uploads += 1;
+            }
+        }
     }
-    let events = ledger.events(0, 1000).await.unwrap();
-    assert_eq!(events.len(), cuts, "one event each");
-    assert_eq!(events.last().unwrap().seq, cuts as i64, "and none was half written");
-    assert_eq!(server.ask("SELECT COUNT(*) FROM nodes WHERE status = 'ACTIVE'"), cuts.to_string());
+    assert!(made > 9 && not_made > 9, "answers were lost ({made}), and requests ({not_made})");
+    // Whatever is left is finished, and each is told once.
+    for upload in direct.page("", 10_000).await.unwrap() {
+        let id = &upload.upload_id;
+        let left = match upload.step {
+            Step::Created => 1,
+            Step::Open => 2,
+            Step::Completing => 5,
+            Step::Proved => 6,
+            Step::Recorded => 7,
+            Step::Announced => 8,
+            _ => 9,
+        };
+        for n in left..9 {
+            assert!(make_move(&direct, id, n).await.unwrap(), "{id}: move {n} at the end");
+        }
+    }
+    let events = direct.events(0, 10_000).await.unwrap();
+    assert_eq!(events.len(), uploads, "one event each");
+    assert_eq!(events.last().unwrap().seq, uploads as i64, "and none was half written");
+    assert_eq!(server.ask("SELECT COUNT(*) FROM nodes WHERE status = 'ACTIVE'"), uploads.to_string());
 }
 
 /// The next move of an upload, and whether it holds.
@@ -282,4 +317,22 @@ async fn step(
         Moved::Moved(upload) => Some((fence, upload.step)),
         Moved::Lost(_) | Moved::Unknown => None,
     };
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn processes_that_start_at_once_all_open_a_new_file() {
+    for round in 0..40 {
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("sqlite:{}", folder.path().join("uploads.db").display());
+        let opens: Vec<_> = (0..4)
+            .map(|_| {
+                let url = url.clone();
+                tokio::spawn(async move { Ledger::open(&url, &LedgerOptions::default()).await.map(drop) })
+            })
+            .collect();
+        for open in opens {
+            let opened = open.await.unwrap();
+            assert!(opened.is_ok(), "round {round}: {opened:?}");
+        }
+    }
 }

@@ -9,6 +9,7 @@
 --       4 most              int>0   bytes in flight over all names
 -- OUT   "admitted"  total
 --       "busy"      total  next_ms   until one is given up at the latest, -1 when none is held
+--       "lapsed"    total            the name was given up; only another one helps
 -- COST  O(log n), and at most 100 pruned
 
 --@include clock
@@ -23,8 +24,9 @@ local now_ms = math.floor(clock_us() / 1000)
 flight_prune(names, ends, sum, now_ms, 100)
 local held = flight_bytes(names, name) or 0
 local total = flight_sum(sum)
+if flight_left(names, name) then return { "lapsed", total } end
 if total - held + bytes > most then
-  local first = redis.call("ZRANGE", ends, 0, 0, "WITHSCORES")[2]
+  local first = redis.call("ZRANGEBYSCORE", ends, "-inf", "(" .. flight_beyond(0), "WITHSCORES", "LIMIT", 0, 1)[2]
   return { "busy", total, first and math.max(0, math.ceil(tonumber(first) - now_ms)) or -1 }
 end
 return { "admitted", flight_put(names, ends, sum, name, bytes, "", now_ms + lease_ms) }

@@ -14,7 +14,8 @@ local until_ms = string.format("%.0f", math.floor(clock_us() / 1000) + ARGV[1])
 local reply = { "renewed" }
 redis.call("ZREM", ends, "")
 for at = 2, #ARGV do
-  local held = redis.call("HEXISTS", names, ARGV[at])
+  local bytes = redis.call("HGET", names, ARGV[at])
+  local held = bytes and bytes ~= "0 x" and 1 or 0
   if held == 1 then redis.call("ZADD", ends, until_ms, ARGV[at]) end
   reply[#reply + 1] = held
 end

@@ -2,7 +2,7 @@
 --
 -- KEYS  1.. own    any    the eight keys of `inc/upload.lua`
 -- ARGV  none
--- OUT   "state"  now_ms  map  the sixteen documented fields, then deadline  bytes_received  bytes_uploaded  sized  seq  aborted
+-- OUT   "state"  now_ms  map  the sixteen documented fields, then deadline  bytes_received  bytes_uploaded  sized  seq  aborted  first_at
 --       "unknown"
 -- COST  O(chunks), a byte each
 
@@ -12,8 +12,9 @@ local state = redis.call("HMGET", KEYS[1], "node_id", "s3_upload_id", "s3_key", 
   "received_chunks", "uploaded_chunks", "total_chunks", "is_last_received", "created_at", "updated_at", "mime_type",
   "final_etag", "final_size", "error_message")
 if not state[5] then return { "unknown" } end
-local work = redis.call("HMGET", KEYS[2], "deadline", "bytes_received", "bytes_uploaded", "sized", "seq", "aborted")
+local work = redis.call("HMGET", KEYS[2], "deadline", "bytes_received", "bytes_uploaded", "sized", "seq", "aborted",
+  "first_at")
 local answer = { "state", string.format("%.0f", math.floor(clock_us() / 1000)), redis.call("GET", KEYS[4]) or "" }
 for at = 1, 16 do answer[#answer + 1] = state[at] or "" end
-for at = 1, 6 do answer[#answer + 1] = work[at] or "" end
+for at = 1, 7 do answer[#answer + 1] = work[at] or "" end
 return answer

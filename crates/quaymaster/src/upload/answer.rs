@@ -144,7 +144,7 @@ pub enum Accepted {
         /// What went wrong, when it failed.
         error: String,
     },
-    /// The reservation was given up meanwhile, and its bytes do not fit any more.
+    /// The reservation was given up meanwhile: the bytes are to be sent anew, under another one.
     Busy {
         /// When to come back.
         retry_after: Duration,
@@ -418,6 +418,9 @@ pub struct State {
     pub bytes_durable: u64,
     /// Milliseconds since the epoch.
     pub created_ms: i64,
+    /// When its first chunk was received, in milliseconds since the epoch; `None` when none was, or the store has
+    /// forgotten.
+    pub first_chunk_ms: Option<i64>,
     /// Milliseconds since the epoch.
     pub updated_ms: i64,
     /// When it expires, in milliseconds since the epoch.

@@ -125,6 +125,24 @@ impl Reservation {
         &self.name
     }
 
+    /// A name for its bytes on their way in: whoever finds the reservation given up knows which bytes are nobody's.
+    pub fn stage(&self) -> Stage {
+        Stage(self.attempt().to_owned())
+    }
+
+    /// As [`Reservation::as_str`] gave it; `None` for another text.
+    pub(super) fn parse(name: &str) -> Option<Self> {
+        let (_, number) = keys::flight_chunk(name)?;
+        let attempt = name.rfind('/')? + 1;
+        let fine = keys::check_id("upload.lapsed", "attempt", &name[attempt..]).is_ok();
+        (fine && number < super::MAX_CHUNKS).then(|| Self { name: name.to_owned(), attempt })
+    }
+
+    /// The upload and the chunk's number.
+    pub fn chunk(&self) -> (&str, u32) {
+        keys::flight_chunk(&self.name).unwrap_or_default()
+    }
+
     /// What tells it from other attempts at the same chunk.
     pub(super) fn attempt(&self) -> &str {
         &self.name[self.attempt..]

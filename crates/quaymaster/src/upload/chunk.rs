@@ -3,14 +3,18 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use super::answer::{Accepted, Admitted, Held, Refusal};
+use super::answer::{Accepted, Held, Refusal};
 use super::ask::{Last, Offer, Reservation, Source, check_place};
 use super::ops::Mark;
 use super::{MAX_CHUNKS, Upload, keys, ops, tell};
 use crate::{Code, Error, Result};
 
-/// A reservation lasts so long from the moment its chunk is taken, until the chunk stands in its place.
-const TAKING: Duration = Duration::from_secs(60);
+/// When to come back whose reservation was given up.
+const BEGIN_ANEW: Duration = Duration::from_secs(1);
+
+/// A reservation lasts so long from the moment its chunk is taken, until the chunk stands in its place: longer than the
+/// steps in between may take, and no longer than a dead node's bytes should be missed.
+const TAKING: Duration = Duration::from_secs(15);
 
 impl Upload {
     /// Why a chunk of this number and size could be none of any upload; to be asked before its bytes are read.
@@ -65,12 +69,12 @@ impl Upload {
         }
         let fresh;
         let name = match offer.reservation {
-            // A node that stood still for longer than its reservation must not bring the bytes in unasked.
+            // A node that stood still for longer than its reservation must not bring the bytes in unasked, and they may
+            // be gone: see `Upload::lapsed`.
             Some(name) => {
-                if self.renew(&[name], TAKING).await? != [Held::Ours]
-                    && let Admitted::Busy { retry_after, .. } = self.admit(name, offer.size, TAKING).await?
-                {
-                    return Ok(Accepted::Busy { retry_after });
+                if self.renew(&[name], TAKING).await? != [Held::Ours] {
+                    self.counts.busy.fetch_add(1, Relaxed);
+                    return Ok(Accepted::Busy { retry_after: BEGIN_ANEW });
                 }
                 name
             }

@@ -33,6 +33,8 @@ impl Upload {
         let in_flight = u64::try_from(parts.int()?).unwrap_or(0);
         match &word[..] {
             b"admitted" => Ok(Admitted::Admitted { in_flight }),
+            // Its bytes are being removed: whoever stood still for so long begins anew.
+            b"lapsed" => Ok(Admitted::Busy { retry_after: STAY_AWAY.0, in_flight }),
             b"busy" => {
                 self.counts.busy.fetch_add(1, Relaxed);
                 let (shortest, longest) = STAY_AWAY;
@@ -73,6 +75,18 @@ impl Upload {
     pub async fn give_back(&self, name: &Reservation) -> Result<()> {
         let call = ops::back(self, ops::ADMIT, std::iter::once(name.as_str()))?;
         self.bound.run(ops::ADMIT, call).await.map(drop)
+    }
+
+    /// Reservations that were given up because their time was over, before a chunk took them. Whoever made one may
+    /// still be there: it holds it no longer, and cannot offer anything under it. What was staged under them is the
+    /// caller's to remove, who says [`Upload::give_back`] then; without that they are told again after `lease`.
+    pub async fn lapsed(&self, count: usize, lease: Duration) -> Result<Vec<Reservation>> {
+        const OP: &str = ops::SWEEP;
+        super::sweep::check_count(OP, count)?;
+        check_lease(OP, lease)?;
+        let mut parts = self.bound.run(OP, ops::lapsed(self, count, lease)?).await?.parts(OP)?;
+        parts.bytes()?;
+        Ok(super::sweep::rest_of(&mut parts).iter().filter_map(|name| Reservation::parse(name)).collect())
     }
 
     /// How much is in flight over all nodes.

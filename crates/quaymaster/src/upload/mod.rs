@@ -117,6 +117,11 @@ impl Upload {
         keys::check_id(op, "upload_id", id)
     }
 
+    /// Refuses what the state of a new upload cannot hold; to be asked before anything is made for it.
+    pub fn check_new(op: &'static str, new: &New<'_>) -> Result<()> {
+        check_new(op, new)
+    }
+
     /// When an upload that begins now expires, in milliseconds since the epoch by the store's clock: so early that its
     /// state outlives it for as long as an ended one is kept.
     pub fn deadline_ms(&self) -> i64 {
@@ -301,6 +306,10 @@ fn check_text(op: &'static str, name: &str, text: &str, most: usize) -> Result<(
     if text.len() > most {
         let detail = format!("{name} has {} bytes; the most is {most}", text.len());
         return Err(Error::new(op, Code::RequestTooLarge, detail));
+    }
+    // PostgreSQL keeps no text with one.
+    if text.contains('\0') {
+        return Err(Error::new(op, Code::RequestInvalid, format!("{name}: must not contain NUL")));
     }
     Ok(())
 }

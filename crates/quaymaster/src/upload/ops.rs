@@ -378,6 +378,13 @@ pub(super) fn in_flight(upload: &Upload, offset: u64, count: usize) -> Result<In
     Ok(call)
 }
 
+pub(super) fn lapsed(upload: &Upload, count: usize, lease: Duration) -> Result<Invocation> {
+    let mut call = flight(upload, SWEEP, &scripts::UPLOAD_LAPSED)?;
+    call.args.push_int(count as i64);
+    call.args.push_int(millis(lease));
+    Ok(call)
+}
+
 pub(super) fn recount(upload: &Upload, most: usize) -> Result<Invocation> {
     let mut call = flight(upload, SWEEP, &scripts::UPLOAD_RECOUNT)?;
     call.args.push_int(most as i64);

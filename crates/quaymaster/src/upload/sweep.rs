@@ -118,6 +118,23 @@ impl Upload {
         Ok(())
     }
 
+    /// Whether a chunk of this upload that waits has its bytes in this place, as [`super::Source::Elsewhere`] named it.
+    pub async fn waits_at(&self, id: &str, place: &str) -> Result<bool> {
+        let mut offset = 0;
+        loop {
+            let Some(looked) = self.look(id, offset, PAGE).await? else { return Ok(false) };
+            let here = |chunk: &Waiting| matches!(&chunk.place, Place::Elsewhere(name) if name == place);
+            if looked.chunks.iter().any(here) {
+                return Ok(true);
+            }
+            if looked.chunks.len() < PAGE {
+                return Ok(false);
+            }
+            // Those that are shipped meanwhile leave the schedule; what is looked at twice costs nothing.
+            offset += PAGE as u64 / 2;
+        }
+    }
+
     async fn look(&self, id: &str, offset: u64, count: usize) -> Result<Option<Looked>> {
         const OP: &str = ops::SWEEP;
         let mut parts = self.bound.run(OP, ops::look(self, id, offset, count)?).await?.parts(OP)?;
@@ -236,7 +253,7 @@ impl Upload {
     }
 }
 
-fn check_count(op: &'static str, count: usize) -> Result<()> {
+pub(super) fn check_count(op: &'static str, count: usize) -> Result<()> {
     if count == 0 || count > super::ship::MAX_COUNT {
         let detail = format!("count: 1 to {}, got {count}", super::ship::MAX_COUNT);
         return Err(Error::new(op, Code::RequestInvalid, detail));
@@ -244,7 +261,7 @@ fn check_count(op: &'static str, count: usize) -> Result<()> {
     Ok(())
 }
 
-fn rest_of(parts: &mut Parts) -> Vec<String> {
+pub(super) fn rest_of(parts: &mut Parts) -> Vec<String> {
     let mut found = Vec::new();
     while let Some(Reply::Bytes(text)) = parts.any() {
         found.push(String::from_utf8_lossy(&text).into_owned());

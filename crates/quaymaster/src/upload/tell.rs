@@ -215,6 +215,7 @@ pub(super) fn state(op: &'static str, reply: Reply, id: &str) -> Result<Option<S
     let (bytes_received, bytes_durable) = (number(parts)?.unwrap_or(0), number(parts)?.unwrap_or(0));
     let sized = text(parts)? == "1";
     let (seq, aborted) = (number(parts)?.unwrap_or(0), text(parts)? == "1");
+    let first_chunk_ms = number(parts)?.and_then(|ms| i64::try_from(ms).ok());
     let marks = |wanted: &[u8]| map.iter().filter(|mark| wanted.contains(mark)).count() as u32;
     let (received_chunks, durable_chunks) = (marks(b"rd"), marks(b"d"));
     let total_chunks = total.and_then(|total| u32::try_from(total).ok()).filter(|total| *total > 0);
@@ -232,6 +233,7 @@ pub(super) fn state(op: &'static str, reply: Reply, id: &str) -> Result<Option<S
         bytes_received,
         bytes_durable,
         created_ms,
+        first_chunk_ms,
         updated_ms,
         deadline_ms,
         now_ms,

@@ -1,6 +1,7 @@
 //! What happens to uploads by itself: chunks are shipped, objects completed, and what is over is swept.
 
 use std::panic::AssertUnwindSafe;
+use std::pin::pin;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
@@ -13,22 +14,31 @@ use super::{Berth, Depot};
 /// How often a database that is not there yet is looked for.
 const LOOK: Duration = Duration::from_secs(1);
 
+/// How long giving back what is not done may take.
+const GIVE_BACK: Duration = Duration::from_secs(2);
+
 /// Between two attempts to open what is away, doubled with every failure up to the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
 impl Depot {
     /// Ships, completes and sweeps until `stop`, then lets parts on their way end within `grace`. What is not done by
-    /// then is somebody else's once its lease is over.
+    /// then is given back, for somebody else to do at once.
     pub async fn work(&self, stop: &CancellationToken, grace: Duration) {
-        let all = join_all(self.berths().iter().map(|berth| berth.work(stop)));
+        let mut all = pin!(join_all(self.berths().iter().map(|berth| berth.work(stop))));
         let late = async {
             stop.cancelled().await;
             tokio::time::sleep(grace).await;
         };
         tokio::select! {
-            _ = all => {}
-            () = late => tracing::warn!("the grace is over; chunks still on their way are shipped again"),
+            _ = &mut all => {}
+            () = late => {
+                tracing::warn!("the grace is over; chunks still on their way are shipped again");
+                let given = join_all(self.berths().iter().filter_map(Berth::at_hand).map(Uploads::give_chunks_back));
+                if tokio::time::timeout(GIVE_BACK, given).await.is_err() {
+                    tracing::warn!("the store does not answer; leases of chunks are left to end");
+                }
+            }
         }
     }
 }

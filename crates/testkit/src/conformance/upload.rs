@@ -269,6 +269,8 @@ crate::cases! {
         }
         let stored = state(upload, "u").await;
         assert_eq!((stored.receipt, stored.bytes_received), (first, 5));
+        let came = stored.first_chunk_ms;
+        assert!(came.is_some_and(|at| (stored.created_ms..=stored.now_ms).contains(&at)), "{stored:?}");
         let chunks = claim(upload, 9).await;
         assert_eq!(chunks.len(), 1, "it is claimed once");
         ship(upload, &chunks[0].lease).await;
@@ -622,7 +624,7 @@ crate::cases! {
         assert!(!busy(upload.admit(&again, 16, LEASE).await.expect("admit")));
         assert!(matches!(offer_reserved(upload, 0, &again).await, Accepted::Known { .. }));
         assert_eq!(in_flight(upload).await, 12, "a duplicate weighs nothing");
-        // A node that stood still for too long asks again, and may find no room.
+        // A node that stood still for too long has nothing to offer.
         let late = Reservation::fresh("u", 1);
         assert!(!busy(upload.admit(&late, 12, Duration::from_millis(200)).await.expect("admit")));
         subject.pass(201).await;
@@ -636,7 +638,11 @@ crate::cases! {
         assert_eq!(error.code, Code::RequestInvalid);
         assert_eq!(state(upload, "u").await.receipt.received_chunks, 1);
         upload.give_back(&others).await.expect("give back");
-        taken(&offer_reserved(upload, 1, &late).await);
+        assert!(matches!(offer_reserved(upload, 1, &late).await, Accepted::Busy { .. }), "given up for good");
+        let anew = Reservation::fresh("u", 1);
+        assert!(!busy(upload.admit(&anew, 12, LEASE).await.expect("admit")));
+        taken(&offer_reserved(upload, 1, &anew).await);
+        upload.give_back(&late).await.expect("nothing was staged under it");
         assert_eq!(in_flight(upload).await, 24);
         for chunk in claim(upload, 9).await {
             ship(upload, &chunk.lease).await;
@@ -647,6 +653,46 @@ crate::cases! {
         assert!(!busy(upload.admit(&duplicate, 12, LEASE).await.expect("admit")));
         assert!(matches!(offer_reserved(upload, 0, &duplicate).await, Accepted::Known { durable: true, .. }));
         assert_eq!(in_flight(upload).await, 0);
+    }
+
+    async fn what_a_dead_node_had_on_its_way_is_named_once(subject: &Subject) {
+        let quaymaster = uploads(subject);
+        // Whose chunks are given up after 300 ms, too.
+        let upload = quaymaster.upload("brief").expect("declared");
+        begin(upload, "u", None).await;
+        let names: Vec<Reservation> = (0..4).map(|number| Reservation::fresh("u", number)).collect();
+        for name in &names[..3] {
+            assert!(!busy_with(upload, name, 12, Duration::from_millis(300)).await);
+        }
+        taken(&offer_reserved(upload, 2, &names[2]).await);
+        assert!(upload.waits_at("u", "there").await.expect("waits_at"));
+        assert!(!upload.waits_at("u", names[2].stage().as_str()).await.expect("waits_at"));
+        assert_eq!(upload.renew(&[&names[1]], LEASE).await.expect("renew"), [Held::Ours]);
+        let brief = Duration::from_millis(400);
+        let told = async || upload.lapsed(100, brief).await.expect("lapsed");
+        assert_eq!(told().await, [], "nothing before its time");
+        subject.pass(301).await;
+        let lapsed = told().await;
+        assert_eq!(lapsed, [names[0].clone()], "not the one that is held, nor what became a chunk");
+        assert_eq!((lapsed[0].chunk(), lapsed[0].stage()), (("u", 0), names[0].stage()));
+        assert_eq!(in_flight(upload).await, 12);
+        assert_eq!(told().await, [], "one asker has it");
+        // Its owner learns of it, and brings nothing in under it, however much room there is.
+        assert_eq!(upload.renew(&[&names[0]], LEASE).await.expect("renew"), [Held::Lost]);
+        assert!(busy_with(upload, &names[0], 12, LEASE).await);
+        assert!(matches!(offer_reserved(upload, 0, &names[0]).await, Accepted::Busy { .. }));
+        // The asker died as well: the next one is told.
+        subject.pass(401).await;
+        assert_eq!(told().await, [names[0].clone()]);
+        upload.give_back(&names[0]).await.expect("give back");
+        subject.pass(401).await;
+        assert_eq!(told().await, [], "it is removed");
+        // Whether an admission or the sweep finds one first.
+        assert!(!busy_with(upload, &names[3], 12, Duration::from_millis(300)).await);
+        subject.pass(301).await;
+        let other = Reservation::fresh("u", 5);
+        assert!(!busy_with(upload, &other, 52, LEASE).await, "its bytes have come back");
+        assert_eq!(told().await, [names[3].clone()]);
     }
 
     async fn uploads_are_claimed_from_in_turn(subject: &Subject) {

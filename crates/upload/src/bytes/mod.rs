@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
-use quaymaster::upload::{Chunk, Dropped, MAX_PIECE, Place, Source, Stage, Upload};
+use quaymaster::upload::{Chunk, Dropped, MAX_PIECE, Place, Reservation, Source, Stage, Upload};
 
 use crate::objects::{self, Fsync, Then};
 use crate::{Hasher, Result, Sha256};
@@ -43,11 +43,17 @@ impl ChunkBytes {
     }
 
     /// Begins to stage a chunk of an upload; `size` is how many bytes there will be, if that is known.
-    pub(crate) async fn stage(&self, store: &Upload, id: &str, size: Option<u64>) -> Result<Staging> {
+    pub(crate) async fn stage(
+        &self,
+        store: &Upload,
+        id: &str,
+        stage: Stage,
+        size: Option<u64>,
+    ) -> Result<Staging> {
         let way = match self {
-            Self::Store => Way::Store(Box::new(store.clone()), Stage::fresh()),
-            Self::Spool(SpoolFolder(spool)) => Way::Spool(spool.stage(id, Stage::fresh().as_str()).await?),
-            Self::Apart(apart) => Way::Apart(apart.clone(), Stage::fresh()),
+            Self::Store => Way::Store(Box::new(store.clone()), stage),
+            Self::Spool(SpoolFolder(spool)) => Way::Spool(spool.stage(id, stage.as_str()).await?),
+            Self::Apart(apart) => Way::Apart(apart.clone(), stage),
         };
         Ok(Staging { way, id: id.to_owned(), announced: size, size: 0, hasher: Hasher::new() })
     }
@@ -110,12 +116,30 @@ impl ChunkBytes {
         }
     }
 
-    /// Uploads of which there is something in the spool, and what was staged too long ago is removed.
-    pub(crate) async fn sweep(&self) -> Result<Swept> {
+    /// Removes what was staged under a reservation that was given up, unless it is a chunk after all: whoever sent it
+    /// died, or stood still for too long, when it was taken and before the account knew.
+    pub(crate) async fn reclaim(&self, store: &Upload, lapsed: &Reservation) -> Result<()> {
+        let ((id, _), stage) = (lapsed.chunk(), lapsed.stage());
         match self {
-            Self::Store | Self::Apart(_) => Ok(Swept::default()),
-            Self::Spool(SpoolFolder(spool)) => spool.sweep().await,
+            // A chunk's bytes have another name there.
+            Self::Store => Ok(store.unstage(id, &stage).await?),
+            Self::Spool(_) | Self::Apart(_) if store.waits_at(id, stage.as_str()).await? => Ok(()),
+            Self::Spool(SpoolFolder(spool)) => spool.unstage(id, stage.as_str()).await,
+            Self::Apart(apart) => Ok(apart.unstage(id, &stage).await?),
         }
+    }
+
+    /// Uploads of which there is something in the spool, and what was staged too long ago is removed.
+    pub(crate) async fn sweep(&self, store: &Upload) -> Result<Swept> {
+        let Self::Spool(SpoolFolder(spool)) = self else { return Ok(Swept::default()) };
+        let mut swept = spool.sweep().await?;
+        for (id, name) in std::mem::take(&mut swept.stale) {
+            if !store.waits_at(&id, &name).await? {
+                spool.unstage(&id, &name).await?;
+                swept.removed += 1;
+            }
+        }
+        Ok(swept)
     }
 
     /// How many files of an upload are spooled.

@@ -1,7 +1,8 @@
 //! Chunks in files.
 //!
 //! ```text
-//! FOLDER/<upload id>/s-<name>   on its way in; removed when it has not become a chunk within an hour
+//! FOLDER/<upload id>/s-<name>   on its way in; removed when its reservation was given up, or when it has not become
+//!                               a chunk within an hour
 //!                    c-<name>   a chunk, until it is durable
 //!                    l-<name>   a second name of it, which the object store takes
 //! ```
@@ -36,10 +37,12 @@ pub(super) struct Spool {
 /// What a sweep of the spool found.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Swept {
-    /// Uploads of which there are files.
-    pub uploads: Vec<String>,
+    /// Uploads of which there are files, each with how long none came or went.
+    pub uploads: Vec<(String, Duration)>,
     /// Files removed that never became a chunk.
     pub removed: u64,
+    /// Upload and name of what was staged long ago: not taken, or by somebody who died before it got its new name.
+    pub(super) stale: Vec<(String, String)>,
 }
 
 /// A file on its way in.
@@ -165,6 +168,12 @@ impl Spool {
         .await
     }
 
+    /// Removes what did not become a chunk.
+    pub(super) async fn unstage(&self, id: &str, name: &str) -> Result<()> {
+        let path = self.of(id).join(format!("s-{name}"));
+        off(&path.clone(), move || removed(&path).map(drop)).await
+    }
+
     /// Removes every file of an upload, and nothing that is not ours: a folder may be shared by mistake.
     pub(super) async fn remove_all(&self, id: &str) -> Result<()> {
         let folder = self.of(id);
@@ -202,7 +211,8 @@ impl Spool {
         let folder = Arc::clone(&self.folder);
         off(&self.folder, move || {
             let mut swept = Swept::default();
-            let before = SystemTime::now().checked_sub(STALE);
+            let now = SystemTime::now();
+            let before = now.checked_sub(STALE);
             for upload in fs::read_dir(&folder)? {
                 let upload = upload?;
                 // Ids are ours: what has another name is somebody else's, whoever put it here.
@@ -219,17 +229,19 @@ impl Spool {
                 for file in files {
                     let file = file?;
                     let name = file.file_name();
-                    let passing = name.as_encoded_bytes().starts_with(b"s-")
-                        || name.as_encoded_bytes().starts_with(b"l-");
                     let stale = |file: &fs::DirEntry| {
                         let changed = file.metadata().and_then(|found| found.modified()).ok();
                         matches!((changed, before), (Some(changed), Some(before)) if changed < before)
                     };
-                    if passing && stale(&file) && removed(&file.path())? {
-                        swept.removed += 1;
+                    match name.to_str().unwrap_or_default().split_once('-') {
+                        Some(("l", _)) if stale(&file) => swept.removed += u64::from(removed(&file.path())?),
+                        Some(("s", name)) if stale(&file) => swept.stale.push((id.clone(), name.to_owned())),
+                        _ => {}
                     }
                 }
-                swept.uploads.push(id);
+                let changed = upload.metadata().and_then(|found| found.modified()).ok();
+                let untouched = changed.and_then(|changed| now.duration_since(changed).ok());
+                swept.uploads.push((id, untouched.unwrap_or_default()));
             }
             Ok(swept)
         })

@@ -177,20 +177,28 @@ impl Uploads {
             }
             Next::Told => Effect::CompleteTold.of(ledger.announced(&fence)).await?,
             Next::Finish => Effect::CompleteFinish.of(ledger.finished(&fence, keep)).await?,
-            Next::Rescue => ledger.rescue(&fence).await?,
+            Next::Rescue => Effect::EndRescue.of(ledger.rescue(&fence)).await?,
             Next::End => Effect::EndEnded.of(ledger.ended(&fence, keep)).await?,
             Next::Fail(_) | Next::Wait | Next::Stop => return Ok(None),
         };
-        Ok(moved.ours().map(|upload| {
-            if upload.step == Step::Done {
-                let took = upload.updated_ms.saturating_sub(upload.created_ms);
-                let took = Duration::from_millis(u64::try_from(took).unwrap_or(0));
-                self.inner.figures.completed.observe(took);
-            }
+        let moved = moved.ours();
+        if let Some(done) = moved.as_ref().filter(|upload| upload.step == Step::Done) {
+            self.inner.figures.completed.observe(self.took(done).await);
+        }
+        Ok(moved.map(|upload| {
             let known = known.at(upload.step);
             errand.upload = upload;
             known
         }))
+    }
+
+    /// How long an upload took from its first chunk on, by the store's clock. The store is the one who saw that chunk:
+    /// where it has forgotten, from the upload's creation on, by the database's.
+    async fn took(&self, upload: &Upload) -> Duration {
+        let told = self.inner.store.status(&upload.upload_id).await.ok().flatten();
+        let told = told.and_then(|state| Some(state.updated_ms - state.first_chunk_ms?));
+        let took = told.unwrap_or_else(|| upload.updated_ms.saturating_sub(upload.created_ms));
+        Duration::from_millis(u64::try_from(took).unwrap_or(0))
     }
 
     async fn parts_of<'e>(&self, errand: &'e mut Errand) -> Result<&'e [Part]> {
@@ -267,10 +275,12 @@ impl Uploads {
 
     async fn failed(&self, errand: &Errand, reason: &str) -> Result<Ran> {
         let id = errand.fence.upload_id();
-        match self.inner.ledger.fail(id, Some(&errand.fence), reason).await? {
+        let fail = self.inner.ledger.fail(id, Some(&errand.fence), reason);
+        match Effect::CompleteFail.of(fail).await? {
             Moved::Moved(_) => {
                 tracing::warn!(upload_id = id, reason, "an upload has FAILED");
-                if let Shown::Unknown = self.inner.store.fail(id, reason).await? {
+                let shown = Effect::CompleteFailShown.of(self.inner.store.fail(id, reason)).await?;
+                if shown == Shown::Unknown {
                     self.restore(id).await?;
                 }
                 Ok(Ran::Failed(reason.to_owned()))
@@ -287,7 +297,8 @@ impl Uploads {
         let wait = self.inner.options.backoff.delay(attempt);
         tracing::warn!(upload_id = errand.fence.upload_id(), why, "an upload is let go of for a while");
         // If the ledger does not hear of it, the lease ends.
-        let _ = self.inner.ledger.release(&errand.fence, wait, &why).await?;
+        let release = self.inner.ledger.release(&errand.fence, wait, &why);
+        let _ = Effect::CompleteLetGo.of(release).await?;
         Ok(Ran::LetGo(why))
     }
 }

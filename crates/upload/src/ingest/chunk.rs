@@ -7,7 +7,8 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use futures_util::{Stream, StreamExt as _};
 use quaymaster::upload::{
-    Accepted, Admitted, Last, MAX_PIECE, Offer, Receipt, Refusal, Reservation, State, Status, Upload,
+    Accepted, Admitted, Held, Last, MAX_PIECE, Offer, Receipt, Refusal, Reservation, Stage, State, Status,
+    Upload,
 };
 use tokio::time::Instant;
 
@@ -18,6 +19,9 @@ use crate::uploads::Uploads;
 use crate::{Result, Sha256};
 
 const OP: &str = "upload.chunk";
+
+/// When to come back whose reservation was given up while it stood still.
+const GIVEN_UP: Duration = Duration::from_secs(1);
 
 /// What is said of a chunk before its bytes come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -134,7 +138,9 @@ impl Uploads {
             }
             holding.reservation = Some(name);
         }
-        holding.staging = Some(self.inner.bytes.stage(store, id, incoming.size).await?);
+        // Named after the reservation: when that is given up, so are the bytes.
+        let stage = holding.reservation.as_ref().map_or_else(Stage::fresh, Reservation::stage);
+        holding.staging = Some(self.inner.bytes.stage(store, id, stage, incoming.size).await?);
         match self.staged(&mut holding, incoming, body).await {
             Ok(Staged::Whole(sha256)) => self.offer(id, holding, incoming, sha256).await,
             Ok(Staged::Not(took)) => {
@@ -164,11 +170,17 @@ impl Uploads {
         let mut came = 0u64;
         loop {
             // A client that is slow keeps its reservation for as long as it sends.
-            if renewed.elapsed() >= lease / 3
-                && let Some(name) = reservation
-            {
-                let _ = self.inner.store.renew(&[name], lease).await?;
-                renewed = Instant::now();
+            if renewed.elapsed() >= lease / 3 {
+                let asked = Instant::now();
+                if !self.is_held(reservation.as_ref()).await? {
+                    return Ok(Staged::Not(Took::Busy { retry_after: GIVEN_UP }));
+                }
+                renewed = asked;
+                // What is staged ends by itself when nothing more comes: a client that sends a piece in an hour would
+                // find the ones before it gone.
+                if !piece.is_empty() {
+                    Effect::IngestStage.of(staging.write(piece.split().freeze())).await?;
+                }
             }
             let Ok(next) = tokio::time::timeout(lease / 3, body.next()).await else { continue };
             let mut bytes = match next {
@@ -201,10 +213,21 @@ impl Uploads {
             return Ok(Staged::Not(Took::Length { size: came }));
         }
         let sha256 = Effect::IngestSync.of(staging.finish()).await?;
+        // Whoever stood still for so long may find that its bytes were given up, and removed.
+        if renewed.elapsed() >= lease / 2 && !self.is_held(reservation.as_ref()).await? {
+            return Ok(Staged::Not(Took::Busy { retry_after: GIVEN_UP }));
+        }
         if incoming.sha256.is_some_and(|announced| announced != sha256) {
             return Ok(Staged::Not(Took::Digest { sha256 }));
         }
         Ok(Staged::Whole(sha256))
+    }
+
+    /// Whether a reservation, if there is one, is still ours; from now on for as long as at its beginning.
+    async fn is_held(&self, reservation: Option<&Reservation>) -> Result<bool> {
+        let Some(name) = reservation else { return Ok(true) };
+        let held = self.inner.store.renew(&[name], self.inner.options.reservation).await?;
+        Ok(held == [Held::Ours])
     }
 
     async fn offer(
@@ -228,7 +251,7 @@ impl Uploads {
         };
         let mut accepted = Effect::IngestAccept.of(self.inner.store.accept(id, &offer)).await?;
         if accepted == Accepted::Unknown && self.restore(id).await? {
-            accepted = self.inner.store.accept(id, &offer).await?;
+            accepted = self.offer_again(id, &offer).await?;
         }
         let took = match accepted {
             Accepted::Taken { receipt, status } => {
@@ -242,6 +265,8 @@ impl Uploads {
                 return Ok(total.unwrap_or(Took::Received { receipt, status, durable }));
             }
             Accepted::Conflict => Took::Conflict,
+            // The store lost them on the way: to be sent anew.
+            Accepted::Refused(Refusal::Unstaged { .. }) => Took::Busy { retry_after: GIVEN_UP },
             Accepted::Refused(refusal) => Took::Refused(refusal),
             Accepted::Closed { status, error } => Took::Closed { status, error },
             Accepted::Busy { retry_after } => Took::Busy { retry_after },
@@ -249,6 +274,17 @@ impl Uploads {
         };
         self.give_back(Some(staging), reservation).await;
         Ok(took)
+    }
+
+    /// Offers a chunk whose upload the store had forgotten, and gave its reservation back.
+    async fn offer_again(&self, id: &str, offer: &Offer<'_>) -> Result<Accepted> {
+        if let Some(name) = offer.reservation
+            && let Admitted::Busy { retry_after, .. } =
+                self.inner.store.admit(name, offer.size.max(1), self.inner.options.reservation).await?
+        {
+            return Ok(Accepted::Busy { retry_after });
+        }
+        Ok(self.inner.store.accept(id, offer).await?)
     }
 
     /// The ledger learns how many chunks there are before the last one is acknowledged, so that this is known even if

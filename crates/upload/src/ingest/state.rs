@@ -9,6 +9,7 @@ use quaymaster::upload::{Resend, State, Status};
 use super::create::{Strays, in_store};
 use crate::Result;
 use crate::complete::parts_are_lost;
+use crate::effect::Effect;
 use crate::ledger::{Moved, Reopen, Step, Upload};
 use crate::objects::Pieces;
 use crate::uploads::Uploads;
@@ -57,10 +58,18 @@ pub enum Content {
 impl Uploads {
     /// How far an upload has come; `None` when there is none.
     pub async fn standing(&self, id: &str) -> Result<Option<Standing>> {
-        Ok(self.state(id).await?.map(|state| {
+        let Some(state) = self.state(id).await? else { return Ok(None) };
+        let asked = resend(&state);
+        // A store that went back in time may not know what is durable by now: that is asked for from nobody.
+        if !asked.is_empty()
+            && let Some(upload) = self.of_ours(id).await?
+            && self.reconcile(&upload).await?
+            && let Some(state) = self.inner.store.status(id).await?
+        {
             let resend = resend(&state);
-            Standing { state, resend }
-        }))
+            return Ok(Some(Standing { state, resend }));
+        }
+        Ok(Some(Standing { state, resend: asked }))
     }
 
     /// The state, from the ledger if the store has forgotten it.
@@ -128,7 +137,8 @@ impl Uploads {
             Some(error) if parts_are_lost(error) => Reopen::Afresh,
             _ => Reopen::Keep,
         };
-        let upload = match self.inner.ledger.reopen(id, how, self.time_limit()).await? {
+        let reopen = self.inner.ledger.reopen(id, how, self.time_limit());
+        let upload = match Effect::ResumeReopen.of(reopen).await? {
             Moved::Moved(upload) => self.open_multipart(*upload, Strays::Cut).await?,
             Moved::Lost(upload) => {
                 let status = Status::parse(upload.step.status()).unwrap_or(Status::Failed);
@@ -136,7 +146,7 @@ impl Uploads {
             }
             Moved::Unknown => return Ok(Resumed::Unknown),
         };
-        self.reopen_in_store(&upload).await?;
+        Effect::ResumeShown.of(self.reopen_in_store(&upload)).await?;
         self.inner.whole.notify_one();
         Ok(match self.standing(id).await? {
             Some(standing) => Resumed::Open(Box::new(standing)),

@@ -3,6 +3,8 @@
 
 mod pool;
 
+pub(crate) use pool::Leases;
+
 use std::time::Instant;
 
 use quaymaster::upload::{Chunk, Claim, Failed, Held, Next, Shipped};
@@ -125,7 +127,8 @@ impl Uploads {
             Shipped::Durable(receipt) => {
                 if let Some(total) = receipt.total_chunks.filter(|_| receipt.complete) {
                     // The request that brought the last chunk may have died before the ledger knew.
-                    if let Total::Known { all: true } = self.inner.ledger.learn_total(id, total).await? {
+                    let learned = Effect::ShipTotal.of(self.inner.ledger.learn_total(id, total)).await?;
+                    if learned == (Total::Known { all: true }) {
                         self.inner.whole.notify_one();
                     }
                 }
@@ -146,7 +149,7 @@ impl Uploads {
             number,
             "the bytes of a chunk are gone; the client is asked for them again"
         );
-        Ok(match self.inner.store.missing(&chunk.lease).await? {
+        Ok(match Effect::ShipMissing.of(self.inner.store.missing(&chunk.lease)).await? {
             Held::Ours => Sent::Missing,
             Held::Lost => Sent::Elsewhere,
         })
@@ -177,7 +180,8 @@ impl Uploads {
 
     async fn again(&self, chunk: &Chunk, error: &str) -> Result<Sent> {
         let delay = self.inner.options.backoff.delay(chunk.attempt);
-        Ok(match self.inner.store.failed(&chunk.lease, error, Next::Retry(delay)).await? {
+        let failed = self.inner.store.failed(&chunk.lease, error, Next::Retry(delay));
+        Ok(match Effect::ShipAgain.of(failed).await? {
             Failed::Retry { .. } => Sent::Again,
             Failed::GivenUp { .. } => Sent::GivenUp,
             Failed::Lost => Sent::Elsewhere,
@@ -191,7 +195,8 @@ impl Uploads {
         let fail = self.inner.ledger.fail_part(id, &chunk.multipart_id, part, reason);
         match Effect::ShipFail.of(fail).await {
             Ok(Moved::Moved(_) | Moved::Unknown) => {
-                let _ = self.inner.store.failed(&chunk.lease, reason, Next::GiveUp).await?;
+                let failed = self.inner.store.failed(&chunk.lease, reason, Next::GiveUp);
+                let _ = Effect::ShipFailShown.of(failed).await?;
                 Ok(Sent::GivenUp)
             }
             Ok(Moved::Lost(upload)) => {

@@ -15,9 +15,34 @@ use crate::uploads::Uploads;
 
 /// Leases that are being worked on, each with what ends the work when the lease is lost.
 #[derive(Debug, Default)]
-struct Leases {
+pub(crate) struct Leases {
     next: u64,
     held: HashMap<u64, (Lease, CancellationToken)>,
+}
+
+/// A lease that is renewed for as long as somebody works on its chunk, however that ends.
+struct Renewed {
+    leases: Arc<Mutex<Leases>>,
+    at: u64,
+}
+
+impl Renewed {
+    fn begin(leases: Arc<Mutex<Leases>>, lease: &Lease, lost: &CancellationToken) -> Self {
+        let at = {
+            let mut leases = leases.lock();
+            leases.next += 1;
+            let at = leases.next;
+            leases.held.insert(at, (lease.clone(), lost.clone()));
+            at
+        };
+        Self { leases, at }
+    }
+}
+
+impl Drop for Renewed {
+    fn drop(&mut self) {
+        self.leases.lock().held.remove(&self.at);
+    }
 }
 
 /// How long to keep away from a store that does not answer.
@@ -25,9 +50,13 @@ const AWAY: Duration = Duration::from_secs(1);
 
 impl Uploads {
     /// Ships chunks, `workers` at once, until it is told to stop; then ends what it has begun.
+    ///
+    /// Whoever cannot wait for that calls [`Uploads::give_chunks_back`] and drops this then.
     pub async fn ship(&self, workers: usize, stop: CancellationToken) {
-        let leases = Arc::new(Mutex::new(Leases::default()));
+        let leases = Arc::clone(&self.inner.leases);
         let done = CancellationToken::new();
+        // Ended with this: leases that nobody works on are not renewed.
+        let _renewing = done.clone().drop_guard();
         let renewing = tokio::spawn(self.clone().renew_leases(Arc::clone(&leases), done.clone()));
         let places = Arc::new(Semaphore::new(workers.max(1)));
         let mut working = JoinSet::new();
@@ -54,19 +83,12 @@ impl Uploads {
             for (chunk, place) in claimed.chunks.into_iter().zip(free) {
                 let (uploads, leases) = (self.clone(), Arc::clone(&leases));
                 let lost = CancellationToken::new();
-                let at = {
-                    let mut leases = leases.lock();
-                    leases.next += 1;
-                    let at = leases.next;
-                    leases.held.insert(at, (chunk.lease.clone(), lost.clone()));
-                    at
-                };
+                let renewed = Renewed::begin(leases, &chunk.lease, &lost);
                 working.spawn(async move {
                     if lost.run_until_cancelled(Box::pin(uploads.ship_chunk(&chunk))).await.is_none() {
                         tracing::debug!(upload_id = chunk.lease.upload_id(), "a chunk's lease was lost");
                     }
-                    leases.lock().held.remove(&at);
-                    drop(place);
+                    drop((renewed, place));
                 });
             }
             while working.try_join_next().is_some() {}
@@ -74,6 +96,27 @@ impl Uploads {
         while working.join_next().await.is_some() {}
         done.cancel();
         let _ = renewing.await;
+    }
+
+    /// Stops work on the chunks that this process ships, while [`Uploads::ship`] still runs, and gives them back: the
+    /// next one has them at once, and the attempt does not count. How many there were.
+    ///
+    /// A part that the object store gets nevertheless is the same part with the same bytes.
+    pub async fn give_chunks_back(&self) -> u64 {
+        let held: Vec<(Lease, CancellationToken)> =
+            self.inner.leases.lock().held.drain().map(|(_, held)| held).collect();
+        let mut given = 0;
+        for (lease, lost) in held {
+            lost.cancel();
+            match self.inner.store.release(&lease).await {
+                Ok(Held::Ours) => given += 1,
+                Ok(Held::Lost) => {}
+                Err(error) => {
+                    tracing::debug!(upload_id = lease.upload_id(), %error, "a chunk's lease is left to end");
+                }
+            }
+        }
+        given
     }
 
     async fn renew_leases(self, leases: Arc<Mutex<Leases>>, done: CancellationToken) {

@@ -13,8 +13,12 @@ use crate::uploads::Uploads;
 /// Without a bell, due uploads are looked for so often.
 const TICK: Duration = Duration::from_secs(1);
 
-/// Every upload is looked at so often, a page at a time.
+/// Every upload is looked at so often, if that takes no longer than a turn; else those that come first, and the others
+/// in the next turns.
 const SLOW: Duration = Duration::from_secs(30);
+
+/// What is due waits no longer for those that are only looked at.
+const TURN: Duration = Duration::from_secs(2);
 
 /// Where the slow part stands.
 #[derive(Debug, Clone, Default)]
@@ -33,14 +37,44 @@ impl Uploads {
             if let Err(error) = self.run_due().await {
                 tracing::warn!(%error, "due uploads cannot be looked for");
             }
+            if let Err(error) = self.reclaim().await {
+                tracing::warn!(%error, "what was given up on its way in cannot be removed");
+            }
             if slow.elapsed() >= SLOW {
                 slow = Instant::now();
-                if let Err(error) = self.sweep(&mut cursor).await {
-                    tracing::warn!(%error, "the sweep broke off");
+                // Page after page: with many uploads one at a time would take days to come round.
+                loop {
+                    if let Err(error) = self.sweep(&mut cursor).await {
+                        tracing::warn!(%error, "the sweep broke off");
+                        break;
+                    }
+                    if cursor.upload_id.is_empty() || slow.elapsed() >= TURN || stop.is_cancelled() {
+                        break;
+                    }
                 }
             }
             let rest = tokio::time::timeout(TICK, self.inner.whole.notified());
             let _ = stop.run_until_cancelled(rest).await;
+        }
+    }
+
+    /// Removes what was staged by requests that ended without a word: their node died, or stood still for longer than
+    /// its reservation. How many there were.
+    ///
+    /// The reservation is given up first, so whoever is still there offers nothing of it; see
+    /// [`quaymaster::upload::Upload::lapsed`].
+    pub async fn reclaim(&self) -> Result<u64> {
+        let mut reclaimed = 0;
+        loop {
+            let lapsed = self.inner.store.lapsed(PAGE as usize, self.inner.options.lease).await?;
+            for reservation in &lapsed {
+                self.inner.bytes.reclaim(&self.inner.store, reservation).await?;
+                self.inner.store.give_back(reservation).await?;
+                reclaimed += 1;
+            }
+            if lapsed.len() < PAGE as usize {
+                return Ok(reclaimed);
+            }
         }
     }
 
@@ -65,6 +99,7 @@ impl Uploads {
             _ => String::new(),
         };
         self.sweep_store(cursor, &mut round).await?;
+        round.reclaimed += self.reclaim().await?;
         let audited = self.inner.store.audit(cursor.in_flight, PAGE as usize).await?;
         cursor.in_flight =
             if audited.looked < u64::from(PAGE) { 0 } else { cursor.in_flight + audited.looked };
@@ -83,6 +118,13 @@ impl Uploads {
             if self.inner.ledger.find(id).await?.is_some() {
                 continue;
             }
+            // One that goes on may be another ledger's: this node was given the wrong database, or that one's was put
+            // back to an older day. What was acknowledged is not thrown away for it before its own deadline.
+            let state = self.inner.store.status(id).await?;
+            if state.is_some_and(|state| !state.is_ended() && state.deadline_ms > state.now_ms) {
+                tracing::warn!(upload_id = id, "the store has an upload that the database does not know");
+                continue;
+            }
             let _ = self.inner.store.expire(id).await?;
             self.clear(id).await?;
             if let quaymaster::upload::Forgotten::Forgotten = self.inner.store.forget(id).await? {
@@ -93,8 +135,11 @@ impl Uploads {
     }
 
     async fn sweep_spool(&self, round: &mut Round) -> Result<()> {
-        for id in self.inner.bytes.sweep().await?.uploads {
-            let over = self.inner.ledger.find(&id).await?.is_none_or(|upload| upload.step.is_over());
+        let kept = self.inner.store.spec().state_ttl;
+        for (id, untouched) in self.inner.bytes.sweep(&self.inner.store).await?.uploads {
+            // As in the store: one that is not known may be another ledger's.
+            let found = self.inner.ledger.find(&id).await?;
+            let over = found.map_or(untouched >= kept, |upload| upload.step.is_over());
             if over && let Err(error) = self.inner.bytes.remove_all(&id, &[]).await {
                 round.trouble(&id, &error);
             }

@@ -2,6 +2,8 @@
 //! crash left different in store and ledger. Each call does a bounded amount and tells what it did.
 
 mod duty;
+
+pub use duty::Cursor;
 #[cfg(test)]
 mod tests;
 
@@ -34,6 +36,8 @@ pub struct Round {
     pub forgotten: u64,
     /// Uploads whose state in the store was put right.
     pub mended: u64,
+    /// Requests that ended without a word and whose staged bytes were removed.
+    pub reclaimed: u64,
     /// Calls that did not work; the next round tries again.
     pub errors: u64,
 }

@@ -1,6 +1,7 @@
 //! The servers and the proxy of testkit, by their files: these tests build without everything else it is made of.
 #![allow(
     dead_code,
+    unused_imports,
     unreachable_pub,
     missing_docs,
     clippy::allow_attributes,
@@ -9,23 +10,21 @@
     reason = "public there, private here"
 )]
 
+#[path = "../../../testkit/src/servers/cluster.rs"]
+mod cluster;
+#[path = "../../../testkit/src/servers/faketime.rs"]
+mod faketime;
 #[path = "../../../testkit/src/servers/postgres.rs"]
 mod postgres;
 #[path = "../../../testkit/src/servers/process.rs"]
 pub mod process;
 #[path = "../../../testkit/src/proxy.rs"]
 pub mod proxy;
+#[path = "../../../testkit/src/servers/redis.rs"]
+mod redis;
 #[path = "../../../testkit/src/servers/tools.rs"]
 pub mod tools;
 
+pub use cluster::{Cluster, ClusterConfig};
 pub use postgres::PostgresServer;
-
-mod redis {
-    pub(super) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
-        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
-        while !holds() {
-            assert!(std::time::Instant::now() < deadline, "{what}");
-            std::thread::sleep(std::time::Duration::from_millis(5));
-        }
-    }
-}
+pub use redis::{RedisConfig, RedisServer};

@@ -31,6 +31,7 @@ type Rule = (&'static str, &'static str, usize, Fault);
 pub struct Tamper {
     address: SocketAddr,
     rules: Arc<Mutex<Vec<Rule>>>,
+    heard: Arc<Mutex<Vec<String>>>,
     accepting: JoinHandle<()>,
 }
 
@@ -38,17 +39,17 @@ impl Tamper {
     pub async fn start(upstream: SocketAddr) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
-        let rules: Arc<Mutex<Vec<Rule>>> = Arc::default();
-        let shared = Arc::clone(&rules);
+        let (rules, heard): (Arc<Mutex<Vec<Rule>>>, Arc<Mutex<Vec<String>>>) = Default::default();
+        let shared = (Arc::clone(&rules), Arc::clone(&heard));
         let accepting = tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
-                let rules = Arc::clone(&shared);
+                let (rules, heard) = shared.clone();
                 tokio::spawn(async move {
-                    let _ = serve(client, upstream, rules).await;
+                    let _ = serve(client, upstream, rules, heard).await;
                 });
             }
         });
-        Self { address, rules, accepting }
+        Self { address, rules, heard, accepting }
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -58,6 +59,11 @@ impl Tamper {
     /// The next `times` requests of this method whose target contains `part` meet the fault.
     pub fn next(&self, method: &'static str, part: &'static str, times: usize, fault: Fault) {
         self.rules.lock().unwrap().push((method, part, times, fault));
+    }
+
+    /// Method and target of every request so far, in the order in which they began.
+    pub fn heard(&self) -> Vec<String> {
+        self.heard.lock().unwrap().clone()
     }
 
     /// The weather is fair from now on.
@@ -92,6 +98,7 @@ async fn serve(
     mut client: TcpStream,
     upstream: SocketAddr,
     rules: Arc<Mutex<Vec<Rule>>>,
+    heard: Arc<Mutex<Vec<String>>>,
 ) -> std::io::Result<()> {
     let mut request = Vec::new();
     let body_at = loop {
@@ -107,6 +114,8 @@ async fn serve(
         .lines()
         .find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length:")?.trim().parse().ok())
         .unwrap_or(0);
+    let target: Vec<&str> = head.split(' ').take(2).collect();
+    heard.lock().unwrap().push(target.join(" "));
     let fault = pick(&rules, &head);
     let wanted = match fault {
         Some(Fault::CutBodyAfter(bytes)) => bytes.min(length),

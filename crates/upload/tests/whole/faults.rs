@@ -9,7 +9,7 @@ use quaymaster_upload::ingest::Resumed;
 use quaymaster_upload::ledger::Step;
 use tempfile::TempDir;
 
-use crate::cases::check_done;
+use crate::node::check_done;
 use crate::rig::{Document, Place, Rig};
 use crate::seaweed::Seaweed;
 use crate::tamper::{Fault, Tamper};

@@ -2,19 +2,30 @@
 //! SeaweedFS and PostgreSQL. The same binary is the process that is stopped in the middle.
 #![expect(clippy::unwrap_used, clippy::expect_used, unreachable_pub, reason = "tests")]
 
-mod cases;
+mod bound;
 mod crash;
+mod doctor;
+mod ends;
 mod faults;
+mod flow;
+mod leftovers;
+mod lost;
+mod node;
 mod redis;
+mod restarts;
 mod rig;
 #[path = "../support/seaweed.rs"]
 #[allow(dead_code, clippy::allow_attributes, reason = "other tests use the rest")]
 mod seaweed;
 #[path = "../support/servers.rs"]
 mod servers;
+mod set;
+mod slips;
+mod slow;
 #[path = "../support/tamper.rs"]
 #[allow(dead_code, clippy::allow_attributes, reason = "other tests use the rest")]
 mod tamper;
+mod topologies;
 
 use libtest_mimic::{Arguments, Trial};
 
@@ -37,6 +48,19 @@ fn main() {
         return;
     }
     let arguments = Arguments::from_args();
-    let trials = cases::trials().into_iter().chain(faults::trials()).chain(crash::trials()).collect();
-    libtest_mimic::run(&arguments, trials).exit();
+    let rooms = [
+        flow::trials(),
+        lost::trials(),
+        restarts::trials(),
+        topologies::trials(),
+        bound::trials(),
+        slow::trials(),
+        faults::trials(),
+        ends::trials(),
+        leftovers::trials(),
+        doctor::trials(),
+        slips::trials(),
+        crash::trials(),
+    ];
+    libtest_mimic::run(&arguments, rooms.into_iter().flatten().collect()).exit();
 }

@@ -1,7 +1,7 @@
 //! A Redis that can be stopped and started again on the same folder.
 
 use std::net::TcpStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
@@ -37,6 +37,27 @@ impl Redis {
         gone.unwrap();
         let launched = launch(self.folder.path(), self.port);
         self.process = launched.expect("its port is still free");
+    }
+
+    /// How long its log of commands is.
+    pub fn logged(&self) -> u64 {
+        std::fs::metadata(self.log()).unwrap().len()
+    }
+
+    /// kill -9, and the same again from a log that ends here: the rest had not reached the disk when the machine went
+    /// down, as the last second of `everysec`.
+    pub fn restart_from(&mut self, logged: u64) {
+        self.process.kill9();
+        let log = std::fs::File::options().write(true).open(self.log()).unwrap();
+        log.set_len(logged.min(log.metadata().unwrap().len())).unwrap();
+        self.process = launch(self.folder.path(), self.port).expect("its port is still free");
+    }
+
+    /// The newest file of its log.
+    fn log(&self) -> PathBuf {
+        let files = std::fs::read_dir(self.folder.path().join("appendonlydir")).unwrap();
+        let files = files.map(|file| file.unwrap().path());
+        files.filter(|file| file.display().to_string().ends_with(".incr.aof")).max().unwrap()
     }
 
     /// kill -9, and the same again from its log of commands.

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicI64;
 use std::time::Duration;
 
 use futures_util::{TryStreamExt as _, stream};
@@ -13,10 +14,13 @@ use quaymaster::store::{Engine, StoreOptions};
 use quaymaster_upload::announce::Announcer;
 use quaymaster_upload::bytes::ChunkBytes;
 use quaymaster_upload::ingest::{Content, Creation, Incoming, Request, Took};
-use quaymaster_upload::ledger::{Ledger, LedgerOptions, Sync};
+use quaymaster_upload::ledger::{Clock, Ledger, LedgerOptions, Step, Sync};
 use quaymaster_upload::objects::{Credentials, Fsync, Objects, ObjectsOptions};
 use quaymaster_upload::{Hasher, Options, Sha256, Uploads};
 use serde::{Deserialize, Serialize};
+
+/// How long a chunk is whose it is; short, for whoever waits for the lease of a dead one.
+pub const LEASE: Duration = Duration::from_millis(900);
 
 /// Where everything is.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -31,7 +35,10 @@ pub struct Place {
     /// Or through this other store.
     pub apart: Option<String>,
     pub chunk_min: String,
+    pub max_in_flight: String,
     pub keep_after_done: String,
+    /// How long a request that says nothing keeps its reservation, in milliseconds.
+    pub reservation_ms: u64,
     /// What is uploaded.
     pub document: String,
 }
@@ -48,26 +55,41 @@ impl Place {
             spool: spooled.then(|| folder.join("spool")),
             apart: None,
             chunk_min: "1KiB".to_owned(),
+            max_in_flight: "64MiB".to_owned(),
+            reservation_ms: 60_000,
             keep_after_done: "1h".to_owned(),
             document: "document".to_owned(),
         }
     }
 
     pub async fn open(&self) -> Rig {
-        let toml = format!(
-            "[schema]\nname = \"uploads\"\nowner = \"tests\"\n[upload.documents]\nkey = \"upload:{{upload_id}}:state\"\n\
-             state_ttl = \"24h\"\nchunk_ttl = \"1h\"\nkeep_after_done = \"{}\"\nchunk_min = \"{}\"\nchunk_max = \"16MiB\"\n\
-             max_bytes_in_flight = \"64MiB\"\nobjects = \"file:unused\"\ndatabase = \"sqlite:unused\"\n",
-            self.keep_after_done, self.chunk_min
-        );
-        let loaded = load(&[Source { name: "uploads.toml", text: &toml }], &|_| None);
-        let schema = Arc::new(loaded.schema.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics)));
+        self.open_on(self.engine().await, Clock::Database).await
+    }
+
+    /// With a ledger whose time is held.
+    pub async fn open_at(&self, clock: &Arc<AtomicI64>) -> Rig {
+        self.open_on(self.engine().await, Clock::Held(Arc::clone(clock))).await
+    }
+
+    async fn engine(&self) -> Arc<dyn Engine> {
         let mut options = StoreOptions::from_url(&self.store, Path::new(".")).unwrap();
         if let StoreOptions::Embedded(_, options) = &mut options {
             // Processes are killed here, machines are not.
             *options = EmbeddedOptions { durability: Durability::EverySec, ..options.clone() };
         }
-        let engine = quaymaster::store::open(options).await.unwrap();
+        quaymaster::store::open(options).await.unwrap()
+    }
+
+    /// The same store, and everything else as this place says.
+    pub async fn open_on(&self, engine: Arc<dyn Engine>, clock: Clock) -> Rig {
+        let toml = format!(
+            "[schema]\nname = \"uploads\"\nowner = \"tests\"\n[upload.documents]\nkey = \"upload:{{upload_id}}:state\"\n\
+             state_ttl = \"24h\"\nchunk_ttl = \"1h\"\nkeep_after_done = \"{}\"\nchunk_min = \"{}\"\nchunk_max = \"16MiB\"\n\
+             max_bytes_in_flight = \"{}\"\nobjects = \"file:unused\"\ndatabase = \"sqlite:unused\"\n",
+            self.keep_after_done, self.chunk_min, self.max_in_flight
+        );
+        let loaded = load(&[Source { name: "uploads.toml", text: &toml }], &|_| None);
+        let schema = Arc::new(loaded.schema.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics)));
         let store = Quaymaster::new(schema, Arc::clone(&engine));
         let upload = store.upload("documents").unwrap().clone();
         let bytes = match (&self.spool, &self.apart) {
@@ -95,13 +117,15 @@ impl Place {
         let ledger = LedgerOptions {
             sync: Sync::Never,
             deadline: Duration::from_secs(60),
+            clock,
             ..LedgerOptions::default()
         };
         let ledger = Ledger::open(&self.database, &ledger).await.unwrap();
         let backoff =
             Backoff { base: Duration::from_millis(20), max: Duration::from_millis(200), jitter: 0.25 };
         let options = Options {
-            lease: Duration::from_millis(900),
+            lease: LEASE,
+            reservation: Duration::from_millis(self.reservation_ms),
             attempts: 4,
             backoff,
             wait: Duration::from_millis(200),
@@ -227,10 +251,78 @@ impl Rig {
     }
 }
 
-/// Sends what the server has not got, in an order of its own, and some of it twice.
+/// Sends everything in an order of its own, and some of it twice.
 pub async fn send_all(rig: &Rig, id: &str, document: &Document) {
     for number in [3, 0, 2, 1, 2] {
         let took = rig.send(id, document, number).await;
         assert!(Rig::received(&took), "chunk {number} of {id}: {took:?}");
+    }
+}
+
+/// A client that comes back when it is told to, and tries again what had no answer: until a chunk is received.
+pub async fn send_until_received(rig: &Rig, id: &str, document: &Document, number: usize) {
+    loop {
+        let sent = rig.uploads.chunk(id, &document.incoming(number), body(&document.chunks[number])).await;
+        match sent {
+            Ok(took) if Rig::received(&took) => return,
+            Ok(Took::Busy { retry_after }) => tokio::time::sleep(retry_after.min(SHORT)).await,
+            Ok(other) => panic!("chunk {number} of {id}: {other:?}"),
+            Err(error) if error.trouble().may_pass() => tokio::time::sleep(SHORT).await,
+            Err(error) => panic!("chunk {number} of {id}: {error}"),
+        }
+    }
+}
+
+/// Between two tries of a patient client.
+const SHORT: Duration = Duration::from_millis(100);
+
+impl Rig {
+    /// Ships and completes until the ledger has the upload where it should be; bounded by whoever runs it. What is
+    /// asked for again is sent again.
+    pub async fn work_until(&self, id: &str, document: &Document, there: impl Fn(Option<Step>) -> bool) {
+        loop {
+            let _ = self.uploads.ship_once(10).await.unwrap();
+            let _ = self.uploads.run_due().await.unwrap();
+            let step = self.uploads.ledger().find(id).await.unwrap().map(|upload| upload.step);
+            if there(step) {
+                return;
+            }
+            if step == Some(Step::Open)
+                && let Some(standing) = self.uploads.standing(id).await.unwrap()
+            {
+                for number in standing.state.resend().into_iter().flatten() {
+                    send_until_received(self, id, document, number as usize).await;
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// Ships until every chunk of the document is a part, and completes nothing.
+    pub async fn ship_everything(&self, id: &str, document: &Document) {
+        while self.uploads.ledger().parts(id).await.unwrap().len() < document.chunks.len() {
+            let _ = self.uploads.ship_once(10).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// What must be true once nobody works on anything any more: nothing on its way, no bytes, no reservation. What a
+    /// dead one left is given back when its time is over, so this waits for that; the runner bounds it.
+    pub async fn until_nothing_is_left(&self, what: &str) {
+        let mut said = tokio::time::Instant::now();
+        loop {
+            let _ = self.uploads.reclaim().await.unwrap();
+            let chunks = self.keys("upload:*:chunks:*").await;
+            let staged = self.keys("upload:*:staging:*").await;
+            let in_flight = self.uploads.store().in_flight().await.unwrap();
+            if chunks.is_empty() && staged.is_empty() && (in_flight.bytes, in_flight.names) == (0, 0) {
+                return;
+            }
+            if said.elapsed() > Duration::from_secs(30) {
+                eprintln!("{what}: still {chunks:?}, {staged:?}, {in_flight:?}");
+                said = tokio::time::Instant::now();
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
     }
 }

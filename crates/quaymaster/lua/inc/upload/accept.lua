@@ -30,7 +30,10 @@ local function upload_take(own, number, size, facts, status, now_ms)
   redis.call("SETRANGE", own[4], number, "r")
   redis.call("ZADD", own[5], string.format("%.0f", now_ms), number)
   upload_more(own, "bytes_received", size)
-  if status == "PENDING" then redis.call("HSET", own[1], "status", "UPLOADING") end
+  if status == "PENDING" then
+    redis.call("HSET", own[1], "status", "UPLOADING")
+    redis.call("HSET", own[2], "first_at", string.format("%.0f", now_ms))
+  end
 end
 
 -- Wakes whoever ships; the chunk is found without it.

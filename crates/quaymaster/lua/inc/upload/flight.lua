@@ -1,6 +1,12 @@
 -- upload/flight: bytes on their way in or not yet durable, over all uploads. A name is one attempt to send a chunk;
 -- `names` has its bytes, with a `c` behind them once the chunk is taken, `ends` when it is given up, `sum` the bytes of
--- all of them, changed in the same step.
+-- all of them, changed in the same step. One that was given up before a chunk took it stays with an `x` and no bytes,
+-- its end behind all others, until somebody has removed what was staged under it.
+
+-- Where the ends of those begin that were given up: no clock comes so far.
+local function flight_beyond(ms)
+  return string.format("%.0f", 8000000000000000 + ms)
+end
 
 local function flight_sum(sum)
   return tonumber(redis.call("GET", sum) or "") or 0
@@ -36,6 +42,19 @@ end
 -- Gives back what has ended, at most `most`: the bytes of a node that died come back by themselves.
 local function flight_prune(names, ends, sum, now_ms, most)
   local ended = redis.call("ZRANGEBYSCORE", ends, "-inf", string.format("%.0f", now_ms), "LIMIT", 0, most)
-  for _, name in ipairs(ended) do flight_drop(names, ends, sum, name) end
+  for _, name in ipairs(ended) do
+    local taken = string.find(redis.call("HGET", names, name) or " c", " c", 1, true)
+    flight_drop(names, ends, sum, name)
+    -- Bounded: what was staged under more of them ends by itself.
+    if not taken and redis.call("HLEN", names) < 100000 then
+      redis.call("HSET", names, name, "0 x")
+      redis.call("ZADD", ends, flight_beyond(0), name)
+    end
+  end
   return #ended
+end
+
+-- Whether a name was given up, and what was staged under it is being removed.
+local function flight_left(names, name)
+  return redis.call("HGET", names, name) == "0 x"
 end
