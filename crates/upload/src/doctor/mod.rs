@@ -27,6 +27,8 @@ pub struct Report {
     pub findings: Vec<Finding>,
     /// What was done about it.
     pub repaired: Vec<String>,
+    /// What does not fit together after that.
+    pub left: Vec<Finding>,
     /// What happened to it, oldest first.
     pub history: Vec<Happening>,
 }
@@ -123,6 +125,7 @@ impl Uploads {
                 self.clear(id).await?;
                 let _ = self.inner.store.forget(id).await?;
                 report.repaired.push("removed from the store".to_owned());
+                report.left.clear();
             }
             return Ok(Some(report));
         };
@@ -131,6 +134,13 @@ impl Uploads {
         let mut report = report(id, Some(&upload), state.as_ref(), findings, history);
         if mode == Mode::Repair && !report.findings.is_empty() {
             report.repaired = self.repair(&upload, &report.findings).await?;
+            report.left = match self.of_ours(id).await? {
+                Some(upload) => {
+                    let state = self.inner.store.status(id).await?;
+                    self.findings(&upload, state.as_ref()).await?
+                }
+                None => Vec::new(),
+            };
         }
         Ok(Some(report))
     }
@@ -158,7 +168,8 @@ impl Uploads {
         let id = &upload.upload_id;
         let parts = self.inner.ledger.parts(id).await?;
         match state {
-            None if !upload.step.is_over() => found.push(Finding::StateLost),
+            // One whose beginning was not finished has none yet; the same request finishes it, or it expires.
+            None if !upload.step.is_over() && upload.step != Step::Created => found.push(Finding::StateLost),
             None => {}
             Some(state) => {
                 let (store, ledger) = (state.status, upload.step.status());
@@ -250,6 +261,7 @@ fn report(
         upload_id: id.to_owned(),
         step: upload.map(|upload| upload.step),
         status: state.map(|state| state.status),
+        left: findings.clone(),
         findings,
         repaired: Vec::new(),
         history,

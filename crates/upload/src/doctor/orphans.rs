@@ -24,7 +24,7 @@ impl Uploads {
     /// A page of multipart uploads under `prefix` that are older than a day and that no upload in the ledger will
     /// complete. Their keys are looked at first; what is there stays untouched, and only the multipart upload goes.
     ///
-    /// `prefix` must be one that nobody else puts multipart uploads under.
+    /// Only keys as the schema's `object_key` makes them: what others have in the bucket is theirs.
     pub async fn orphans(
         &self,
         prefix: &str,
@@ -34,7 +34,11 @@ impl Uploads {
     ) -> Result<(Vec<Orphan>, Option<Cursor>)> {
         let page = self.inner.objects.pending(prefix, after).await?;
         let mut orphans = Vec::new();
+        let template = &self.inner.store.spec().object_key;
         for pending in page.uploads {
+            if !fits(template, &pending.key) {
+                continue;
+            }
             // One whose age nobody knows is left alone.
             if pending.initiated_ms.is_none_or(|began| began > now_ms - AGE_MS) {
                 continue;
@@ -57,5 +61,52 @@ impl Uploads {
             orphans.push(Orphan { pending, why, aborted });
         }
         Ok((orphans, page.next))
+    }
+}
+
+/// Whether the template makes keys like this one: a connector of its letters, a node's UUID.
+fn fits(template: &str, key: &str) -> bool {
+    let (literal, rest) = template.split_at(template.find('{').unwrap_or(template.len()));
+    let Some(key) = key.strip_prefix(literal) else { return false };
+    if let Some(rest) = rest.strip_prefix("{node_id}") {
+        return key.split_at_checked(36).is_some_and(|(node, key)| is_uuid(node) && fits(rest, key));
+    }
+    let Some(rest) = rest.strip_prefix("{connector_id}") else { return rest.is_empty() && key.is_empty() };
+    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"._-".contains(byte);
+    let longest = key.bytes().take_while(|byte| plain(byte)).count();
+    (1..=longest).any(|length| fits(rest, &key[length..]))
+}
+
+fn is_uuid(text: &str) -> bool {
+    text.bytes().enumerate().all(|(at, byte)| match at {
+        8 | 13 | 18 | 23 => byte == b'-',
+        _ => byte.is_ascii_hexdigit(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_keys_that_the_template_makes_are_ours() {
+        let node = "1ad37f4f-b442-4be4-9082-744ddd47b2d7";
+        let usual = "connectors/{connector_id}/{node_id}.pb";
+        for (template, key, ours) in [
+            (usual, format!("connectors/default/{node}.pb"), true),
+            (usual, format!("connectors/a.b-c_1/{node}.pb"), true),
+            (usual, format!("connectors//{node}.pb"), false),
+            (usual, format!("connectors/a/b/{node}.pb"), false),
+            (usual, format!("connectors/default/{node}.pb.gz"), false),
+            (usual, "connectors/default/backup.pb".to_owned(), false),
+            (usual, "backups/monday.tar".to_owned(), false),
+            ("{node_id}", node.to_owned(), true),
+            ("{node_id}", format!("{node}x"), false),
+            ("{node_id}", "x".repeat(36), false),
+            ("{connector_id}-{node_id}", format!("a-b-{node}"), true),
+            ("{node_id}/{connector_id}", format!("{node}/ü"), false),
+        ] {
+            assert_eq!(fits(template, &key), ours, "{template} {key}");
+        }
     }
 }

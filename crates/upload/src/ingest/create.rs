@@ -105,12 +105,16 @@ impl Uploads {
         if !usable || matches!(connector, "." | "..") {
             return wrong(format!("connector_id: 1 to {CONNECTOR_MAX} letters, digits, `.`, `_` and `-`"));
         }
+        let visible = |c: char| matches!(c, ' '..='~');
+        if !request.mime_type.as_deref().unwrap_or_default().chars().all(visible) {
+            return wrong("mime_type: ASCII characters that can be seen".to_owned());
+        }
         let node_id = names::uuid(OP)?;
         let object_key = spec.object_key.replace("{connector_id}", connector).replace("{node_id}", &node_id);
         let fingerprint = serde_json::to_vec(request).map_err(|error| {
             Error::new(OP, Trouble::Never, "the request cannot be written").because(error)
         })?;
-        Ok(New {
+        let new = New {
             upload_id: names::unique(OP)?,
             resource: self.inner.store.name().to_owned(),
             object_key,
@@ -130,7 +134,20 @@ impl Uploads {
                 custom_metadata: request.custom_metadata.clone(),
                 client_node_id: request.client_node_id.clone(),
             },
-        })
+        };
+        // Refused before anything is made of it: rows and multipart uploads of a refused one would wait for the sweep.
+        let told = store::New {
+            node_id: &new.node.node_id,
+            key: &new.object_key,
+            multipart_id: "",
+            drive: new.node.drive.as_deref().unwrap_or_default(),
+            mime_type: new.node.mime_type.as_deref().unwrap_or_default(),
+            expected_size: new.expected_size,
+            deadline_ms: 0,
+            metadata: metadata(&new.node),
+        };
+        store::Upload::check_new(OP, &told)?;
+        Ok(new)
     }
 
     /// Begins the multipart upload of one that has none yet.
@@ -232,13 +249,20 @@ pub(crate) fn in_store<'a>(upload: &'a Upload, node: &'a NewNode) -> store::New<
         mime_type: &upload.mime_type,
         expected_size: upload.expected_size,
         deadline_ms: upload.deadline_ms,
-        metadata: store::Metadata {
-            name: text(&node.name),
-            connector_id: text(&node.connector_id),
-            parent_id: text(&node.parent_id),
-            path: text(&node.path),
-            custom_metadata: text(&node.custom_metadata),
-            client_node_id: text(&node.client_node_id),
-        },
+        metadata: metadata(node),
+    }
+}
+
+fn metadata(node: &NewNode) -> store::Metadata<'_> {
+    fn text(text: &Option<String>) -> &str {
+        text.as_deref().unwrap_or_default()
+    }
+    store::Metadata {
+        name: text(&node.name),
+        connector_id: text(&node.connector_id),
+        parent_id: text(&node.parent_id),
+        path: text(&node.path),
+        custom_metadata: text(&node.custom_metadata),
+        client_node_id: text(&node.client_node_id),
     }
 }

@@ -35,7 +35,7 @@ pub(crate) async fn run(args: Doctor, global: &Global) -> anyhow::Result<ExitCod
     let text =
         if args.json { as_json(&reports, &orphans).to_string() } else { as_text(&reports, &orphans, told) };
     output::print(&text)?;
-    let wrong = reports.iter().any(|report| !report.findings.is_empty() && report.repaired.is_empty());
+    let wrong = reports.iter().any(|report| !report.left.is_empty());
     let wrong = wrong || orphans.iter().any(|orphan| !orphan.aborted);
     Ok(if wrong { ExitCode::from(1) } else { ExitCode::SUCCESS })
 }
@@ -108,6 +108,7 @@ fn as_json(reports: &[Report], orphans: &[Orphan]) -> Value {
             "status": report.status.map(|status| status.name()),
             "findings": report.findings.iter().map(ToString::to_string).collect::<Vec<_>>(),
             "repaired": report.repaired,
+            "left": report.left.iter().map(ToString::to_string).collect::<Vec<_>>(),
             "history": history.collect::<Vec<_>>(),
         })
     });
@@ -131,6 +132,9 @@ fn as_text(reports: &[Report], orphans: &[Orphan], told: Told) -> String {
         }
         for done in &report.repaired {
             let _ = writeln!(text, "  repaired  {done}");
+        }
+        for finding in report.left.iter().filter(|_| !report.repaired.is_empty()) {
+            let _ = writeln!(text, "  left      {finding}");
         }
         if told == Told::History {
             for event in &report.history {
