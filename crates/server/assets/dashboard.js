@@ -157,6 +157,40 @@ function drawStats(stats) {
   })));
 }
 
+function drawUploads(uploads) {
+  by("uploads-section").hidden = uploads.length === 0;
+  by("uploads").replaceChildren(...uploads.map((told) => {
+    const tr = document.createElement("tr");
+    const count = (value) => cell(value == null ? null : number.format(value), { numeric: true });
+    const { by_status: is, bytes_in_flight: held, max_bytes_in_flight: most } = told;
+    const fill = document.createElement("td");
+    if (held != null && most > 0) {
+      const meter = fill.appendChild(document.createElement("meter"));
+      Object.assign(meter, { max: 1, optimum: 0, low: 0.5, high: 0.8 });
+      meter.value = Math.min(1, held / most);
+      meter.title = `${(100 * held / most).toFixed(1)} % of the bytes that may be in flight`;
+    }
+    tr.append(
+      cell(told.name, { code: true }), count(is.open), count(is.completing), count(is.completed), count(is.failed),
+      count(is.expired), count(is.aborted), count(told.chunks_queued), cell(bytes(held), { numeric: true }),
+      cell(bytes(most), { numeric: true }), fill,
+    );
+    if (told.more) tr.title = "There are more uploads than were counted.";
+    if (is.failed > 0) tr.children[4].classList.add("bad");
+    return tr;
+  }));
+  const failures = uploads.flatMap((told) => told.failures.map((failure) => [told.name, failure]));
+  by("failures-table").hidden = failures.length === 0;
+  by("failures").replaceChildren(...failures.map(([name, failure]) => {
+    const tr = document.createElement("tr");
+    tr.append(
+      cell(name, { code: true }), cell(failure.upload_id, { code: true }),
+      cell(failure.failed_at.slice(0, 19).replace("T", " ")), cell(failure.reason),
+    );
+    return tr;
+  }));
+}
+
 function drawSchema() {
   const wanted = by("filter").value.trim().toLowerCase();
   const rows = [];
@@ -206,6 +240,7 @@ async function look() {
   drawQueues(status.queues, seconds);
   drawRuns(status.runs);
   drawStats(status.stats);
+  drawUploads(status.uploads);
   if (JSON.stringify(resources) !== JSON.stringify(status.resources)) {
     resources = status.resources;
     drawSchema();

@@ -26,10 +26,12 @@ use crate::http::connection::Activity;
 use crate::http::presence::Presence;
 use crate::http::problem::{Problem, excerpt, unknown};
 use crate::http::query::{self, Plus, decode};
+use crate::http::sse;
 use crate::metrics::Metrics;
 use crate::page::queues::Depths;
 use crate::page::runs::Recent;
 use crate::page::stats::Reports;
+use crate::page::uploads::Counted;
 use crate::page::{self, Page};
 use crate::probe::Probe;
 use crate::worker::Workers;
@@ -73,6 +75,8 @@ pub(crate) struct App {
     pub(crate) reports: Reports,
     /// Uploads with all their parts.
     pub(crate) depot: Depot,
+    /// What was last heard of them.
+    pub(crate) counted: Counted,
 }
 
 /// What a request turned out to be for.
@@ -214,6 +218,16 @@ impl App {
                 })
             }
             Target::Call(_, call, name) => {
+                let streamed = (parts.method == Method::GET && sse::is_wanted(&parts.headers))
+                    .then(|| call::streamed(call))
+                    .flatten();
+                if let Some(open) = streamed {
+                    self.guard.check(caller, Role::Read)?;
+                    let Line { presence, activity, upgrade } = line;
+                    let (query, headers) = (parts.uri.query().unwrap_or_default(), &parts.headers);
+                    let opening = Opening { name: &name, query, headers, activity, presence, upgrade };
+                    return open(self, opening).await.map_err(Problem::only_read);
+                }
                 let bytes;
                 let outage = OnceLock::new();
                 let query = parts.uri.query().unwrap_or_default();

@@ -20,6 +20,7 @@ use crate::metrics::Metrics;
 use crate::page::queues::Depths;
 use crate::page::runs::Recent;
 use crate::page::stats::Reports;
+use crate::page::uploads::Counted;
 use crate::probe::Probe;
 
 /// A call's fields besides `key`, each as it is written in JSON: a payload reaches the store byte for byte.
@@ -141,6 +142,7 @@ fn alone(quaymaster: Quaymaster, depot: Depot) -> App {
         runs: Recent::default(),
         reports: Reports::default(),
         depot,
+        counted: Counted::default(),
     }
 }
 

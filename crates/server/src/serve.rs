@@ -25,6 +25,7 @@ use crate::own::{Own, OwnConfig};
 use crate::page::queues::Depths;
 use crate::page::runs::Recent;
 use crate::page::stats::Reports;
+use crate::page::uploads::Counted;
 use crate::probe::Probe;
 use crate::worker::Workers;
 
@@ -142,6 +143,7 @@ impl Server {
             runs: Recent::default(),
             reports: Reports::default(),
             depot: Depot::default(),
+            counted: Counted::default(),
         };
         let limits = Limits {
             max_connections: config.max_connections,

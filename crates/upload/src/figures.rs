@@ -49,6 +49,6 @@ pub struct Figures {
     pub acknowledged: Histogram,
     /// From the first look at a claimed chunk's bytes to the object store's answer.
     pub shipped: Histogram,
-    /// From an upload's creation until it was done, by the database's clock.
+    /// From an upload's first chunk until it was done.
     pub completed: Histogram,
 }

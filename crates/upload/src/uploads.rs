@@ -117,17 +117,17 @@ impl Uploads {
             }
             (None, None) => ChunkBytes::Store,
         };
-        let beside = |url: &str, scheme: &str| match url.strip_prefix(scheme) {
-            Some(path) if !path.starts_with('/') => format!("{scheme}{}", at(path).display()),
+        // `sqlite://a.db` is `sqlite:a.db`, as everywhere; three slashes are an absolute path.
+        let path_of = |rest: &'_ str| rest.strip_prefix("//").unwrap_or(rest).to_owned();
+        let beside = |url: &str, scheme: &str| match url.strip_prefix(scheme).map(path_of) {
+            Some(path) if !path.is_empty() && !path.starts_with('/') => {
+                format!("{scheme}{}", at(&path).display())
+            }
             _ => url.to_owned(),
         };
         let objects = Objects::open(&beside(&spec.objects, "file:"), &settings.objects).await?;
         let ledger = Ledger::open(&beside(&spec.database, "sqlite:"), &settings.ledger).await?;
-        let events = match spec.events.as_str() {
-            "outbox:" => format!("outbox:{}", spec.topic),
-            url => url.to_owned(),
-        };
-        let announcer = Announcer::open(&events)?;
+        let announcer = Announcer::with_topic(&spec.events, &spec.topic)?;
         Ok(Self::new(store, bytes, objects, ledger, announcer, settings.options))
     }
 
@@ -167,6 +167,11 @@ impl Uploads {
     /// The ledger.
     pub fn ledger(&self) -> &Ledger {
         &self.inner.ledger
+    }
+
+    /// What its events are recorded under.
+    pub fn topic(&self) -> &str {
+        self.inner.announcer.topic()
     }
 
     /// The object store.

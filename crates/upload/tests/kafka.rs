@@ -1,5 +1,4 @@
 //! Events at a broker: told at least once, each under its own id, or not told and said so.
-#![cfg(feature = "kafka")]
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use std::collections::BTreeSet;
@@ -99,7 +98,23 @@ async fn errors_of_brokers_are_outlived_or_told() {
 fn what_makes_an_event_safe_cannot_be_set_away() {
     let url = "kafka://127.0.0.1:9/t?acks=0&enable.idempotence=false";
     assert_eq!(Announcer::open(url).unwrap().topic(), "t");
-    for wrong in ["kafka://127.0.0.1:9/t?acks", "kafka://127.0.0.1:9/t?no.such.setting=1"] {
-        assert_eq!(Announcer::open(wrong).unwrap_err().trouble(), Trouble::Never, "{wrong}");
+    assert_eq!(Announcer::with_topic("kafka://127.0.0.1:9", "mine").unwrap().topic(), "mine");
+}
+
+#[test]
+fn a_setting_that_cannot_be_is_named_and_what_it_says_is_not_shown() {
+    for (settings, named) in [
+        ("acks=all&hunter2", "setting 2"),
+        ("sasl.pasword=hunter2", "sasl.pasword"),
+        ("message.timeout.ms=hunter2", "message.timeout.ms"),
+        ("sasl.password=hunter2%2", "sasl.password"),
+    ] {
+        let error = Announcer::open(&format!("kafka://127.0.0.1:9/t?{settings}")).unwrap_err();
+        assert_eq!(error.trouble(), Trouble::Never, "{error:?}");
+        assert!(error.to_string().contains(named), "{error}");
+        let shown = format!("{error} {error:?} {:?}", std::error::Error::source(&error));
+        assert!(!shown.contains("hunter2"), "{shown}");
     }
+    let settings = "client.id=a%26b%3Dc";
+    assert_eq!(Announcer::open(&format!("kafka://127.0.0.1:9/t?{settings}")).unwrap().topic(), "t");
 }

@@ -168,7 +168,7 @@ fn the_examples_of_the_stats_page_are_true() {
 fn the_examples_of_the_uploads_page_are_true() {
     let folder = folder(&[]);
     let served = Served::start(folder.path(), &["--store", "memory"]);
-    assert_eq!(run_examples("docs/uploads.md", &served, folder.path()), 3);
+    assert_eq!(run_examples("docs/uploads.md", &served, folder.path()), 4);
     assert_eq!(served.stop().code, 0);
 }
 
@@ -300,7 +300,10 @@ fn the_settings_of_the_configuration_page_are_accepted() {
         assert!(page.contains(&format!("`{name}`")), "the page says that {name} is wanted");
         serve.env(name, format!("{name}-long-enough"));
     }
-    serve.env("REDIS_PASSWORD", "p");
+    for name in ["REDIS_PASSWORD", "S3_SECRET_ACCESS_KEY"] {
+        assert!(page.contains(&format!("`{name}`")), "the page says that {name} is wanted");
+        serve.env(name, "p");
+    }
     let served = Served::spawn(&mut serve);
     assert!(served.line.contains("schemas: shop"), "{}", served.line);
     assert_eq!(served.ask("GET", "/v1/status", "").0, 401, "its tokens are in force");

@@ -6,6 +6,7 @@ mod cleaning;
 mod commands;
 mod documents;
 mod events;
+mod kafka;
 mod process;
 mod queues;
 mod runs;

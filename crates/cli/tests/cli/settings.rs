@@ -98,3 +98,111 @@ fn secrets_come_from_the_environment() {
     assert_eq!(short.code, 2);
     assert!(short.err.contains("shorter than 16") && !short.err.contains("hunter2"), "{}", short.err);
 }
+
+#[test]
+fn what_is_wrong_with_uploads_is_told_with_its_line() {
+    let toml = r#"[uploads]
+foldr = "x"
+fsync = "sometimes"
+lease = "2h"
+attempts = 0
+[uploads.s3]
+endpoint = "http://me:hunter2@host"
+bucket = "b"
+path_style = "yes"
+secret_access_key = "hunter2"
+checksums = "md5"
+[uploads.database]
+connections = 0
+"#;
+    let wrong = folder(&[("quaymaster.toml", toml)]);
+    let told = run(wrong.path(), &["health"]);
+    assert_eq!(told.code, 2, "{told:?}");
+    for (line, part) in [
+        (2, "did you mean `folder`?"),
+        (3, "uploads.fsync"),
+        (4, "uploads.lease"),
+        (5, "uploads.attempts"),
+        (7, "uploads.s3.endpoint"),
+        (8, "[uploads.s3] has no setting"),
+        (9, "uploads.s3.path_style"),
+        (10, "uploads.s3.secret_access_key"),
+        (11, "uploads.s3.checksums"),
+        (13, "uploads.database.connections"),
+    ] {
+        let place = format!("quaymaster.toml:{line}:");
+        let lines: Vec<&str> = told.err.lines().collect();
+        let found = (0..lines.len()).any(|at| {
+            lines[at].contains(&place) && lines[at..lines.len().min(at + 2)].join(" ").contains(part)
+        });
+        assert!(found, "{place} {part}: {}", told.err);
+    }
+    assert!(!told.err.contains("hunter2"), "{}", told.err);
+    let half = folder(&[("quaymaster.toml", "[uploads.s3]\naccess_key_id = \"a\"\n")]);
+    let told = run(half.path(), &["health"]);
+    assert!(told.code == 2 && told.err.contains("of no use without secret_access_key"), "{told:?}");
+    let spooled = folder(&[("quaymaster.toml", "[uploads]\nspool = \"a\"\n")]);
+    let told = run(spooled.path(), &["health", "--store", "redis://127.0.0.1:1"]);
+    assert!(told.code == 2 && told.err.contains("uploads.spool"), "{told:?}");
+}
+
+/// Somebody who speaks like S3, and refuses: what was asked.
+fn refusing() -> (String, std::sync::mpsc::Receiver<String>) {
+    use std::io::{Read as _, Write as _};
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let (tell, asked) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().map(Result::unwrap) {
+            let (mut head, mut byte) = (Vec::new(), [0]);
+            while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).unwrap_or(0) == 1 {
+                head.push(byte[0]);
+            }
+            let _ = tell.send(String::from_utf8_lossy(&head).into_owned());
+            let body = "<Error><Code>AccessDenied</Code><Message>no</Message></Error>";
+            let _ = write!(
+                stream,
+                "HTTP/1.1 403 Forbidden\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
+                body.len()
+            );
+        }
+    });
+    (url, asked)
+}
+
+#[test]
+fn an_object_store_is_reached_as_the_file_says_else_as_the_environment_says() {
+    let (endpoint, asked) = refusing();
+    let toml = format!(
+        "[uploads.s3]\nendpoint = \"{endpoint}\"\nregion = \"file-1\"\naccess_key_id = \"file-key\"\n\
+         secret_access_key = {{ env = \"MY_SECRET\" }}\nsession_token = {{ env = \"MY_SESSION\" }}\nretries = 0\n"
+    );
+    let create = |here: &std::path::Path| {
+        let mut create = command(here);
+        create
+            .args(["upload", "create", "documents", "--name", "a", "--log", "trace"])
+            .env("UPLOAD_OBJECTS", "s3://bucket/folder")
+            .env("AWS_ENDPOINT_URL", &endpoint)
+            .env("AWS_REGION", "env-1")
+            .env("AWS_ACCESS_KEY_ID", "env-key")
+            .env("AWS_SECRET_ACCESS_KEY", "hunter3")
+            .env("MY_SECRET", "hunter2")
+            .env("MY_SESSION", "hunter-session");
+        said(&mut create)
+    };
+    for (files, key, region, session) in [
+        (&[("quaymaster.toml", toml.as_str())][..], "file-key", "file-1", true),
+        (&[], "env-key", "env-1", false),
+    ] {
+        let folder = folder(files);
+        let told = create(folder.path());
+        assert!(told.code != 0 && told.err.contains("AccessDenied"), "{told:?}");
+        assert!(!told.err.contains("hunter"), "{}", told.err);
+        let head = asked.recv_timeout(std::time::Duration::from_secs(20)).unwrap();
+        assert!(head.starts_with("POST /bucket/folder/connectors/default/"), "path style: {head}");
+        let lower = head.to_lowercase();
+        assert!(head.contains(&format!("Credential={key}/")) && head.contains(&format!("/{region}/s3/")), "{head}");
+        assert_eq!(lower.contains("x-amz-security-token: hunter-session"), session, "{head}");
+        while asked.try_recv().is_ok() {}
+    }
+}

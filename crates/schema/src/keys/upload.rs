@@ -43,6 +43,7 @@ const WORK_FIELDS: &[(&str, &str)] = &[
     ("sized", "1 when the size was announced"),
     ("seq", "number of the last progress message"),
     ("aborted", "1 when the client gave it up"),
+    ("first_at", "epoch milliseconds at which the first chunk was received"),
 ];
 
 const METADATA_FIELDS: &[(&str, &str)] = &[

@@ -199,7 +199,7 @@ pub(crate) struct Stream {
     pub(crate) open: Open,
 }
 
-type Open = for<'a> fn(&'a App, Opening<'a>) -> BoxFuture<'a, Result<Response<Body>, Problem>>;
+pub(crate) type Open = for<'a> fn(&'a App, Opening<'a>) -> BoxFuture<'a, Result<Response<Body>, Problem>>;
 
 /// What such a call was given.
 pub(crate) struct Opening<'a> {
@@ -218,6 +218,11 @@ pub(crate) struct Opening<'a> {
 
 /// Every call whose answer has no end.
 pub(crate) static STREAMS: &[Stream] = &[event::STREAM, event::WS];
+
+/// How a call is answered whose caller would rather have a stream than a page; `None` where there is no stream.
+pub(crate) fn streamed(call: &Call) -> Option<Open> {
+    (call.template == upload::EVENTS.template).then_some(upload::FOLLOW)
+}
 
 /// Finds the stream `kind`/`verb` and its place in [`STREAMS`].
 pub(crate) fn find_stream(kind: Kind, verb: &str) -> Option<(usize, &'static Stream)> {

@@ -3,6 +3,7 @@
 //! A flag wins over its environment variable, that over the file, that over the default.
 
 mod read;
+mod uploads;
 mod walk;
 
 use std::net::{SocketAddr, ToSocketAddrs as _};
@@ -20,7 +21,7 @@ use quaymaster::{DatabaseOptions, Seal, Settings};
 pub use read::RawConfig;
 pub use walk::Env;
 
-use crate::depot::{ChunkPlace, UploadConfig};
+use crate::depot::UploadConfig;
 use crate::doctor::{self, Finding, SealKey};
 use crate::http::auth::Token;
 use crate::own::OwnConfig;
@@ -54,7 +55,7 @@ pub struct Config {
     pub worker: WorkerConfig,
     /// How large what queues carry may be.
     pub queues: Bounds,
-    /// Where uploads lie.
+    /// Where uploads lie, and how their parts are reached.
     pub uploads: UploadConfig,
 }
 
@@ -159,7 +160,8 @@ impl Config {
             Some(identity) => database.for_store(identity),
             None => database.for_store(&store.identity()),
         });
-        let uploads = uploads(store.as_ref(), data_dir(&raw, &overrides));
+        let uploads =
+            uploads::resolve(raw.uploads.clone(), store.as_ref(), data_dir(&raw, &overrides), &mut problems);
         let seal = Seal::from_text(overrides.seal_keys.as_deref().unwrap_or_default());
         let seal =
             seal.map_err(|error| problems.push(format!("{}: {}", doctor::SEAL_KEY, error.detail))).ok();
@@ -252,17 +254,6 @@ impl Config {
 fn data_dir<'a>(raw: &'a RawConfig, overrides: &'a Overrides) -> &'a Path {
     let data_dir = overrides.data_dir.as_deref().or(raw.store.data_dir.as_deref());
     data_dir.unwrap_or(Path::new("./quaymaster-data"))
-}
-
-/// Beside the embedded store; elsewhere in the data folder, with the chunks in the store.
-fn uploads(store: Option<&StoreOptions>, data_dir: &Path) -> UploadConfig {
-    match store {
-        Some(StoreOptions::Embedded(dir, _)) => {
-            UploadConfig { folder: dir.clone(), chunks: ChunkPlace::Spool }
-        }
-        Some(StoreOptions::Redis(_)) => UploadConfig { folder: data_dir.into(), chunks: ChunkPlace::Store },
-        _ => UploadConfig { folder: data_dir.into(), chunks: ChunkPlace::Spool },
-    }
 }
 
 fn store(raw: &RawConfig, overrides: &Overrides, problems: &mut Vec<String>) -> Option<StoreOptions> {

@@ -10,7 +10,7 @@ use quaymaster::store::embedded::Durability;
 use quaymaster::store::redis::{PoolOptions, Pools};
 
 use super::walk::{Env, Origin, Scalar, Table, Walk};
-use super::{ConfigError, Thresholds};
+use super::{ConfigError, Thresholds, uploads};
 use crate::http::auth::{Role, Token};
 use crate::own::{OwnConfig, OwnLimit};
 use crate::worker::WorkerConfig;
@@ -24,6 +24,7 @@ pub struct RawConfig {
     pub(super) thresholds: Thresholds,
     pub(super) worker: WorkerConfig,
     pub(super) queues: Bounds,
+    pub(super) uploads: uploads::RawUploads,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -99,8 +100,8 @@ impl RawConfig {
     pub fn parse(source: &str, text: &str, folder: &Path, env: Env<'_>) -> Result<Self, ConfigError> {
         let walk = Walk::new(source, text, env);
         let parsed = walk.parse();
-        let root =
-            walk.root(parsed.get_ref(), &["schemas", "server", "store", "thresholds", "worker", "queues"]);
+        let known = ["schemas", "server", "store", "thresholds", "worker", "queues", "uploads"];
+        let root = walk.root(parsed.get_ref(), &known);
         let raw = Self {
             schemas: root.texts("schemas").map(|names| names.iter().map(|name| folder.join(name)).collect()),
             server: server(&root),
@@ -108,6 +109,7 @@ impl RawConfig {
             thresholds: thresholds(&root),
             worker: worker(&root, folder),
             queues: queues(&root),
+            uploads: uploads::read(&root, folder),
         };
         match walk.finish() {
             problems if problems.is_empty() => Ok(raw),

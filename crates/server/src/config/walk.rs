@@ -122,6 +122,11 @@ impl<'w, 't> Table<'w, 't> {
         self.entries.get(field)
     }
 
+    /// Whether the file has `field`, whatever it says.
+    pub(super) fn has(&self, field: &str) -> bool {
+        self.value(field).is_some()
+    }
+
     /// Reports what is wrong with `field`.
     pub(super) fn report(&self, field: &str, message: &str, help: Option<&str>) {
         let at = self.value(field).map_or(0, |value| value.span().start);

@@ -2,6 +2,7 @@
 //! needed, so that a server whose database is away answers everything else, and one that nobody uploads to leaves no
 //! files behind.
 
+pub(crate) mod tail;
 mod work;
 
 use std::collections::HashMap;
@@ -13,18 +14,31 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use quaymaster::upload::Upload;
 use quaymaster::{Code, Error, Quaymaster, Result};
+use quaymaster_upload::ledger::LedgerOptions;
+use quaymaster_upload::objects::ObjectsOptions;
 use quaymaster_upload::{Options, Settings, Trouble, Uploads};
 use tokio::sync::{Notify, OnceCell};
 
 use crate::http::problem::Problem;
+use tail::Tail;
 
-/// Where uploads lie that the schema gives no place of their own.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Where uploads lie that the schema gives no place of their own, and how their parts are reached.
+#[derive(Debug, Clone)]
 pub struct UploadConfig {
     /// The folder of objects, databases and spools with relative names.
     pub folder: PathBuf,
     /// Where the bytes of chunks wait.
     pub chunks: ChunkPlace,
+    /// In which folder, where they are spooled; `spool` unless given.
+    pub spool: Option<PathBuf>,
+    /// How object stores are reached.
+    pub objects: ObjectsOptions,
+    /// How the database is used.
+    pub database: LedgerOptions,
+    /// How long a chunk or a completion belongs to a process that says nothing.
+    pub lease: Duration,
+    /// How often a chunk is tried before its upload has FAILED.
+    pub attempts: u32,
 }
 
 /// Where the bytes of chunks wait if the schema does not say.
@@ -38,7 +52,16 @@ pub enum ChunkPlace {
 
 impl Default for UploadConfig {
     fn default() -> Self {
-        Self { folder: PathBuf::from("./quaymaster-data"), chunks: ChunkPlace::Spool }
+        let Options { lease, attempts, .. } = Options::default();
+        Self {
+            folder: PathBuf::from("./quaymaster-data"),
+            chunks: ChunkPlace::Spool,
+            spool: None,
+            objects: ObjectsOptions::default(),
+            database: LedgerOptions::default(),
+            lease,
+            attempts,
+        }
     }
 }
 
@@ -47,6 +70,10 @@ const CLAIM_WAIT: Duration = Duration::from_secs(1);
 
 /// How long the start waits for a database or an object store.
 const START: Duration = Duration::from_secs(3);
+
+/// How long a call waits for them. Calls that find them closed open them one after the other: without a bound, each
+/// would wait for all before it.
+const OPENING: Duration = Duration::from_secs(15);
 
 /// How many ids of documents are remembered, so that a chunk's answer costs no look for them.
 const NODES: usize = 4096;
@@ -63,6 +90,7 @@ pub(crate) struct Berth {
     /// Rings when somebody has opened it.
     bell: Notify,
     nodes: Mutex<HashMap<String, Arc<str>>>,
+    tail: Arc<Tail>,
 }
 
 impl fmt::Debug for Berth {
@@ -93,14 +121,24 @@ impl Depot {
                 spool: match config.chunks {
                     ChunkPlace::Store => None,
                     // A spool belongs to one ledger: what that does not know is removed.
-                    ChunkPlace::Spool => Some(PathBuf::from("spool").join(store.name())),
+                    ChunkPlace::Spool => {
+                        let folder = config.spool.clone().unwrap_or_else(|| PathBuf::from("spool"));
+                        Some(folder.join(store.name()))
+                    }
                 },
-                options: Options { wait: CLAIM_WAIT, ..Options::default() },
-                ..Settings::default()
+                objects: config.objects.clone(),
+                ledger: config.database.clone(),
+                options: Options {
+                    lease: config.lease,
+                    attempts: config.attempts,
+                    wait: CLAIM_WAIT,
+                    ..Options::default()
+                },
             },
             opened: OnceCell::new(),
             bell: Notify::new(),
             nodes: Mutex::default(),
+            tail: Arc::default(),
         };
         let mut all: Vec<Berth> = quaymaster.uploads().map(berth).collect();
         all.sort_by(|a, b| a.store.name().cmp(b.store.name()));
@@ -157,6 +195,11 @@ impl Berth {
         &self.store
     }
 
+    /// The end of its outbox.
+    pub(crate) fn tail(&self) -> &Arc<Tail> {
+        &self.tail
+    }
+
     /// All parts, if somebody has opened them.
     pub(crate) fn at_hand(&self) -> Option<&Uploads> {
         self.opened.get()
@@ -174,7 +217,10 @@ impl Berth {
             self.bell.notify_one();
             Ok(opened)
         };
-        self.opened.get_or_try_init(open).await
+        tokio::time::timeout(OPENING, self.opened.get_or_try_init(open)).await.unwrap_or_else(|_| {
+            let detail = "the database or the object store does not answer";
+            Err(quaymaster_upload::Error::new("upload.open", Trouble::Passing, detail))
+        })
     }
 
     /// Nodes meet in a store that is a server of its own, and not in a folder.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use axum::http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Response};
 use bytes::Bytes;
 use futures_util::stream;
@@ -19,10 +19,10 @@ use crate::fan::{Entry, Reader, missed_text};
 /// Proxies that gather answers before they pass them on are asked not to.
 const BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
-const LAST_EVENT_ID: &str = "last-event-id";
+pub(crate) const LAST_EVENT_ID: &str = "last-event-id";
 
 /// A comment that says that whatever is published from here on will come.
-const LISTENING: Bytes = Bytes::from_static(b": listening\n\n");
+pub(crate) const LISTENING: Bytes = Bytes::from_static(b": listening\n\n");
 pub(crate) const HEARTBEAT: Bytes = Bytes::from_static(b": heartbeat\n\n");
 
 /// What goes on after the head: until the stop, the store's end, or the client's.
@@ -59,6 +59,13 @@ pub(crate) fn response(
         Some((Ok::<_, std::convert::Infallible>(next), feed))
     });
     head(Body::from_stream(body))
+}
+
+/// Whether a caller would rather have a stream than a page: browsers' readers ask for nothing else.
+pub(crate) fn is_wanted(headers: &HeaderMap) -> bool {
+    let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
+    let first = accept.split([',', ';']).next().unwrap_or_default();
+    first.trim().eq_ignore_ascii_case("text/event-stream")
 }
 
 /// The answer that such a body has.

@@ -10,7 +10,7 @@ pub(crate) mod queues;
 pub(crate) mod runs;
 pub(crate) mod stats;
 pub(crate) mod status;
-mod uploads;
+pub(crate) mod uploads;
 
 use axum::body::Body;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};

@@ -11,6 +11,7 @@ use utoipa::ToSchema;
 use super::queues::{self, QueueStatus};
 use super::runs::{self, RunStatus};
 use super::stats::StatsStatus;
+use super::uploads::UploadStatus;
 use super::{Access, Page, Place, json};
 use crate::app::App;
 use crate::config::Thresholds;
@@ -46,6 +47,8 @@ pub(crate) struct Status {
     runs: Vec<RunStatus>,
     /// What instances counted; those that could not be asked, or that nobody counts into, are not there.
     stats: Vec<StatsStatus>,
+    /// Uploads of every name; those that nobody has used or that could not be asked are not there.
+    uploads: Vec<UploadStatus>,
     /// Everything the schema declares.
     resources: Vec<ResourceStatus>,
 }
@@ -324,6 +327,7 @@ async fn status(app: &App) -> Response<Body> {
         queues,
         runs,
         stats: super::stats::status(app).await,
+        uploads: super::uploads::status(app).await,
         resources: resources(app),
     })
 }

@@ -49,7 +49,6 @@ pub(super) struct Delivery {
     pub(super) max_response_bytes: usize,
     pub(super) gate: Gate,
     pub(super) calls: Calls,
-    pub(super) stop: CancellationToken,
 }
 
 impl Delivery {
@@ -57,13 +56,18 @@ impl Delivery {
         spec.secret.as_ref().map(Signer::new)
     }
 
-    /// Makes the call; what it means for the job.
-    pub(super) async fn run(&self, job: Job, lost: Lost) -> Result<Done, Failure> {
+    /// Makes the call, unless it is to `stop`; what it means for the job.
+    pub(super) async fn run(
+        &self,
+        job: Job,
+        lost: Lost,
+        stop: &CancellationToken,
+    ) -> Result<Done, Failure> {
         tokio::select! {
             biased;
             () = self.gate.open() => {}
             // Nothing was sent: it goes back as if it had not been claimed.
-            () = self.stop.cancelled() => return Err(Failure::not_begun()),
+            () = stop.cancelled() => return Err(Failure::not_begun()),
             () = lost.lost() => return Err(Failure::new("the lease was lost before the call")),
         }
         let started = Instant::now();

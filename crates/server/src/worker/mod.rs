@@ -70,7 +70,6 @@ impl Pushing {
 #[derive(Debug)]
 pub struct Workers {
     queues: Vec<Pushing>,
-    stop: CancellationToken,
 }
 
 impl Workers {
@@ -93,9 +92,8 @@ impl Workers {
             queues.extend(quaymaster.queues().filter(|queue| queue.spec().push.is_some()));
             queues.sort_by_key(|queue| queue.name());
         }
-        let stop = CancellationToken::new();
-        let queues = queues.into_iter().map(|queue| pushing(queue, config, &stop)).collect::<Result<_>>()?;
-        Ok(Self { queues, stop })
+        let queues = queues.into_iter().map(|queue| pushing(queue, config)).collect::<Result<_>>()?;
+        Ok(Self { queues })
     }
 
     /// The queues they work on.
@@ -115,12 +113,13 @@ impl Workers {
     /// Works until `stop`, then lets calls under way end within the drain's bound.
     pub async fn run(&self, stop: CancellationToken) -> Result<Vec<(String, Ended)>> {
         let running = self.queues.iter().map(|queue| async {
-            let delivery = queue.delivery.clone();
+            // The caller's own token, everywhere: one that follows it a moment later lets another call begin.
+            let (delivery, stopping) = (queue.delivery.clone(), stop.clone());
             let handler = move |job, lost| {
-                let delivery = delivery.clone();
-                async move { delivery.run(job, lost).await }
+                let (delivery, stopping) = (delivery.clone(), stopping.clone());
+                async move { delivery.run(job, lost, &stopping).await }
             };
-            let ended = queue.worker.clone().run(handler, self.stop.clone()).await?;
+            let ended = queue.worker.clone().run(handler, stop.clone()).await?;
             if ended.cut > 0 {
                 tracing::warn!(
                     queue = queue.name,
@@ -130,19 +129,11 @@ impl Workers {
             }
             Ok((queue.name.clone(), ended))
         });
-        let all = futures_util::future::try_join_all(running);
-        let mut all = std::pin::pin!(all);
-        tokio::select! {
-            ended = all.as_mut() => ended,
-            () = stop.cancelled() => {
-                self.stop.cancel();
-                all.await
-            }
-        }
+        futures_util::future::try_join_all(running).await
     }
 }
 
-fn pushing(queue: &Queue, config: &WorkerConfig, stop: &CancellationToken) -> Result<Pushing> {
+fn pushing(queue: &Queue, config: &WorkerConfig) -> Result<Pushing> {
     let name = queue.name();
     let wrong = |detail: String| Error::new("worker", Code::ConfigInvalid, detail);
     let Some(spec) = &queue.spec().push else {
@@ -168,7 +159,6 @@ fn pushing(queue: &Queue, config: &WorkerConfig, stop: &CancellationToken) -> Re
         max_response_bytes: config.max_response_bytes,
         gate: Gate::default(),
         calls: Calls::default(),
-        stop: stop.clone(),
     };
     // Calls never block a thread, so they share the server's.
     let worker = Worker::new(queue.clone())

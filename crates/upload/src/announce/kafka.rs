@@ -31,16 +31,24 @@ impl Kafka {
     pub(super) fn open(brokers: &str, settings: &str) -> Result<Self> {
         let mut config = ClientConfig::new();
         config.set("client.id", "quaymaster").set("message.timeout.ms", PATIENCE_MS);
-        for setting in settings.split('&').filter(|setting| !setting.is_empty()) {
+        let wrong = |detail: String| Error::new("announce.open", Trouble::Never, format!("events: {detail}"));
+        for (at, setting) in settings.split('&').enumerate().filter(|(_, setting)| !setting.is_empty()) {
+            // Never what it says: half a password looks like this.
             let Some((name, value)) = setting.split_once('=') else {
-                let detail = format!("events: {setting:?} is no name=value");
-                return Err(Error::new("announce.open", Trouble::Never, detail));
+                return Err(wrong(format!("setting {} of kafka://…?name=value&… has no `=`", at + 1)));
+            };
+            let Some(value) = decoded(value) else {
+                return Err(wrong(format!("{name}: `%` begins a byte, as in %26 for `&`")));
             };
             config.set(name, value);
         }
         config.set("bootstrap.servers", brokers).set("acks", "all").set("enable.idempotence", "true");
-        let producer = config.create().map_err(|error: KafkaError| {
-            Error::new("announce.open", Trouble::Never, format!("events: {error}")).because(error)
+        let producer = config.create().map_err(|error| match error {
+            // librdkafka's own words may have the value in them.
+            KafkaError::ClientConfig(_, _, name, _) => {
+                wrong(format!("{name}: this librdkafka has no such setting, or cannot have it so"))
+            }
+            error => wrong(error.to_string()).because(error),
         })?;
         Ok(Self { config, producer: RwLock::new(producer) })
     }
@@ -77,6 +85,23 @@ impl Kafka {
             }
         }
     }
+}
+
+/// A value as it was before `%` and two digits stood for what a URL cannot hold.
+fn decoded(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&byte, after)) = rest.split_first() {
+        let (byte, after) = if byte == b'%' {
+            let digits = std::str::from_utf8(after.get(..2)?).ok()?;
+            (u8::from_str_radix(digits, 16).ok()?, &after[2..])
+        } else {
+            (byte, after)
+        };
+        bytes.push(byte);
+        rest = after;
+    }
+    String::from_utf8(bytes).ok()
 }
 
 fn failed(error: KafkaError) -> Error {

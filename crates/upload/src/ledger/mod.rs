@@ -32,6 +32,7 @@ mod parts;
 mod progress;
 mod rows;
 mod sweep;
+mod tally;
 
 use std::fmt;
 use std::sync::Arc;
@@ -42,6 +43,7 @@ pub use facts::{
     Claim, Created, Due, Errand, Event, Fence, Happening, Moved, New, NewNode, Node, Part, RecordPart,
     Reopen, Step, Total, Upload,
 };
+pub use tally::{Failure, Tally};
 
 use connection::Database;
 

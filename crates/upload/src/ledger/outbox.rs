@@ -24,6 +24,7 @@ const WAITING: &str = concat!(
 );
 /// Locked until the commit: numbers become visible in their order.
 const NEXT: &str = "UPDATE quaymaster_outbox_last SET seq = seq + 1 RETURNING seq";
+const LAST: &str = "SELECT seq FROM quaymaster_outbox_last";
 const INSERT: &str = concat!(
     "INSERT INTO quaymaster_outbox (",
     event_columns!(),
@@ -100,6 +101,18 @@ impl Ledger {
     /// The same of events that were not told yet.
     pub async fn untold(&self, after: i64, count: u32) -> Result<Vec<Event>> {
         self.events_by("ledger.untold", WAITING, after, count).await
+    }
+
+    /// The place of the last event there is; 0 before the first.
+    pub async fn last_event(&self) -> Result<i64> {
+        self.database
+            .bounded("ledger.last_event", async {
+                let mut session = self.database.session().await?;
+                let row = session.one(LAST, &[]).await?;
+                session.done();
+                Ok(row.and_then(|row| row[0].maybe_int()).unwrap_or(0))
+            })
+            .await
     }
 
     async fn events_by(

@@ -1,18 +1,28 @@
-//! `upload events`: completions as the outbox keeps them, in order.
+//! `upload events`: completions as the outbox keeps them, in order; a page at a time, or as server-sent events.
 
+use axum::body::Body;
+use axum::http::{HeaderMap, Response};
+use bytes::Bytes;
 use futures_util::FutureExt as _;
 use quaymaster::Code;
 use quaymaster::run::moment;
 use quaymaster::schema::Kind;
+use quaymaster_upload::ledger::Event;
 use serde::Serialize;
 use serde_json::value::RawValue;
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
+use tokio_util::sync::CancellationToken;
 use utoipa::ToSchema;
 
-use super::super::{Answer, Arg, ArgType, Call, Effect, Input};
+use super::super::{Answer, Arg, ArgType, Call, Effect, Input, Open, Opening};
 use super::{berth, written};
 use crate::app::App;
+use crate::depot::tail::Reader;
+use crate::fan::Seated;
+use crate::http::connection::Pace;
+use crate::http::presence::Presence;
 use crate::http::problem::{Problem, excerpt};
-use crate::http::query;
+use crate::http::{query, sse};
 
 pub(in super::super) const EVENTS: Call = Call {
     kind: Kind::Upload,
@@ -37,6 +47,9 @@ pub(in super::super) const EVENTS: Call = Call {
     said_no: |_| false,
     run: |app, input| events(app, input).boxed(),
 };
+
+/// The same as server-sent events.
+pub(in super::super) const FOLLOW: Open = |app, opening| Box::pin(follow(app, opening)).boxed();
 
 const COUNT: u64 = 100;
 const COUNT_MAX: u64 = 1000;
@@ -65,6 +78,19 @@ pub(crate) struct UploadEvent {
     created_at: String,
 }
 
+impl UploadEvent {
+    fn of(event: Event) -> Option<Self> {
+        Some(Self {
+            seq: u64::try_from(event.seq).ok()?,
+            event_id: event.event_id,
+            upload_id: event.upload_id,
+            topic: event.topic,
+            payload: RawValue::from_string(event.payload).ok()?,
+            created_at: moment(event.created_ms.saturating_mul(1000)),
+        })
+    }
+}
+
 fn number(text: Option<&str>, field: &'static str, default: u64, most: u64) -> Result<u64, Problem> {
     let Some(text) = text else { return Ok(default) };
     text.parse().ok().filter(|number| *number <= most).ok_or_else(|| {
@@ -74,14 +100,20 @@ fn number(text: Option<&str>, field: &'static str, default: u64, most: u64) -> R
 }
 
 /// Completions in their order. Events are kept for as long as the outbox keeps them; readers remember `next`.
+///
+/// With `Accept: text/event-stream` the same as server-sent events, without end: each event with its `seq` as `id`,
+/// from `after` on, or from `Last-Event-ID` on where a reader comes again.
 #[utoipa::path(
     get, path = "/v1/upload/{name}/events", operation_id = "upload.events", tag = "upload",
     params(
         ("name" = String, Path, description = "the upload's name in the schema"),
         ("after" = Option<u64>, Query, description = "the `next` of the page before; 0 for the first"),
-        ("count" = Option<u64>, Query, description = "at most so many, up to 1000; 100 unless given"),
+        ("count" = Option<u64>, Query, description = "at most so many, up to 1000; 100 unless given; not for a stream"),
+        ("last-event-id" = Option<u64>, Header, description = "for a stream: the last `id` heard; goes before `after`"),
     ),
-    responses((status = 200, body = UploadEvents, description = "the events, also when there are none"),
+    responses(
+        (status = 200, description = "the events, also when there are none; or a stream of `UploadEvent`s",
+            content((UploadEvents = "application/json"), (String = "text/event-stream"))),
         crate::page::openapi::Problems),
 )]
 pub(crate) async fn events(app: &App, input: Input<'_>) -> Answer {
@@ -89,20 +121,91 @@ pub(crate) async fn events(app: &App, input: Input<'_>) -> Answer {
     let [after, count] = query::named(input.query, ["after", "count"])?;
     let after = number(after.as_deref(), "after", 0, i64::MAX as u64)?;
     let count = number(count.as_deref(), "count", COUNT, COUNT_MAX)?;
-    let ledger = berth.uploads().await?.ledger();
-    let mut page = ledger.events(after as i64, count as u32).await?;
+    let uploads = berth.uploads().await?;
+    let mut page = uploads.ledger().events(after as i64, count as u32).await?;
     let next = page.last().map_or(after, |event| u64::try_from(event.seq).unwrap_or(after));
     // Several uploads may share a database and its outbox, each under a topic of its own.
-    page.retain(|event| event.topic == berth.store().spec().topic);
-    let events = page.into_iter().filter_map(|event| {
-        Some(UploadEvent {
-            seq: u64::try_from(event.seq).ok()?,
-            event_id: event.event_id,
-            upload_id: event.upload_id,
-            topic: event.topic,
-            payload: RawValue::from_string(event.payload).ok()?,
-            created_at: moment(event.created_ms.saturating_mul(1000)),
-        })
+    page.retain(|event| event.topic == uploads.topic());
+    let events = page.into_iter().filter_map(UploadEvent::of).collect();
+    Ok(written(&UploadEvents { events, next }))
+}
+
+/// One reader of a stream.
+struct Feed {
+    reader: Reader,
+    listening: bool,
+    beat: Interval,
+    stopping: CancellationToken,
+    presence: Presence,
+    pace: Pace,
+    /// Given back when the reader is gone.
+    _seat: Seated,
+}
+
+async fn follow(app: &App, opening: Opening<'_>) -> Result<Response<Body>, Problem> {
+    let berth = berth(app, opening.name)?;
+    let [after] = query::named(opening.query, ["after"])?;
+    let after = number(after.as_deref(), "after", 0, i64::MAX as u64)?;
+    // A browser that comes again asks for the same `after`, and says how far it came.
+    let after = last_heard(opening.headers)?.unwrap_or(after);
+    let uploads = berth.uploads().await?;
+    let seat = app.fan.seat()?;
+    let reader = berth.tail().read(uploads, after as i64, told).await?;
+    let heartbeat = app.bounds.heartbeat;
+    let mut beat = interval_at(Instant::now() + heartbeat, heartbeat);
+    beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let feed = Feed {
+        reader,
+        listening: false,
+        beat,
+        stopping: app.stopping.clone(),
+        presence: opening.presence.clone(),
+        pace: opening.activity.endless(),
+        _seat: seat,
+    };
+    let body = futures_util::stream::unfold(feed, |mut feed| async {
+        feed.pace.asked();
+        let next = feed.next().await?;
+        feed.pace.handed();
+        Some((Ok::<_, std::convert::Infallible>(next), feed))
     });
-    Ok(written(&UploadEvents { events: events.collect(), next }))
+    Ok(sse::head(Body::from_stream(body)))
+}
+
+fn last_heard(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
+    let Some(text) = headers.get(sse::LAST_EVENT_ID) else { return Ok(None) };
+    let text = String::from_utf8_lossy(text.as_bytes());
+    number(Some(&text), sse::LAST_EVENT_ID, 0, i64::MAX as u64).map(Some)
+}
+
+/// An event as a stream has it. Nothing in it has a line's end: the payload is ours.
+fn told(event: Event) -> Option<Bytes> {
+    let event = UploadEvent::of(event)?;
+    let data = serde_json::to_string(&event).ok()?;
+    Some(Bytes::from(format!("id: {}\ndata: {data}\n\n", event.seq)))
+}
+
+impl Feed {
+    async fn next(&mut self) -> Option<Bytes> {
+        if !std::mem::replace(&mut self.listening, true) {
+            return Some(sse::LISTENING);
+        }
+        tokio::select! {
+            biased;
+            () = self.stopping.cancelled() => None,
+            () = self.presence.gone() => None,
+            next = self.reader.next() => match next {
+                Ok(event) => {
+                    self.beat.reset();
+                    Some(event)
+                }
+                Err(error) => {
+                    // The reader comes again, and goes on where it was.
+                    tracing::debug!(%error, "events cannot be read");
+                    None
+                }
+            },
+            _ = self.beat.tick() => Some(sse::HEARTBEAT),
+        }
+    }
 }

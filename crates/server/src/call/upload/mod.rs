@@ -17,7 +17,7 @@ use quaymaster::upload::Upload;
 use serde::Serialize;
 
 pub(super) use create::CREATE;
-pub(super) use events::EVENTS;
+pub(super) use events::{EVENTS, FOLLOW};
 pub(crate) use route::{Asked, Found, ROUTES, Route, find};
 pub(super) use state::{ABORT, RESUME, STATUS};
 
