@@ -19,6 +19,7 @@ mod recorder;
 mod report;
 mod sample;
 mod stats;
+mod uploads;
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
@@ -66,12 +67,18 @@ pub(crate) struct Settings {
     /// Jobs of one run of the queue families that works them off: several seconds of the slowest.
     #[arg(long, default_value_t = 100_000)]
     jobs: u64,
+    /// MiB of the file that the `uploads` family sends: whole chunks of 8.
+    #[arg(long, default_value_t = 1024)]
+    mib: u64,
     /// Where data folders are made; must be a disk for figures about disks.
     #[arg(long, default_value = "target/bench-data")]
     data: PathBuf,
     /// The folder with the peers' node_modules.
     #[arg(long, default_value = "target/bench-tools/node")]
     node: PathBuf,
+    /// The folder with the tools of the tests, SeaweedFS among them.
+    #[arg(long, default_value = "target/test-tools")]
+    tools: PathBuf,
     /// The server under test.
     #[arg(long, default_value = "target/release/quaymaster")]
     server: PathBuf,
@@ -85,6 +92,12 @@ pub(crate) struct Settings {
     /// calls itself so, to measure in a process that did nothing else.
     #[arg(long, hide = true)]
     open: Option<PathBuf>,
+    /// Writes the bodies of PUTs on this port to files of the folder `to`. The `uploads` family calls itself so.
+    #[arg(long, hide = true, requires = "to")]
+    put: Option<u16>,
+    /// Where to.
+    #[arg(long, hide = true)]
+    to: Option<PathBuf>,
     /// Makes `requests` of this kind and ends. The `layers` family calls itself so under valgrind.
     #[arg(long, hide = true, value_enum)]
     count: Option<layers::Subject>,
@@ -151,6 +164,10 @@ fn main() -> ExitCode {
 fn measure(settings: &Settings) -> Result<ExitCode> {
     if let Some(subject) = settings.count {
         layers::instructions::serve(subject, settings.requests)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if let (Some(port), Some(folder)) = (settings.put, &settings.to) {
+        uploads::put::serve(port, folder)?;
         return Ok(ExitCode::SUCCESS);
     }
     let runtime = Builder::new_multi_thread().worker_threads(settings.threads).enable_all().build()?;

@@ -46,10 +46,12 @@ pub(crate) enum Family {
     Layers,
     /// Requests recorded by the document's separate commands and by the recorder: round trips and bytes.
     Stats,
+    /// Files in chunks into files and SeaweedFS, beside `object_store`, plain PUT and `@tus/server`; memory; completion.
+    Uploads,
 }
 
 impl Family {
-    pub(crate) const ALL: [Family; 14] = [
+    pub(crate) const ALL: [Family; 15] = [
         Family::Redis,
         Family::Http,
         Family::Embedded,
@@ -64,6 +66,7 @@ impl Family {
         Family::Fanout,
         Family::Layers,
         Family::Stats,
+        Family::Uploads,
     ];
 
     pub(crate) fn run(self, settings: &Settings, runtime: &Runtime, findings: &mut Findings) -> Result<()> {
@@ -82,6 +85,7 @@ impl Family {
             Family::Fanout => crate::queue::fanout::run(settings, runtime, findings),
             Family::Layers => crate::layers::run(settings, runtime, findings),
             Family::Stats => crate::stats::run(settings, runtime, findings),
+            Family::Uploads => crate::uploads::run(settings, findings),
         }
     }
 }
