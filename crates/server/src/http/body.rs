@@ -1,6 +1,6 @@
 //! Reads a request's body: bounded in bytes and in time; and what of it nobody wants.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::http::HeaderMap;
 use axum::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT};
@@ -12,8 +12,9 @@ use quaymaster::Code;
 
 use super::problem::{Problem, excerpt};
 
-/// What is read, and thrown away, of a body that was refused …
-const REFUSED_BYTES: u64 = 64 << 20;
+/// What is read, and thrown away, of a body that was refused: more than the largest chunk of an upload has, unless the
+/// schema says otherwise. A sender that is told to come back must hear it …
+const REFUSED_BYTES: u64 = 128 << 20;
 /// … and for how long.
 const REFUSED_FOR: Duration = Duration::from_secs(10);
 
@@ -72,24 +73,33 @@ async fn collect(body: &mut Incoming, max: usize) -> Result<Bytes, Problem> {
     Ok(rest.map_or(first, BytesMut::freeze))
 }
 
+/// A body that is waited for longer than it would take at this pace, in bytes a second, is given up: a byte now and then
+/// must not keep the room of a large one for ever.
+const SLOWEST: u64 = 1024;
+
 /// A body piece by piece, none of which may take longer than `patience` to come.
 pub(crate) fn pieces(
     body: &mut Incoming,
     patience: Duration,
 ) -> impl Stream<Item = Result<Bytes, BrokeOff>> + Send {
-    stream::unfold(Some(body), move |body| async move {
-        let body = body?;
+    stream::unfold(Some((body, Duration::ZERO, 0)), move |from| async move {
+        let (body, mut waited, mut came) = from?;
         loop {
-            match tokio::time::timeout(patience, body.frame()).await {
+            let asked = Instant::now();
+            let frame = match tokio::time::timeout(patience, body.frame()).await {
                 Err(_) => return Some((Err(BrokeOff::Slow(patience)), None)),
                 Ok(None) => return None,
                 Ok(Some(Err(error))) => return Some((Err(BrokeOff::Ended(error.to_string())), None)),
-                Ok(Some(Ok(frame))) => {
-                    if let Ok(data) = frame.into_data() {
-                        return Some((Ok(data), Some(body)));
-                    }
-                }
+                Ok(Some(Ok(frame))) => frame,
+            };
+            // Only the sender's time: ours, with what came before, is none of its business.
+            waited += asked.elapsed();
+            let Ok(data) = frame.into_data() else { continue };
+            came += data.len() as u64;
+            if waited > patience + Duration::from_millis(came.saturating_mul(1000) / SLOWEST) {
+                return Some((Err(BrokeOff::Dribbles(waited)), None));
             }
+            return Some((Ok(data), Some((body, waited, came))));
         }
     })
 }
@@ -103,6 +113,9 @@ pub(crate) enum BrokeOff {
     /// Nothing came for so long.
     #[error("{STALLED} {} ms", .0.as_millis())]
     Slow(Duration),
+    /// Almost nothing came, and all of it too slowly.
+    #[error("{STALLED} {} ms in all: it is slower than {SLOWEST} bytes a second", .0.as_millis())]
+    Dribbles(Duration),
     /// The connection ended.
     #[error("{0}")]
     Ended(String),

@@ -16,14 +16,19 @@ use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _};
 use super::args::Put;
 use super::way::{Seen, Tried, Trying, Way};
 use crate::failure::Unreadable;
+use crate::output;
 
-/// A chunk is tried again for so long without one being taken.
+/// What fails is tried again for so long …
 const PATIENCE: Duration = Duration::from_secs(60);
+/// … and at least so often: one attempt on a slow line may take longer than that.
+const ATTEMPTS: u32 = 5;
 /// A store that only says when to come back may do so for longer.
 const BUSY_PATIENCE: Duration = Duration::from_secs(15 * 60);
 /// Between two attempts, doubled up to the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// Attempts before it is said that something does not work.
+const TOLD_AFTER: u32 = 3;
 /// Between two looks at an upload whose chunks are all sent.
 const LOOK: Duration = Duration::from_millis(100);
 /// Uploads of one file that ended without an object, each of which takes a key.
@@ -87,8 +92,23 @@ impl Sending<'_> {
                 None => break,
             }
         }
+        self.unchanged(&source, &cut).await?;
         let sha256 = if self.put.no_verify { None } else { Some(self.verify(&source, &cut).await?) };
         Ok(Uploaded { upload_id: cut.upload_id, node_id: cut.node_id, size: source.size, sha256, kept })
+    }
+
+    /// Refuses a file that is not what it was: its chunks are of several versions.
+    async fn unchanged(&self, source: &Source, cut: &Cut) -> anyhow::Result<()> {
+        let now = self.source().await?;
+        if now.mark == source.mark {
+            return Ok(());
+        }
+        let detail = format!(
+            "{} has changed while it was sent: what upload {} holds is not the file as it is now; send it again",
+            self.path.display(),
+            cut.upload_id
+        );
+        Err(Error::new("upload.put", Code::UploadDigest, detail).into())
     }
 
     async fn source(&self) -> anyhow::Result<Source> {
@@ -99,6 +119,8 @@ impl Sending<'_> {
         if !facts.is_file() {
             return Err(unreadable(&"it is not a file").into());
         }
+        // Before there is an upload of it.
+        tokio::fs::File::open(&path).await.map_err(|error| unreadable(&error))?;
         let mark = format!(
             "{} {} {} {}.{}",
             facts.dev(),
@@ -249,7 +271,7 @@ impl Cut {
 
 /// Tries until it works, will not, or has not for too long.
 async fn patiently<T, F: Future<Output = Tried<T>>>(call: impl Fn() -> F) -> Result<T, Error> {
-    let (begun, mut pause) = (Instant::now(), FIRST_PAUSE);
+    let (mut failing, mut attempts, mut pause) = (None, 0, FIRST_PAUSE);
     loop {
         let (wait, error) = match call().await {
             Ok(done) => return Ok(done),
@@ -258,8 +280,14 @@ async fn patiently<T, F: Future<Output = Tried<T>>>(call: impl Fn() -> F) -> Res
         };
         let patience = if error.code == Code::UploadBusy { BUSY_PATIENCE } else { PATIENCE };
         let rest = wait.unwrap_or(pause);
-        if begun.elapsed() + rest > patience {
+        attempts += 1;
+        let since = *failing.get_or_insert_with(Instant::now);
+        if since.elapsed() + rest > patience && attempts >= ATTEMPTS {
             return Err(error);
+        }
+        // Nobody should sit before a command that says nothing; a store that is only busy is part of the plan.
+        if attempts == TOLD_AFTER && error.code != Code::UploadBusy {
+            output::error(&format!("{}; trying on for {} s", error.detail, patience.as_secs()));
         }
         tracing::debug!(%error, ?rest, "will try again");
         tokio::time::sleep(rest).await;

@@ -12,6 +12,7 @@ use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 use quaymaster::Quaymaster;
 use quaymaster_server::Depot;
 use serde_json::json;
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -21,6 +22,7 @@ use super::remote::Remote;
 use super::resource;
 use super::way::Way;
 use crate::args::Global;
+use crate::command::serve::signalled;
 use crate::setup::{self, Intent};
 use crate::{failure, output};
 
@@ -34,15 +36,32 @@ const GRACE: Duration = Duration::from_secs(10);
 /// The token that a server wants.
 const TOKEN: &str = "QUAYMASTER_TOKEN";
 
+/// What a shell gives for a command that was interrupted.
+const INTERRUPTED: u8 = 130;
+
 pub(crate) async fn run(put: Put, global: &Global) -> anyhow::Result<ExitCode> {
-    let (way, help) = open(&put, global).await?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let (way, help) = tokio::select! {
+        opened = open(&put, global) => opened?,
+        _ = signalled(&mut terminate, &mut interrupt) => return Ok(ExitCode::from(INTERRUPTED)),
+    };
     let mut done = Vec::new();
     let mut failed = None;
     for path in &put.files {
         let bar = Bar::new(path);
         let tell = |bytes: u64| bar.more(bytes);
-        let ended = Sending { way: &way, put: &put, path, tell: &tell }.run().await;
+        let sending = Sending { way: &way, put: &put, path, tell: &tell };
+        let ended = tokio::select! {
+            ended = sending.run() => Some(ended),
+            _ = signalled(&mut terminate, &mut interrupt) => None,
+        };
         bar.end();
+        let Some(ended) = ended else {
+            output::error("interrupted; the same command goes on where it was");
+            failed = Some(ExitCode::from(INTERRUPTED));
+            break;
+        };
         match ended {
             Ok(uploaded) => done.push((path, uploaded)),
             Err(error) => {
@@ -53,7 +72,11 @@ pub(crate) async fn run(put: Put, global: &Global) -> anyhow::Result<ExitCode> {
         }
     }
     if let Some(help) = help {
-        help.end().await?;
+        // Chunks that nobody would ship until their leases end are given back; a second signal does not wait for that.
+        tokio::select! {
+            ended = help.end() => ended?,
+            _ = signalled(&mut terminate, &mut interrupt) => failed = Some(ExitCode::from(INTERRUPTED)),
+        }
     }
     if !done.is_empty() {
         output::print(&shown(&done, put.json))?;

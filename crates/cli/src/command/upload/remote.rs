@@ -1,17 +1,19 @@
 //! A server, asked over HTTP.
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use futures_util::StreamExt as _;
-use futures_util::stream::BoxStream;
+use futures_util::stream::{self, BoxStream};
 use quaymaster::upload::{Last, Status};
 use quaymaster::{Code, Error};
 use quaymaster_upload::Sha256;
 use quaymaster_upload::ingest::{Began, Request};
-use reqwest::{Method, RequestBuilder, Response, StatusCode};
+use reqwest::{Body, Method, RequestBuilder, Response, StatusCode};
 use serde_json::{Value, json};
 
 use super::way::{Seen, Tried, Trying};
@@ -19,11 +21,20 @@ use super::way::{Seen, Tried, Trying};
 /// How long a server may say nothing.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// How long it may take none of a chunk's bytes, or say nothing once it has them. On a slow line the system's own buffers
+/// hold a chunk for longer than a server thinks.
+const STALLED: Duration = Duration::from_secs(300);
+
+/// What is handed to the connection at once.
+const PIECE: usize = 64 << 10;
+
 pub(super) struct Remote {
     client: reqwest::Client,
     /// Up to the resource: `http://host:port/v1/upload/documents`.
     base: String,
     token: Option<String>,
+    patience: Duration,
+    stalled: Duration,
 }
 
 impl Remote {
@@ -35,12 +46,11 @@ impl Remote {
             return Err(wrong("is http://host:port or https://host:port".to_owned()));
         }
         let client = reqwest::Client::builder()
-            .read_timeout(PATIENCE)
             .connect_timeout(Duration::from_secs(10))
             .build()
             .map_err(|error| wrong(error.to_string()))?;
         let base = format!("{}/v1/upload/{resource}", url.as_str().trim_end_matches('/'));
-        Ok(Self { client, base, token })
+        Ok(Self { client, base, token, patience: PATIENCE, stalled: STALLED })
     }
 
     fn request(&self, method: Method, path: &str) -> RequestBuilder {
@@ -49,6 +59,12 @@ impl Remote {
             Some(token) => request.bearer_auth(token),
             None => request,
         }
+    }
+
+    /// The answer of a server that says something soon.
+    async fn answered(&self, request: RequestBuilder) -> Tried<Response> {
+        let answer = tokio::time::timeout(self.patience, answer_of(request)).await;
+        answer.unwrap_or_else(|_| Err(silent(self.patience)))
     }
 
     pub(super) async fn create(&self, request: &Request) -> Tried<Began> {
@@ -67,7 +83,7 @@ impl Remote {
                 body[name] = json!(value);
             }
         }
-        let made = json_of(answered(self.posted("create", &body)).await?).await?;
+        let made = json_of(self.answered(self.posted("create", &body)).await?).await?;
         let text = |name: &str| made[name].as_str().map(str::to_owned);
         let count = |name: &str| made[name].as_u64();
         let began = (text("upload_id"), text("node_id"), count("chunk_min_bytes"), count("chunk_max_bytes"));
@@ -85,7 +101,7 @@ impl Remote {
     }
 
     pub(super) async fn standing(&self, id: &str) -> Tried<Option<Seen>> {
-        let response = match answered(self.request(Method::GET, id)).await {
+        let response = match self.answered(self.request(Method::GET, id)).await {
             Ok(response) => response,
             Err(Trying::Never(error)) if error.code == Code::UploadUnknown => return Ok(None),
             Err(other) => return Err(other),
@@ -125,18 +141,62 @@ impl Remote {
         let query = if last == Last::Yes { "?last=true" } else { "" };
         let digest = format!("sha-256=:{}:", BASE64_STANDARD.encode(sha256.as_bytes()));
         let request = self.request(Method::PUT, &format!("{id}/chunk/{number}{query}"));
-        let request = request.header("content-digest", digest).body(bytes);
-        answered(request).await.map(drop)
+        let (begun, moved_ms) = (Instant::now(), Arc::new(AtomicU64::new(0)));
+        let length = bytes.len();
+        let request = request.header("content-digest", digest).header("content-length", length);
+        let request = match length {
+            0 => request,
+            _ => request.body(Body::wrap_stream(watched(bytes, begun, moved_ms.clone()))),
+        };
+        // A chunk takes as long as the line needs: given up is only one of which nothing moves.
+        let mut sending = std::pin::pin!(answer_of(request));
+        loop {
+            tokio::select! {
+                answer = &mut sending => return answer.map(drop),
+                () = tokio::time::sleep(self.stalled / 10) => {}
+            }
+            let moved = Duration::from_millis(moved_ms.load(Relaxed));
+            if begun.elapsed().saturating_sub(moved) > self.stalled {
+                return Err(silent(self.stalled));
+            }
+        }
     }
 
     pub(super) async fn resume(&self, id: &str) -> Tried<()> {
-        answered(self.posted("resume", &json!({ "upload_id": id }))).await.map(drop)
+        self.answered(self.posted("resume", &json!({ "upload_id": id }))).await.map(drop)
     }
 
     pub(super) async fn content(&self, id: &str) -> Tried<BoxStream<'static, Tried<Bytes>>> {
-        let response = answered(self.request(Method::GET, &format!("{id}/content"))).await?;
-        Ok(response.bytes_stream().map(|piece| piece.map_err(away)).boxed())
+        let response = self.answered(self.request(Method::GET, &format!("{id}/content"))).await?;
+        let pieces = response.bytes_stream().map(|piece| piece.map_err(away)).boxed();
+        let patience = self.patience;
+        let pieces = stream::unfold(Some(pieces), move |pieces| async move {
+            let mut pieces = pieces?;
+            match tokio::time::timeout(patience, pieces.next()).await {
+                Ok(piece) => piece.map(|piece| (piece, Some(pieces))),
+                Err(_) => Some((Err(silent(patience)), None)),
+            }
+        });
+        Ok(pieces.boxed())
     }
+}
+
+/// The bytes by pieces, and when the last of them was taken.
+fn watched(
+    bytes: Bytes,
+    begun: Instant,
+    moved_ms: Arc<AtomicU64>,
+) -> impl futures_util::Stream<Item = Result<Bytes, std::convert::Infallible>> + Send + 'static {
+    let pieces = (0..bytes.len()).step_by(PIECE);
+    stream::iter(pieces).map(move |from| {
+        moved_ms.store(u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX), Relaxed);
+        Ok(bytes.slice(from..bytes.len().min(from + PIECE)))
+    })
+}
+
+fn silent(patience: Duration) -> Trying {
+    let detail = format!("the server said nothing for {} s", patience.as_secs());
+    Trying::Later(None, Error::new("upload.put", Code::UploadBackend, detail))
 }
 
 fn strange(answer: &Value) -> Trying {
@@ -157,13 +217,14 @@ fn away(error: reqwest::Error) -> Trying {
 }
 
 async fn json_of(response: Response) -> Tried<Value> {
-    let body = response.bytes().await.map_err(away)?;
+    let body = tokio::time::timeout(PATIENCE, response.bytes()).await;
+    let body = body.map_err(|_| silent(PATIENCE))?.map_err(away)?;
     let shown = || Value::String(String::from_utf8_lossy(&body).into_owned());
     serde_json::from_slice(&body).map_err(|_| strange(&shown()))
 }
 
 /// The answer, or the problem that it tells.
-async fn answered(request: RequestBuilder) -> Tried<Response> {
+async fn answer_of(request: RequestBuilder) -> Tried<Response> {
     let response = request.send().await.map_err(away)?;
     let status = response.status();
     if status.is_success() {
@@ -183,4 +244,60 @@ async fn answered(request: RequestBuilder) -> Tried<Response> {
     let later = status.is_server_error()
         || matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT);
     Err(if later { Trying::Later(wait, error) } else { Trying::Never(error) })
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    const CHUNK: usize = 16 << 20;
+
+    /// Sends a chunk to a server that does this with the connection.
+    async fn sent<F: Future<Output = ()> + Send + 'static>(
+        serve: impl FnOnce(TcpStream) -> F + Send + 'static,
+        patience: Duration,
+        stalled: Duration,
+    ) -> Tried<()> {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let server = format!("http://{}", listener.local_addr().unwrap());
+        let serving = tokio::spawn(async move { serve(listener.accept().await.unwrap().0).await });
+        let remote = Remote { patience, stalled, ..Remote::new(&server, "documents", None).unwrap() };
+        let bytes = Bytes::from(vec![7; CHUNK]);
+        let took = remote.chunk("a", 0, Last::Yes, Sha256::of(&bytes), bytes).await;
+        serving.abort();
+        took
+    }
+
+    #[tokio::test]
+    async fn a_slow_line_may_take_longer_for_a_chunk_than_a_server_may_be_silent() {
+        let serve = |mut stream: TcpStream| async move {
+            let (mut came, mut piece) = (0, vec![0; 1 << 20]);
+            while came < CHUNK {
+                came += stream.read(&mut piece).await.unwrap();
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}").await.unwrap();
+        };
+        let took = sent(serve, Duration::from_millis(100), Duration::from_secs(20)).await;
+        assert!(took.is_ok(), "{took:?}");
+    }
+
+    #[tokio::test]
+    async fn a_server_that_takes_nothing_is_given_up_and_tried_again() {
+        let serve = |stream: TcpStream| async move {
+            std::future::pending::<()>().await;
+            drop(stream);
+        };
+        let took = sent(serve, Duration::from_secs(20), Duration::from_millis(300)).await;
+        assert!(
+            matches!(&took, Err(Trying::Later(_, error)) if error.detail.contains("said nothing")),
+            "{took:?}"
+        );
+    }
 }

@@ -6,7 +6,7 @@ use axum::body::Body;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, HeaderValue, Response};
 use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD;
+use base64::prelude::BASE64_STANDARD_NO_PAD;
 use futures_util::FutureExt as _;
 use hyper::body::Body as _;
 use quaymaster::Code;
@@ -72,7 +72,8 @@ pub(crate) async fn put(app: &App, asked: Asked<'_>) -> Result<Response<Body>, P
     let started = Instant::now();
     let Asked { name, id, number, query, headers, body, .. } = asked;
     let berth = berth_of(app, name, id)?;
-    let number = number.parse::<u32>().map_err(|_| {
+    let digits = !number.starts_with('+');
+    let number = number.parse::<u32>().ok().filter(|_| digits).ok_or_else(|| {
         let detail = format!("the chunk's number must be an integer from 0, got {}", excerpt(number));
         Problem::new(Code::RequestInvalid, detail).field("n")
     })?;
@@ -165,10 +166,12 @@ fn digest(headers: &HeaderMap) -> Result<Option<Sha256>, Problem> {
             let Some((algorithm, value)) = entry.split_once('=') else {
                 return Err(wrong("it is written sha-256=:<base64>:"));
             };
-            if !algorithm.eq_ignore_ascii_case("sha-256") {
+            if !algorithm.trim().eq_ignore_ascii_case("sha-256") {
                 continue;
             }
-            return match bytes_of(value.trim_matches(':')) {
+            // What follows a semicolon are parameters, none of which means anything here.
+            let value = value.split(';').next().unwrap_or_default().trim();
+            return match bytes_of(value.trim_matches([':', '"'])) {
                 Some(bytes) => Ok(Some(Sha256::from_bytes(bytes))),
                 None => Err(wrong("a SHA-256 is 32 bytes in base64: sha-256=:<base64>:")),
             };
@@ -187,12 +190,14 @@ fn bytes_of(text: &str) -> Option<[u8; 32]> {
         }
         return Some(bytes);
     }
-    BASE64_STANDARD.decode(text).ok()?.try_into().ok()
+    BASE64_STANDARD_NO_PAD.decode(text.trim_end_matches('=')).ok()?.try_into().ok()
 }
 
 #[cfg(test)]
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
+    use base64::prelude::BASE64_STANDARD;
+
     use super::*;
 
     #[test]
@@ -208,6 +213,10 @@ mod tests {
             format!("sha-256=:{base64}:"),
             format!("SHA-256={base64}"),
             format!("sha-256={sha}"),
+            format!("sha-256=\"{sha}\""),
+            format!("sha-256={}", sha.to_string().to_uppercase()),
+            format!("sha-256={}", base64.trim_end_matches('=')),
+            format!("sha-256 = :{base64}:;x=1"),
             format!("sha-512=:AAAA:, sha-256=:{base64}:"),
         ] {
             assert_eq!(read(&good).unwrap(), Some(sha), "{good}");

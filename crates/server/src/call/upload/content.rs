@@ -5,7 +5,7 @@ use std::ops::Range;
 use axum::body::Body;
 use axum::http::header::{
     ACCEPT_RANGES, CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_RANGE,
-    CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, RANGE, X_CONTENT_TYPE_OPTIONS,
+    CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, IF_NONE_MATCH, IF_RANGE, RANGE, X_CONTENT_TYPE_OPTIONS,
 };
 use axum::http::{HeaderMap, HeaderValue, Response, StatusCode};
 use futures_util::{FutureExt as _, StreamExt as _};
@@ -34,10 +34,13 @@ pub(super) const CONTENT: Route = Route {
         ("name" = String, Path, description = "the upload's name in the schema"),
         ("upload_id" = String, Path, description = "the upload"),
         ("range" = Option<String>, Header, description = "`bytes=from-to`, one range"),
+        ("if-range" = Option<String>, Header, description = "the ETag the range is meant for; everything if it is another"),
+        ("if-none-match" = Option<String>, Header, description = "ETags whose content the caller has"),
     ),
     responses(
         (status = 200, body = String, content_type = "application/octet-stream", description = "all bytes, under the MIME type of the upload"),
         (status = 206, body = String, content_type = "application/octet-stream", description = "the bytes of the range"),
+        (status = 304, description = "the caller has it"),
         (status = 416, description = "the range lies outside", content_type = "application/problem+json"),
         crate::page::openapi::Problems),
 )]
@@ -46,8 +49,16 @@ pub(crate) async fn content(app: &App, asked: Asked<'_>) -> Result<Response<Body
     let (id, activity) = (asked.id, asked.activity);
     let berth = berth_of(app, asked.name, id)?;
     let uploads = berth.uploads().await?;
-    let size = uploads.ledger().find(id).await?.and_then(|upload| upload.final_size);
-    let range = size.map(|size| range(asked.headers, size)).transpose()?.flatten();
+    let known = uploads.ledger().find(id).await?;
+    let known = known.and_then(|upload| Some((upload.final_size?, quoted(&upload.final_etag?))));
+    let range = match &known {
+        Some((_, etag)) if has(asked.headers, etag) => return Ok(unchanged(etag)),
+        Some((size, etag)) if is_meant(asked.headers, etag) => match range(asked.headers, *size) {
+            Ok(range) => range,
+            Err(problem) => return Ok(outside(problem, *size)),
+        },
+        _ => None,
+    };
     let (size, mime_type, etag, pieces) = match uploads.content(id, range.clone()).await? {
         Content::Pieces { size, mime_type, etag, pieces } => (size, mime_type, etag, pieces),
         Content::Not(step) => {
@@ -103,6 +114,35 @@ async fn next(
 
 fn quoted(etag: &str) -> String {
     if etag.starts_with('"') || etag.starts_with("W/") { etag.to_owned() } else { format!("\"{etag}\"") }
+}
+
+/// Whether the caller has the content under this ETag.
+fn has(headers: &HeaderMap, etag: &str) -> bool {
+    let strong = |text: &str| text.strip_prefix("W/").unwrap_or(text).to_owned();
+    let named = headers.get_all(IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
+    named.flat_map(|text| text.split(',')).map(str::trim).any(|one| one == "*" || strong(one) == strong(etag))
+}
+
+/// Whether a range is meant for the content under this ETag. Dates are never: there is none to compare with.
+fn is_meant(headers: &HeaderMap, etag: &str) -> bool {
+    headers.get(IF_RANGE).is_none_or(|value| value == etag && !etag.starts_with("W/"))
+}
+
+fn unchanged(etag: &str) -> Response<Body> {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::NOT_MODIFIED;
+    let headers = response.headers_mut();
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("private, no-cache"));
+    headers.extend(HeaderValue::from_str(etag).ok().map(|etag| (ETAG, etag)));
+    response
+}
+
+/// A range outside, and how many bytes there are.
+fn outside(problem: Problem, size: u64) -> Response<Body> {
+    let mut response = problem.only_read().into_response();
+    let shown = HeaderValue::from_str(&format!("bytes */{size}")).ok();
+    response.headers_mut().extend(shown.map(|shown| (CONTENT_RANGE, shown)));
+    response
 }
 
 /// The one range of bytes that is asked for. What is not understood is as if it were not there (RFC 9110); several

@@ -184,6 +184,9 @@ fn request(body: CreateBody<'_>) -> Result<Request, Problem> {
     {
         return Err(wrong(field, format!("{field} has 1 to {KEY_MAX} bytes")));
     }
+    if let Some((field, ..)) = key.as_ref().filter(|(_, _, key)| key.contains('\0')) {
+        return Err(wrong(field, format!("{field}: must not contain NUL")));
+    }
     let owned = |text: Option<Cow<'_, str>>| text.map(Cow::into_owned);
     Ok(Request {
         name: name.into_owned(),
