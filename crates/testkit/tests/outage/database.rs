@@ -80,7 +80,7 @@ async fn nodes_that_first_count_at_once_make_one_file() {
     for round in 0..20 {
         let url = format!("sqlite:{}", folder.path().join(format!("{round}.db")).display());
         let mut nodes = Vec::new();
-        for _ in 0..3 {
+        for _ in 0..8 {
             nodes.push(node(&limits("database", 2), &server.url(), counting_in(&url)).await);
         }
         rounds.push(nodes);

@@ -127,10 +127,10 @@ async fn two_processes_on_one_file_make_one_payment() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn gateways_that_start_at_once_all_open_a_new_file() {
-    for round in 0..40 {
+    for round in 0..60 {
         let folder = tempfile::tempdir().unwrap();
         let url = format!("sqlite:{}", folder.path().join("payments.db").display());
-        let opens: Vec<_> = (0..4)
+        let opens: Vec<_> = (0..12)
             .map(|_| {
                 let url = url.clone();
                 tokio::spawn(async move { Payments::open(&url, Hold::default()).await.map(drop) })

@@ -79,7 +79,11 @@ async fn the_readme_is_true() {
         .env("PATH", path)
         .stdin(Stdio::null())
         .output();
-    let output = tokio::time::timeout(crate::scene::PATIENCE, shell).await.unwrap().unwrap();
+    let Ok(output) = tokio::time::timeout(crate::scene::PATIENCE, shell).await else {
+        let log = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap_or_default();
+        panic!("it hangs; one: {}\ntwo: {}\nredis: {}", log("one.log"), log("two.log"), log("redis.log"));
+    };
+    let output = output.unwrap();
     let (out, err) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
     assert!(output.status.success(), "{out}\n{err}");
     let told: Vec<&str> = out.split(&format!("{MARK}\n")).collect();
