@@ -268,6 +268,19 @@ fn a_run_is_stale_before_it_is_forgotten_and_counts_the_calls_of_an_hour() {
 }
 
 #[test]
+fn an_upload_that_could_never_take_a_file_is_told_before_it_starts() {
+    let codes =
+        |line: &str| one(&format!("[upload.u]\n{line}\n")).into_iter().map(|d| d.code).collect::<Vec<_>>();
+    for wrong in ["chunks = \"ftp://x\"", "chunks = \"spool\"", "connector = \"../x\"", "connector = \"..\""]
+    {
+        assert_eq!(codes(wrong), ["bad-value"], "{wrong}");
+    }
+    for right in ["chunks = \"file:spool\"", "chunks = \"rediss+cluster://a,b\"", "connector = \"c-1.x\""] {
+        assert_eq!(codes(right), [""; 0], "{right}");
+    }
+}
+
+#[test]
 fn a_placeholder_may_not_be_named_like_one_of_the_kinds_other_keys() {
     let codes = |text: &str| one(text).into_iter().map(|d| d.code).collect::<Vec<_>>();
     let upload = |id: &str| codes(&format!("[upload.u]\nkey = \"up:{{{id}}}:state\"\n"));

@@ -1,5 +1,6 @@
 //! Uploads on the command line: files put straight on the store and by a server, interrupted, gone on with, looked at.
 
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -200,4 +201,77 @@ fn large_chunks_cost_the_server_little_memory() {
     let grown = served.peak_kib() - before;
     assert!(grown < 48 << 10, "four chunks of 48 MiB at once took {grown} KiB");
     assert_eq!(served.stop().code, 0);
+}
+
+/// Answers as a server of uploads does, and lets `meanwhile` happen when an upload is created.
+fn pretend(meanwhile: impl Fn() + Send + 'static) -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        let mut status = "PENDING";
+        for stream in listener.incoming() {
+            let mut stream = BufReader::new(stream.unwrap());
+            let (mut line, mut length) = (String::new(), 0);
+            stream.read_line(&mut line).unwrap();
+            let method = line.split(' ').next().unwrap().to_owned();
+            while !line.trim().is_empty() {
+                line.clear();
+                stream.read_line(&mut line).unwrap();
+                let told = line.to_ascii_lowercase();
+                if let Some(told) = told.strip_prefix("content-length:") {
+                    length = told.trim().parse().unwrap();
+                }
+            }
+            stream.read_exact(&mut vec![0; length]).unwrap();
+            let body = match method.as_str() {
+                "POST" => {
+                    meanwhile();
+                    json!({ "upload_id": "a", "node_id": "b", "chunk_min_bytes": 1, "chunk_max_bytes": 1 << 20 })
+                }
+                "PUT" => {
+                    status = "COMPLETED";
+                    json!({})
+                }
+                _ => json!({ "status": status, "received": [], "durable": [], "resend": [] }),
+            };
+            let body = body.to_string();
+            let head =
+                format!("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {}\r\n\r\n", body.len());
+            stream.get_mut().write_all((head + &body).as_bytes()).unwrap();
+        }
+    });
+    format!("http://{address}")
+}
+
+#[test]
+fn a_file_that_changes_while_it_is_sent_is_told() {
+    let folder = folder(&[("log", "one\n")]);
+    let log = folder.path().join("log");
+    let server = pretend(|| {});
+    let still = put(folder.path(), &["log", "--server", &server, "--no-verify"]);
+    assert_eq!(still.code, 0, "{still:?}");
+    let grows = pretend(move || std::fs::write(&log, "one\ntwo\n").unwrap());
+    let grown = put(folder.path(), &["log", "--server", &grows, "--no-verify"]);
+    assert!(grown.code == 1 && grown.err.contains("has changed while it was sent"), "{grown:?}");
+}
+
+#[test]
+fn an_upload_straight_to_the_store_is_interrupted_and_gone_on_with() {
+    let folder = folder(&[]);
+    let here = folder.path();
+    let bytes = file(here, "a.bin", 100 << 20);
+    let words = ["a.bin", "--parallel", "1", "--chunk-bytes", "5242880"];
+    let mut sending = command(here);
+    let sending = Started::spawn(sending.args(["upload", "put", "--json"]).args(words));
+    let begun = Instant::now();
+    // Its first chunk is on its way.
+    let spool = here.join("quaymaster-data/spool/documents");
+    while std::fs::read_dir(&spool).map_or(0, Iterator::count) == 0 {
+        assert!(begun.elapsed() < Duration::from_secs(60));
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let stopped = sending.stop_by(Signal::INT);
+    assert_eq!(stopped.code, 130, "{stopped:?}");
+    assert!(stopped.err.contains("the same command goes on"), "{stopped:?}");
+    assert_eq!(first(&put(here, &words))["size"], json!(bytes.len()));
 }

@@ -13,6 +13,12 @@ use crate::spec::{Spec, UploadSpec};
 
 const MIB: u64 = 1 << 20;
 
+/// Where chunks may wait.
+const CHUNKS: [&str; 5] = ["file:", "redis://", "rediss://", "redis+", "rediss+"];
+
+/// The longest connector.
+const CONNECTOR_MAX: usize = 128;
+
 pub(super) fn read(reading: &mut Reading<'_, '_>) -> Option<Body> {
     let fields = &reading.fields;
     let key = reading.key_or("key", "upload:{upload_id}:state");
@@ -35,11 +41,11 @@ pub(super) fn read(reading: &mut Reading<'_, '_>) -> Option<Body> {
         database: scheme("database", "sqlite:uploads.db", &["sqlite:", "postgres://", "postgresql://"])?,
         events: scheme("events", "outbox:", &["kafka://", "outbox:"])?,
         chunks: match fields.text("chunks") {
-            super::fields::Got::Value(text, _) => Some(text),
-            _ => None,
+            super::fields::Got::Absent => None,
+            _ => Some(scheme("chunks", "file:spool", &CHUNKS)?),
         },
         object_key: object_key(reading)?,
-        connector: fields.text("connector").or("default".to_owned()),
+        connector: connector(reading)?,
         topic: fields.text("topic").or("repository.uploads.completed".to_owned()),
     };
     if spec.chunk_ttl > spec.state_ttl {
@@ -107,6 +113,23 @@ fn url(reading: &Reading<'_, '_>, name: &'static str, default: &str, schemes: &[
         format!("`{name}` must begin with one of {wanted}, not {}", excerpt(text)),
         None,
     );
+    None
+}
+
+/// The connector of uploads that name none: a part of their objects' keys, and refused by every upload otherwise.
+fn connector(reading: &Reading<'_, '_>) -> Option<String> {
+    let got = reading.fields.text("connector");
+    let at = got.at().unwrap_or(reading.fields.at);
+    let text = got.or("default".to_owned());
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    if (1..=CONNECTOR_MAX).contains(&text.len())
+        && text.chars().all(plain)
+        && !matches!(text.as_str(), "." | "..")
+    {
+        return Some(text);
+    }
+    let message = format!("`connector` has 1 to {CONNECTOR_MAX} letters, digits, `.`, `_` and `-`");
+    reading.add(at, "bad-value", message, None);
     None
 }
 

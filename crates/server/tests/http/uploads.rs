@@ -10,6 +10,7 @@ use quaymaster::store::embedded::{EmbeddedOptions, EmbeddedStore};
 use quaymaster::store::{StoreOptions, open};
 use quaymaster_server::{ChunkPlace, UploadConfig};
 use quaymaster_testkit::servers::{RedisConfig, RedisServer};
+use quaymaster_upload::ledger::{Ledger, LedgerOptions};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -44,12 +45,20 @@ max_bytes_in_flight = "96KiB"
 key = "large:{upload_id}:state"
 chunk_max = "16MiB"
 max_bytes_in_flight = "32MiB"
+
+[upload.huge]
+key = "huge:{upload_id}:state"
+max_bytes_in_flight = "100MiB"
 "#;
 
 /// A server with its folder.
-struct Scene {
-    server: Fixture,
-    folder: TempDir,
+pub(crate) struct Scene {
+    pub(crate) server: Fixture,
+    pub(crate) folder: TempDir,
+}
+
+pub(crate) fn config_in(folder: &Path, chunks: ChunkPlace) -> UploadConfig {
+    UploadConfig { folder: folder.into(), chunks, ..UploadConfig::default() }
 }
 
 async fn start() -> Scene {
@@ -59,23 +68,23 @@ async fn start() -> Scene {
 async fn start_with(config: &str, chunks: ChunkPlace) -> Scene {
     let folder = TempDir::new().unwrap();
     let engine = Arc::new(EmbeddedStore::memory(EmbeddedOptions::default()).await.unwrap());
-    let uploads = UploadConfig { folder: folder.path().into(), chunks };
+    let uploads = config_in(folder.path(), chunks);
     let server = Fixture::with_uploads(SCHEMA, settings(config, &|_| None).server, engine, &uploads).await;
     Scene { server, folder }
 }
 
 impl Scene {
-    async fn create(&self, body: &Value) -> Value {
+    pub(crate) async fn create(&self, body: &Value) -> Value {
         let answer = self.server.post("/v1/upload/files/create", &body.to_string()).await;
         assert_eq!(answer.status, 200, "{}", answer.text());
         answer.json()
     }
 
-    async fn id(&self, name: &str) -> String {
+    pub(crate) async fn id(&self, name: &str) -> String {
         self.create(&json!({ "name": name })).await["upload_id"].as_str().unwrap().to_owned()
     }
 
-    async fn put(&self, id: &str, chunk: &str, headers: &[(&str, &str)], bytes: &[u8]) -> Answer {
+    pub(crate) async fn put(&self, id: &str, chunk: &str, headers: &[(&str, &str)], bytes: &[u8]) -> Answer {
         let path = format!("/v1/upload/files/{id}/chunk/{chunk}");
         let mut sent = request("PUT", &path, headers, bytes);
         if bytes.is_empty() {
@@ -84,14 +93,14 @@ impl Scene {
         self.server.raw(&sent).await
     }
 
-    async fn state(&self, id: &str) -> Value {
+    pub(crate) async fn state(&self, id: &str) -> Value {
         let answer = self.server.get(&format!("/v1/upload/files/{id}")).await;
         assert_eq!(answer.status, 200, "{}", answer.text());
         answer.json()
     }
 
     /// Waits until an upload is what it is wanted to be.
-    async fn until(&self, id: &str, status: &str) -> Value {
+    pub(crate) async fn until(&self, id: &str, status: &str) -> Value {
         let begun = Instant::now();
         loop {
             let state = self.state(id).await;
@@ -104,7 +113,7 @@ impl Scene {
     }
 }
 
-fn bytes(count: usize, salt: u8) -> Vec<u8> {
+pub(crate) fn bytes(count: usize, salt: u8) -> Vec<u8> {
     (0..count).map(|at| (at % 251) as u8 ^ salt).collect()
 }
 
@@ -120,7 +129,7 @@ async fn the_same_goes_through_redis() {
     let redis = RedisServer::start(RedisConfig::default());
     let store = open(StoreOptions::from_url(&redis.url(), Path::new("unused")).unwrap()).await.unwrap();
     let folder = TempDir::new().unwrap();
-    let uploads = UploadConfig { folder: folder.path().into(), chunks: ChunkPlace::Store };
+    let uploads = config_in(folder.path(), ChunkPlace::Store);
     let server = Fixture::with_uploads(SCHEMA, settings("", &|_| None).server, store, &uploads).await;
     in_and_out(Scene { server, folder }).await;
 }
@@ -186,6 +195,19 @@ async fn in_and_out(scene: Scene) {
     assert!(some.body == whole[65_530..=65_540]);
     let outside = scene.server.raw(&request("GET", &path, &[("range", "bytes=131172-")], b"")).await;
     assert_eq!((outside.status, &outside.json()["code"]), (416, &json!("upload.range")));
+    assert_eq!(outside.header("content-range"), Some("bytes */131172"));
+    // A range is for the content its reader has begun with; one who has all of it gets nothing.
+    let etag = content.header("etag").unwrap();
+    for (meant, status) in [(etag, 206), ("\"other\"", 200), ("Sun, 15 Nov 2026 08:00:00 GMT", 200)] {
+        let headers = [("range", "bytes=5-9"), ("if-range", meant)];
+        let some = scene.server.raw(&request("GET", &path, &headers, b"")).await;
+        assert_eq!(some.status, status, "{meant}");
+    }
+    for (names, status) in [(etag, 304), ("*", 304), (&*format!("\"x\", W/{etag}"), 304), ("\"x\"", 200)] {
+        let same = scene.server.raw(&request("GET", &path, &[("if-none-match", names)], b"")).await;
+        assert_eq!((same.status, same.header("etag")), (status, Some(etag)), "{names}");
+        assert_eq!(same.body.is_empty(), status == 304, "{names}");
+    }
     let events = scene.server.get("/v1/upload/files/events").await.json();
     described("/v1/upload/{name}/events", "get", &events);
     assert_eq!(events["events"].as_array().unwrap().len(), 1);
@@ -222,6 +244,7 @@ async fn what_cannot_be_a_chunk_is_refused_with_what_is_wrong() {
         ("10000", &[], &sizes.0, 422, "upload.refused", ""),
         ("x", &[], &sizes.0, 400, "request.invalid", "n"),
         ("-1", &[], &sizes.0, 400, "request.invalid", "n"),
+        ("+1", &[], &sizes.0, 400, "request.invalid", "n"),
         ("1?last=maybe", &[], &sizes.0, 400, "request.invalid", "last"),
         ("1?lst=true", &[], &sizes.0, 400, "request.field", "lst"),
     ] {
@@ -304,6 +327,47 @@ async fn what_is_not_there_or_not_possible_says_so() {
 }
 
 #[tokio::test]
+async fn what_cannot_be_created_leaves_nothing_behind() {
+    let scene = start().await;
+    let (long, word) = ("x".repeat(65 << 10), "x".repeat(5000));
+    for (body, status, what) in [
+        (json!({ "name": long }), 413, "name"),
+        (json!({ "name": "a", "drive": word }), 413, "drive"),
+        (json!({ "name": "a\0b" }), 400, "name"),
+        (json!({ "name": "a", "path": "\0" }), 400, "path"),
+        (json!({ "name": "a", "idempotency_key": "\0" }), 400, "idempotency_key"),
+        (json!({ "name": "a", "mime_type": "text/html\r\nx: y" }), 400, "mime_type"),
+    ] {
+        let refused = scene.server.post("/v1/upload/files/create", &body.to_string()).await;
+        let problem = refused.json();
+        assert_eq!(refused.status, status, "{what}: {problem}");
+        assert!(problem["detail"].as_str().unwrap().starts_with(what), "{problem}");
+    }
+    let file = format!("sqlite:{}", scene.folder.path().join("uploads.db").display());
+    let ledger = Ledger::open(&file, &LedgerOptions::default()).await.unwrap();
+    let rows = ledger.page("", 10).await.unwrap();
+    assert_eq!(rows.len(), 0, "{rows:?}");
+    let odd = json!({ "name": "../../ü\u{202e}\n", "path": "../..", "custom_metadata": {"a": "\0"} });
+    scene.create(&odd).await;
+}
+
+#[tokio::test]
+async fn a_sender_of_a_large_chunk_hears_that_it_is_to_come_back() {
+    let scene = start().await;
+    let made = scene.server.post("/v1/upload/huge/create", r#"{"name":"a"}"#).await.json();
+    let path = format!("/v1/upload/huge/{}/chunk", made["upload_id"].as_str().unwrap());
+    let mut first = Connection::open(scene.server.address).await;
+    let head = format!(
+        "PUT {path}/0 HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\ncontent-length: 104857600\r\n\r\n"
+    );
+    first.send(head.as_bytes()).await;
+    assert_eq!(first.receive_head().await.unwrap().status, 100);
+    // Sent to its end without a look at the answer, as most clients do.
+    let busy = scene.server.raw(&request("PUT", &format!("{path}/1"), &[], &vec![0; 100 << 20])).await;
+    assert_eq!((busy.status, &busy.json()["code"]), (429, &json!("upload.busy")), "{}", busy.text());
+}
+
+#[tokio::test]
 async fn the_same_key_gets_the_same_upload_and_another_request_is_told() {
     let scene = start().await;
     let first = scene.create(&json!({ "name": "a", "idempotency_key": "k" })).await;
@@ -382,6 +446,14 @@ async fn a_sender_that_stalls_is_told_and_one_that_comes_slowly_is_not() {
     let mut stalled = let_in(&scene, &id, "0", 2000).await;
     let answer = stalled.receive().await.unwrap();
     assert_eq!((answer.status, &answer.json()["code"]), (408, &json!("request.timeout")));
+    // A byte now and then is no way to keep the room of a chunk.
+    let mut dribbling = let_in(&scene, &id, "0", 2000).await;
+    for _ in 0..7 {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        dribbling.send(b"x").await;
+    }
+    let answer = dribbling.receive().await.unwrap();
+    assert_eq!((answer.status, &answer.json()["code"]), (408, &json!("request.timeout")));
     let mut slow = let_in(&scene, &id, "0", 2000).await;
     for piece in bytes(2000, 0).chunks(250) {
         tokio::time::sleep(Duration::from_millis(60)).await;
@@ -433,7 +505,7 @@ async fn what_is_durable_outlives_the_store() {
     scene.server.ask_to_stop();
     scene.server.stopped().await;
     let engine = Arc::new(EmbeddedStore::memory(EmbeddedOptions::default()).await.unwrap());
-    let uploads = UploadConfig { folder: scene.folder.path().into(), chunks: ChunkPlace::Spool };
+    let uploads = config_in(scene.folder.path(), ChunkPlace::Spool);
     let config = settings("", &|_| None).server;
     scene.server = Fixture::with_uploads(SCHEMA, config, engine, &uploads).await;
     let content = scene.server.get(&format!("/v1/upload/files/{done}/content")).await;

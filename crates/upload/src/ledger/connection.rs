@@ -144,7 +144,15 @@ async fn open_file(options: &SqliteConnectOptions) -> Result<SqliteConnection> {
     loop {
         match options.connect().await {
             Err(error) if is_busy(&error) => tokio::time::sleep(BUSY_PAUSE).await,
-            opened => return opened.map_err(failed),
+            opened => {
+                // SQLite says only that it cannot.
+                return opened.map_err(|error| {
+                    let (refused, file) = (failed(error), options.get_filename().display());
+                    let named =
+                        Error::new("ledger", refused.trouble(), format!("{}: {file}", refused.detail()));
+                    named.coded(refused.code().unwrap_or("sqlite").to_owned())
+                });
+            }
         }
     }
 }
