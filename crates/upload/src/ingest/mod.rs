@@ -6,5 +6,5 @@ mod state;
 
 pub use chunk::{Incoming, Took};
 pub use create::{Began, Creation, Request};
-pub(crate) use create::{about, multipart_of};
+pub(crate) use create::{Strays, about, multipart_of};
 pub use state::{Content, Resumed, Standing};

@@ -14,6 +14,7 @@ use quaymaster::upload::{Forgotten, State, Status};
 use crate::Result;
 use crate::complete::Ran;
 use crate::effect::Effect;
+use crate::ingest::Strays;
 use crate::ledger::{Due, Errand, Moved, Step, Upload};
 use crate::uploads::Uploads;
 
@@ -126,6 +127,10 @@ impl Uploads {
             Mend::Nothing => return Ok(false),
             Mend::Restore => self.restore_from(&upload).await?,
             Mend::Reopen => self.reopen_in_store(&upload).await?,
+            Mend::Begin => {
+                let upload = self.open_multipart(upload, Strays::Cut).await?;
+                self.reopen_in_store(&upload).await?;
+            }
             Mend::Fail => drop(store.fail(id, upload.error.as_deref().unwrap_or_default()).await?),
             Mend::End => {
                 self.restore_from(&upload).await?;
@@ -146,6 +151,9 @@ impl Uploads {
             return Ok(if nothing { Mend::Nothing } else { Mend::Restore });
         };
         Ok(match upload.step {
+            // It was to begin anew, and whoever resumed it died before there was a multipart upload: what comes for it
+            // could never be sent.
+            Step::Created => Mend::Begin,
             Step::Open => {
                 let parts = self.parts_in_store(&upload.upload_id).await?;
                 let durable = state.receipt.durable_chunks as usize;
@@ -176,6 +184,7 @@ enum Mend {
     Nothing,
     Restore,
     Reopen,
+    Begin,
     Fail,
     End,
     Abort,

@@ -11,7 +11,7 @@ use quaymaster::upload::Status;
 use tempfile::TempDir;
 
 use crate::ingest::{Creation, Request, Resumed};
-use crate::ledger::{LedgerOptions, Step, Sync};
+use crate::ledger::{LedgerOptions, Reopen, Step, Sync};
 use crate::objects::{Fsync, ObjectsOptions};
 use crate::{Settings, Uploads};
 
@@ -59,4 +59,24 @@ async fn a_row_read_before_an_upload_was_resumed_undoes_nothing() {
     assert!(matches!(store.fail(id, "by mistake").await.unwrap(), quaymaster::upload::Moved::Moved { .. }));
     assert!(uploads.reconcile(&resumed).await.unwrap());
     assert_eq!(store.status(id).await.unwrap().unwrap().status, Status::Pending);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_resume_that_died_before_its_multipart_upload_is_ended_by_the_sweep() {
+    let folder = TempDir::new().unwrap();
+    let uploads = uploads(folder.path()).await;
+    let request = Request { name: "a.pdf".to_owned(), ..Request::default() };
+    let Creation::New(began) = uploads.create(&request).await.unwrap() else { panic!("it is new") };
+    let (id, ledger, store) = (began.upload_id.as_str(), uploads.ledger(), uploads.store());
+    let limit = uploads.time_limit();
+    assert!(ledger.fail(id, None, "parts_lost: gone").await.unwrap().ours().is_some());
+    let _ = store.fail(id, "parts_lost: gone").await.unwrap();
+    let left = ledger.reopen(id, Reopen::Afresh, limit).await.unwrap().ours().unwrap();
+    assert_eq!((left.step, &left.multipart_id), (Step::Created, &None));
+
+    assert!(uploads.reconcile(&left).await.unwrap());
+    let (row, state) = (ledger.find(id).await.unwrap().unwrap(), store.status(id).await.unwrap().unwrap());
+    assert_eq!((row.step, state.status), (Step::Open, Status::Pending));
+    assert_eq!(row.multipart_id, Some(state.multipart_id));
+    assert_eq!(uploads.objects().pending("", None).await.unwrap().uploads.len(), 1);
 }
