@@ -185,7 +185,7 @@ function drawUploads(uploads) {
     const tr = document.createElement("tr");
     tr.append(
       cell(name, { code: true }), cell(failure.upload_id, { code: true }),
-      cell(failure.failed_at.slice(0, 19).replace("T", " ")), cell(failure.reason),
+      cell(failure.failed_at.slice(0, 19).replace("T", " "), { numeric: true }), cell(failure.reason),
     );
     return tr;
   }));

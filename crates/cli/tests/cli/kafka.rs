@@ -79,8 +79,7 @@ fn serve(here: &Path, events: &str, fail: Option<&str>) -> Served {
 fn upload(served: &Served, bytes: &str) -> String {
     let made = served.take("/v1/upload/documents/create", &json!({ "name": "a.txt" }).to_string());
     let id = made["upload_id"].as_str().unwrap().to_owned();
-    let (status, told) =
-        served.ask("PUT", &format!("/v1/upload/documents/{id}/chunk/0?last=true"), bytes);
+    let (status, told) = served.ask("PUT", &format!("/v1/upload/documents/{id}/chunk/0?last=true"), bytes);
     assert_eq!(status, 200, "{told}");
     id
 }
@@ -152,11 +151,18 @@ fn every_upload_is_one_event_although_the_broker_was_away_and_then_failed() {
     let states: Vec<Value> = ids.iter().map(|id| completed(&served, id)).collect();
     let told = broker.read();
     let wanted: BTreeSet<String> = ids.iter().map(|id| format!("{id}.completed")).collect();
-    assert_eq!(told.keys().cloned().collect::<BTreeSet<_>>(), wanted, "one id for every upload, and no other");
+    assert_eq!(
+        told.keys().cloned().collect::<BTreeSet<_>>(),
+        wanted,
+        "one id for every upload, and no other"
+    );
     for (state, bytes) in states.iter().zip(&files) {
         let records = &told[&format!("{}.completed", state["upload_id"].as_str().unwrap())];
         records.iter().for_each(|record| check(record, state, bytes));
-        assert!(records.iter().all(|record| *record == records[0]), "a repetition says the same: {records:?}");
+        assert!(
+            records.iter().all(|record| *record == records[0]),
+            "a repetition says the same: {records:?}"
+        );
     }
     // The outbox has told the same.
     let kept: BTreeMap<String, Value> = outbox(&served)

@@ -201,7 +201,10 @@ fn an_object_store_is_reached_as_the_file_says_else_as_the_environment_says() {
         let head = asked.recv_timeout(std::time::Duration::from_secs(20)).unwrap();
         assert!(head.starts_with("POST /bucket/folder/connectors/default/"), "path style: {head}");
         let lower = head.to_lowercase();
-        assert!(head.contains(&format!("Credential={key}/")) && head.contains(&format!("/{region}/s3/")), "{head}");
+        assert!(
+            head.contains(&format!("Credential={key}/")) && head.contains(&format!("/{region}/s3/")),
+            "{head}"
+        );
         assert_eq!(lower.contains("x-amz-security-token: hunter-session"), session, "{head}");
         while asked.try_recv().is_ok() {}
     }

@@ -87,7 +87,9 @@ fn s3(uploads: &Table<'_, '_>) -> ObjectsOptions {
             .unwrap_or(default.checksums),
         patience: table.get("timeout", Scalar::duration).unwrap_or(default.patience),
         slowest: table.get("min_bytes_per_second", Scalar::bytes).unwrap_or(default.slowest),
-        retries: table.get("retries", |scalar| tries(scalar, 0)).map_or(default.retries, |many| many as usize),
+        retries: table
+            .get("retries", |scalar| tries(scalar, 0))
+            .map_or(default.retries, |many| many as usize),
         ..default
     }
 }
@@ -100,7 +102,11 @@ fn endpoint(scalar: &Scalar) -> Result<String, String> {
         !host.is_empty() && !host.contains(['/', '?', '#', '@', ' '])
     });
     // Not shown: it may have a password in it.
-    if fine { Ok(text) } else { Err("must be http://host:port or https://host:port, and nothing else".into()) }
+    if fine {
+        Ok(text)
+    } else {
+        Err("must be http://host:port or https://host:port, and nothing else".into())
+    }
 }
 
 /// All that is needed, or nothing; the secrets only from the environment.
@@ -113,7 +119,9 @@ fn credentials(table: &Table<'_, '_>) -> Option<Credentials> {
         (None, None, None) => None,
         _ => {
             // A secret that could not be read has been told of already.
-            for (field, needs) in [("access_key_id", "secret_access_key"), ("secret_access_key", "access_key_id")] {
+            for (field, needs) in
+                [("access_key_id", "secret_access_key"), ("secret_access_key", "access_key_id")]
+            {
                 if table.has(field) && !table.has(needs) {
                     table.report(field, &format!("is of no use without {needs}"), None);
                 }

@@ -82,7 +82,6 @@ impl Tail {
         }
         Ok(Reader { tail: self.clone(), uploads: uploads.clone(), write, after, page: VecDeque::new(), bell })
     }
-
 }
 
 impl State {

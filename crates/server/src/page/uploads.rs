@@ -115,7 +115,8 @@ pub(super) async fn status(app: &App) -> Vec<UploadStatus> {
             failures: tally.failures.into_iter().map(failure).collect(),
         })
     });
-    let known: Vec<UploadStatus> = futures_util::future::join_all(asked).await.into_iter().flatten().collect();
+    let known: Vec<UploadStatus> =
+        futures_util::future::join_all(asked).await.into_iter().flatten().collect();
     *last = Some((Instant::now(), known.clone()));
     known
 }

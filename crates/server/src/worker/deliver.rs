@@ -57,12 +57,7 @@ impl Delivery {
     }
 
     /// Makes the call, unless it is to `stop`; what it means for the job.
-    pub(super) async fn run(
-        &self,
-        job: Job,
-        lost: Lost,
-        stop: &CancellationToken,
-    ) -> Result<Done, Failure> {
+    pub(super) async fn run(&self, job: Job, lost: Lost, stop: &CancellationToken) -> Result<Done, Failure> {
         tokio::select! {
             biased;
             () = self.gate.open() => {}

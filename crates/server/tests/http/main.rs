@@ -21,6 +21,8 @@ mod runs;
 mod service;
 mod snippets;
 mod stats;
+mod upload_events;
+mod upload_front;
 mod uploads;
 mod waiting;
 mod workers;

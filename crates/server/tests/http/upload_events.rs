@@ -1,0 +1,175 @@
+//! Completions as a stream: each once, in order, also for a reader that was away.
+
+use std::sync::Arc;
+
+use quaymaster::store::embedded::{EmbeddedOptions, EmbeddedStore};
+use quaymaster_server::{ChunkPlace, UploadConfig};
+use quaymaster_upload::ledger::{LedgerOptions, Sync};
+use quaymaster_upload::objects::{Fsync, ObjectsOptions};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::client::request;
+use crate::fixture::{Fixture, settings};
+use crate::listening::Sse;
+use crate::openapi::check;
+use crate::uploads::{Scene, config_in};
+
+/// Both in one database, and so in one outbox.
+const SCHEMA: &str = r#"
+[schema]
+name = "test"
+owner = "tests"
+
+[upload.files]
+key = "upload:{upload_id}:state"
+chunk_min = "1KiB"
+
+[upload.others]
+key = "others:{upload_id}:state"
+topic = "others.completed"
+"#;
+
+const STREAM: &[(&str, &str)] = &[("accept", "text/event-stream")];
+
+async fn start(config: &str) -> Scene {
+    let folder = TempDir::new().unwrap();
+    let engine = Arc::new(EmbeddedStore::memory(EmbeddedOptions::default()).await.unwrap());
+    // Nothing here is about a power cut.
+    let uploads = UploadConfig {
+        objects: ObjectsOptions { fsync: Fsync::Never, ..ObjectsOptions::default() },
+        database: LedgerOptions { sync: Sync::Never, ..LedgerOptions::default() },
+        ..config_in(folder.path(), ChunkPlace::Spool)
+    };
+    let server = Fixture::with_uploads(SCHEMA, settings(config, &|_| None).server, engine, &uploads).await;
+    Scene { server, folder }
+}
+
+impl Scene {
+    /// Begins an upload of another name in the same database, which completes when it likes.
+    async fn disturb(&self) {
+        let other = self.server.post("/v1/upload/others/create", r#"{"name":"x"}"#).await.json();
+        let path = format!("/v1/upload/others/{}", other["upload_id"].as_str().unwrap());
+        let put = request("PUT", &format!("{path}/chunk/0?last=true"), &[], b"x");
+        assert_eq!(self.server.raw(&put).await.status, 200);
+    }
+
+    async fn complete(&self, name: &str) -> String {
+        let id = self.id(name).await;
+        assert_eq!(self.put(&id, "0?last=true", &[], name.as_bytes()).await.status, 200);
+        self.until(&id, "COMPLETED").await;
+        id
+    }
+
+    async fn listen(&self, query: &str, headers: &[(&str, &str)]) -> Sse {
+        let path = format!("/v1/upload/files/events{query}");
+        Sse::open(self.server.address, &path, &[STREAM, headers].concat()).await
+    }
+
+    async fn page(&self, after: u64) -> Vec<Value> {
+        let path = format!("/v1/upload/files/events?after={after}&count=1000");
+        self.server.get(&path).await.json()["events"].as_array().unwrap().clone()
+    }
+}
+
+/// The next event and the id it came under.
+async fn heard(stream: &mut Sse) -> (u64, Value) {
+    loop {
+        let block = stream.block().await.expect("the stream goes on");
+        let line = |name: &str| block.lines().find_map(|line| line.strip_prefix(name).map(str::to_owned));
+        if let Some(data) = line("data: ") {
+            return (line("id: ").unwrap().parse().unwrap(), serde_json::from_str(&data).unwrap());
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_reader_that_comes_again_gets_each_event_once() {
+    let scene = start("").await;
+    for name in ["a", "b"] {
+        scene.disturb().await;
+        scene.complete(name).await;
+    }
+    let mut stream = scene.listen("?after=0", &[]).await;
+    let kept = scene.page(0).await;
+    assert_eq!(kept.len(), 2, "those of the other name are not ours: {kept:?}");
+    let document = scene.server.get("/openapi.json").await.json();
+    for wanted in &kept {
+        let (id, event) = heard(&mut stream).await;
+        assert_eq!((json!(id), &event), (wanted["seq"].clone(), wanted), "as a page has it");
+        check(&document, &json!({"$ref": "#/components/schemas/UploadEvent"}), &event, "event");
+    }
+    // What happens while somebody listens comes by itself; a second reader does not take it away.
+    let mut second = scene.listen(&format!("?after={}", kept[1]["seq"]), &[]).await;
+    scene.disturb().await;
+    let id = scene.complete("c").await;
+    let (last, event) = heard(&mut stream).await;
+    assert_eq!(event["upload_id"], json!(id));
+    assert_eq!(heard(&mut second).await, (last, event));
+    drop((stream, second));
+    let missed = [scene.complete("d").await, scene.complete("e").await];
+    // As browsers do it: the same address again, and how far it came.
+    let mut stream = scene.listen("?after=0", &[("last-event-id", &last.to_string())]).await;
+    for id in &missed {
+        assert_eq!(heard(&mut stream).await.1["upload_id"], json!(id));
+    }
+    let id = scene.complete("f").await;
+    let (seq, event) = heard(&mut stream).await;
+    assert_eq!(event["upload_id"], json!(id), "nothing twice, nothing in between");
+    let all: Vec<Value> = scene.page(0).await;
+    assert_eq!((all.len(), &all[5]["seq"]), (6, &json!(seq)));
+}
+
+#[tokio::test]
+async fn a_quiet_stream_has_a_heartbeat_and_ends_with_the_server() {
+    let mut scene = start("[server]\nheartbeat = \"100ms\"\n").await;
+    let mut stream = scene.listen("", &[]).await;
+    for _ in 0..3 {
+        assert_eq!(stream.block().await.as_deref(), Some(": heartbeat"));
+    }
+    scene.complete("a").await;
+    assert_eq!(heard(&mut stream).await.1["seq"], scene.page(0).await[0]["seq"]);
+    scene.server.ask_to_stop();
+    while let Some(block) = stream.block().await {
+        assert_eq!(block, ": heartbeat");
+    }
+    scene.server.stopped().await;
+}
+
+#[tokio::test]
+async fn many_events_are_read_in_pages_and_readers_are_counted() {
+    let scene = start("[server]\nmax_subscribers = 2\n").await;
+    // More than are read at once.
+    for _ in 0..9 {
+        futures_util::future::join_all((0..10).map(|_| scene.complete("a"))).await;
+    }
+    let kept = scene.page(0).await;
+    assert_eq!(kept.len(), 90);
+    let mut stream = scene.listen("?after=0", &[]).await;
+    for wanted in &kept {
+        assert_eq!(&heard(&mut stream).await.1, wanted);
+    }
+    let second = scene.listen("?after=0", &[]).await;
+    let full = scene.server.raw(&request("GET", "/v1/upload/files/events", STREAM, b"")).await;
+    assert_eq!((full.status, &full.json()["code"]), (503, &json!("server.busy")));
+    drop(second);
+}
+
+#[tokio::test]
+async fn what_cannot_be_streamed_says_so_and_a_page_is_still_a_page() {
+    let scene = start("").await;
+    for (path, headers, status, field) in [
+        ("/v1/upload/files/events?count=5", &[][..], 400, json!("count")),
+        ("/v1/upload/files/events?after=x", &[], 400, json!("after")),
+        ("/v1/upload/files/events", &[("last-event-id", "abc")][..], 400, json!("last-event-id")),
+        ("/v1/upload/none/events", &[], 404, Value::Null),
+    ] {
+        let refused = scene.server.raw(&request("GET", path, &[STREAM, headers].concat(), b"")).await;
+        assert_eq!((refused.status, &refused.json()["field"]), (status, &field), "{}", refused.text());
+    }
+    for accept in ["application/json", "*/*", "application/json, text/event-stream"] {
+        let page = request("GET", "/v1/upload/files/events", &[("accept", accept)], b"");
+        let page = scene.server.raw(&page).await;
+        assert_eq!(page.json(), json!({ "events": [], "next": 0 }), "{accept}");
+    }
+}
