@@ -254,15 +254,12 @@ pub(crate) fn in_store<'a>(upload: &'a Upload, node: &'a NewNode) -> store::New<
 }
 
 fn metadata(node: &NewNode) -> store::Metadata<'_> {
-    fn text(text: &Option<String>) -> &str {
-        text.as_deref().unwrap_or_default()
-    }
     store::Metadata {
-        name: text(&node.name),
-        connector_id: text(&node.connector_id),
-        parent_id: text(&node.parent_id),
-        path: text(&node.path),
-        custom_metadata: text(&node.custom_metadata),
-        client_node_id: text(&node.client_node_id),
+        name: node.name.as_deref().unwrap_or_default(),
+        connector_id: node.connector_id.as_deref().unwrap_or_default(),
+        parent_id: node.parent_id.as_deref().unwrap_or_default(),
+        path: node.path.as_deref().unwrap_or_default(),
+        custom_metadata: node.custom_metadata.as_deref().unwrap_or_default(),
+        client_node_id: node.client_node_id.as_deref().unwrap_or_default(),
     }
 }
