@@ -9,7 +9,7 @@ use crate::Result;
 const DUE: &str = "SELECT upload_id, step, due_ms, total_chunks,
     (SELECT COUNT(*) FROM quaymaster_upload_parts AS part WHERE part.upload_id = quaymaster_uploads.upload_id)
     FROM quaymaster_uploads
-    WHERE due_ms <= $1 AND (due_ms > $2 OR (due_ms = $2 AND upload_id > $3)) ORDER BY due_ms, upload_id LIMIT $4";
+    WHERE due_ms <= $1 AND (due_ms, upload_id) > ($2, $3) ORDER BY due_ms, upload_id LIMIT $4";
 const PAGE: &str = concat!(
     "SELECT ",
     columns!(),
