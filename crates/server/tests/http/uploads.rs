@@ -440,6 +440,19 @@ async fn a_body_is_not_asked_for_before_there_is_room_and_a_sender_that_vanishes
 }
 
 #[tokio::test]
+async fn a_sender_whose_upload_is_called_off_meanwhile_is_told_so() {
+    let scene = start().await;
+    let id = scene.id("a").await;
+    let mut sender = let_in(&scene, &id, "0", 2000).await;
+    sender.send(&bytes(1000, 0)).await;
+    let gone = scene.server.raw(&request("DELETE", &format!("/v1/upload/files/{id}"), &[], b"")).await;
+    assert_eq!(gone.status, 200, "{}", gone.text());
+    sender.send(&bytes(1000, 0)).await;
+    let told = sender.receive().await.unwrap();
+    assert_eq!((told.status, &told.json()["code"]), (409, &json!("upload.closed")), "{}", told.text());
+}
+
+#[tokio::test]
 async fn a_sender_that_stalls_is_told_and_one_that_comes_slowly_is_not() {
     let scene = start_with("[server]\nrequest_timeout = \"300ms\"\n", ChunkPlace::Spool).await;
     let id = scene.id("a").await;

@@ -149,7 +149,9 @@ impl Uploads {
             }
             Err(error) => {
                 holding.give_back().await;
-                Err(error)
+                // Whoever ended the upload meanwhile has removed what these bytes were staged in.
+                let state = self.state(id).await.ok().flatten();
+                state.and_then(|state| closed(&state, incoming.number)).map_or(Err(error), Ok)
             }
         }
     }
