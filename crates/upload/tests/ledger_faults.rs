@@ -28,11 +28,11 @@ async fn until_answered<T>(mut call: impl AsyncFnMut() -> Result<T>) -> T {
     panic!("it should have passed");
 }
 
-/// Places at which what is said in `bytes` bytes is cut: a few, or under `QUAYMASTER_SOAK=1` every eighth. The last ones
-/// are left out: numbers may have a digit less another time.
+/// Places at which what is said in `bytes` bytes is cut: a few, or under `QUAYMASTER_SOAK=1` every eighth; and just before
+/// the end, when everything is done and the last word of it is lost.
 fn places(bytes: u64) -> impl Iterator<Item = u64> {
-    let step = if std::env::var_os("QUAYMASTER_SOAK").is_some() { 8 } else { bytes / 9 };
-    (0..bytes.saturating_sub(8)).step_by(step.max(1) as usize)
+    let step = if std::env::var_os("QUAYMASTER_SOAK").is_some() { 8 } else { bytes / 7 };
+    (0..bytes.saturating_sub(8)).step_by(step.max(1) as usize).chain([bytes - 3])
 }
 
 /// All that a move can change.
@@ -95,7 +95,7 @@ async fn cut_at_any_answer_every_move_is_made_once() {
             }
         }
     }
-    assert!(made > 9 && not_made > 9, "answers were lost ({made}), and requests ({not_made})");
+    assert!(made >= 9 && not_made >= 9, "answers were lost ({made}), and requests ({not_made})");
     // Whatever is left is finished, and each is told once.
     for upload in direct.page("", 10_000).await.unwrap() {
         let id = &upload.upload_id;

@@ -664,7 +664,10 @@ crate::cases! {
         for name in &names[..3] {
             assert!(!busy_with(upload, name, 12, Duration::from_millis(300)).await);
         }
-        taken(&offer_reserved(upload, 2, &names[2]).await);
+        let (sha256, source) = (digest(b"twelve bytes"), Source::Elsewhere("there"));
+        let reservation = Some(&names[2]);
+        let offer = Offer { number: 2, size: 12, sha256: &sha256, last: Last::No, source, reservation };
+        taken(&upload.accept("u", &offer).await.expect("accept"));
         assert!(upload.waits_at("u", "there").await.expect("waits_at"));
         assert!(!upload.waits_at("u", names[2].stage().as_str()).await.expect("waits_at"));
         assert_eq!(upload.renew(&[&names[1]], LEASE).await.expect("renew"), [Held::Ours]);

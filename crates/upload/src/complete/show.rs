@@ -37,9 +37,13 @@ impl Uploads {
                 let _ = self.inner.store.completed(id, etag, size).await?;
             }
         }
-        // An empty object is not made of parts: its multipart upload is left over.
         if size == 0 {
+            // An empty object is not made of parts: its multipart upload is left over.
             self.cut(upload).await?;
+        } else if upload.idempotency_key.is_some() {
+            // Whoever sent the same request before may have died after it asked for a multipart upload, which was begun
+            // when the next one had looked for such already.
+            self.cut_strays(upload).await?;
         }
         self.clear(id).await
     }

@@ -44,9 +44,9 @@ async fn what_is_lost_is_asked_for_again() {
     let rig = place.open().await;
     let document = Document::new("restarted", 9, SIZE);
     let id = rig.create(&document).await;
-    for number in [3, 0] {
-        assert!(Rig::received(&rig.send(&id, &document, number).await));
-    }
+    assert!(Rig::received(&rig.send(&id, &document, 3).await));
+    let early = redis.logged();
+    assert!(Rig::received(&rig.send(&id, &document, 0).await));
     assert_eq!(rig.uploads.ship_once(10).await.unwrap().len(), 2);
     let durable = vec![0..=0, 3..=3];
     let logged = redis.logged();
@@ -62,6 +62,10 @@ async fn what_is_lost_is_asked_for_again() {
     // And the log ends in the middle of the bytes of a chunk.
     send_until_received(&rig, &id, &document, 1).await;
     redis.restart_from(logged + SIZE as u64 / 2);
+    let now = standing(&rig, &id).await;
+    assert_eq!((now.state.durable(), now.resend), (durable.clone(), vec![1..=2]));
+    // From so long ago that it had not received what is durable by now.
+    redis.restart_from(early);
     let now = standing(&rig, &id).await;
     assert_eq!((now.state.durable(), now.resend), (durable.clone(), vec![1..=2]));
     // With nothing at all.

@@ -16,6 +16,7 @@ use quaymaster_upload::bytes::ChunkBytes;
 use quaymaster_upload::ingest::{Content, Creation, Incoming, Request, Took};
 use quaymaster_upload::ledger::{Clock, Ledger, LedgerOptions, Step, Sync};
 use quaymaster_upload::objects::{Credentials, Fsync, Objects, ObjectsOptions};
+use quaymaster_upload::sweep::Cursor;
 use quaymaster_upload::{Hasher, Options, Sha256, Uploads};
 use serde::{Deserialize, Serialize};
 
@@ -309,9 +310,9 @@ impl Rig {
     /// What must be true once nobody works on anything any more: nothing on its way, no bytes, no reservation. What a
     /// dead one left is given back when its time is over, so this waits for that; the runner bounds it.
     pub async fn until_nothing_is_left(&self, what: &str) {
-        let mut said = tokio::time::Instant::now();
+        let (mut said, mut cursor) = (tokio::time::Instant::now(), Cursor::default());
         loop {
-            let _ = self.uploads.reclaim().await.unwrap();
+            let _ = self.uploads.sweep(&mut cursor).await.unwrap();
             let chunks = self.keys("upload:*:chunks:*").await;
             let staged = self.keys("upload:*:staging:*").await;
             let in_flight = self.uploads.store().in_flight().await.unwrap();

@@ -10,7 +10,7 @@ use quaymaster_upload::ship::Sent;
 use tempfile::TempDir;
 
 use crate::node::{Node, check_done, ship_and_complete, until};
-use crate::rig::{Document, Place, Rig, send_all};
+use crate::rig::{Document, Place, Rig, send_all, send_until_received};
 use crate::servers::tools::Binary;
 use crate::servers::{Cluster, ClusterConfig, RedisConfig, RedisServer};
 use crate::set::Servers;
@@ -39,7 +39,9 @@ async fn whole_flow(place: &Place, size: usize) {
         sending.spawn(async move {
             let document = Document::new(&format!("document-{n}"), n, size);
             let id = rig.create(&document).await;
-            send_all(&rig, &id, &document).await;
+            for number in [3, 0, 2, 1, 2] {
+                send_until_received(&rig, &id, &document, number).await;
+            }
             until(&rig, &id, Status::Completed).await;
             check_done(&rig, &id, &document).await;
         });
