@@ -18,7 +18,7 @@ use super::seaweed::{BUCKET, KEY_ID, SECRET};
 use super::senders::together;
 use crate::sample::Sample;
 
-const NAME: &str = "floor";
+pub(super) const NAME: &str = "floor";
 
 /// To a folder. Every part is synced before the next one is taken, as our chunks are, and the whole at the end.
 pub(super) async fn to_disk(folder: &Path, load: &Load, senders: usize) -> Result<Sample> {
@@ -35,8 +35,9 @@ pub(super) async fn to_disk(folder: &Path, load: &Load, senders: usize) -> Resul
     .await
 }
 
-pub(super) async fn verify_disk(folder: &Path, load: &Load) -> Result<()> {
-    check(&LocalFileSystem::new_with_prefix(folder)?, load).await
+/// Reads what somebody stored under a name.
+pub(super) async fn verify_disk(folder: &Path, name: &str, load: &Load) -> Result<()> {
+    check(&LocalFileSystem::new_with_prefix(folder)?, name, load).await
 }
 
 /// To S3.
@@ -44,8 +45,9 @@ pub(super) async fn to_s3(port: u16, load: &Load, senders: usize) -> Result<Samp
     multipart(&s3(port)?, load, senders, || std::future::ready(Ok(()))).await
 }
 
-pub(super) async fn verify_s3(port: u16, load: &Load) -> Result<()> {
-    check(&s3(port)?, load).await
+/// Reads what somebody stored under a name.
+pub(super) async fn verify_s3(port: u16, name: &str, load: &Load) -> Result<()> {
+    check(&s3(port)?, name, load).await
 }
 
 fn s3(port: u16) -> Result<AmazonS3> {
@@ -95,11 +97,11 @@ where
     Ok(Sample::new(load.mib(), began.elapsed()))
 }
 
-async fn check(store: &dyn ObjectStore, load: &Load) -> Result<()> {
+async fn check(store: &dyn ObjectStore, name: &str, load: &Load) -> Result<()> {
     let mut digest = Digest::new();
-    let mut pieces = store.get(&Key::from(NAME)).await?.into_stream();
+    let mut pieces = store.get(&Key::from(name)).await?.into_stream();
     while let Some(piece) = pieces.try_next().await? {
         digest.update(&piece);
     }
-    load.check("the floor's object", digest)
+    load.check(name, digest)
 }

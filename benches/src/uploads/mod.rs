@@ -172,7 +172,7 @@ impl Bench<'_> {
         let watch = Watch::start(&[]);
         let sample = self.runtime.block_on(floor::to_disk(folder.path(), &self.load, senders))?;
         let sample = watch.note(sample, Own::Counts);
-        self.runtime.block_on(floor::verify_disk(folder.path(), &self.load))?;
+        self.runtime.block_on(floor::verify_disk(folder.path(), floor::NAME, &self.load))?;
         Ok(sample)
     }
 
@@ -180,7 +180,7 @@ impl Bench<'_> {
         let watch = Watch::start(&[beside]);
         let sample = self.runtime.block_on(floor::to_s3(port, &self.load, senders))?;
         let sample = watch.note(sample, Own::Counts);
-        self.runtime.block_on(floor::verify_s3(port, &self.load))?;
+        self.runtime.block_on(floor::verify_s3(port, floor::NAME, &self.load))?;
         Ok(sample)
     }
 
@@ -197,25 +197,24 @@ impl Bench<'_> {
     fn tus_files(&self) -> Result<Sample> {
         let folder = self.settings.folder()?;
         let server = tus::Server::start(self.settings, tus::Store::Files(folder.path()))?;
-        self.tus(&server, &[])
+        let (name, sample) = self.tus(&server, &[])?;
+        self.runtime.block_on(floor::verify_disk(folder.path(), &name, &self.load))?;
+        Ok(sample)
     }
 
     fn tus_s3(&self, port: u16, beside: (&'static str, u32)) -> Result<Sample> {
-        let folder = self.settings.folder()?;
-        let server = tus::Server::start(self.settings, tus::Store::S3 { port, folder: folder.path() })?;
-        self.tus(&server, &[beside])
+        let server = tus::Server::start(self.settings, tus::Store::S3 { port })?;
+        let (name, sample) = self.tus(&server, &[beside])?;
+        self.runtime.block_on(floor::verify_s3(port, &name, &self.load))?;
+        Ok(sample)
     }
 
-    fn tus(&self, server: &tus::Server, beside: &[(&'static str, u32)]) -> Result<Sample> {
+    fn tus(&self, server: &tus::Server, beside: &[(&'static str, u32)]) -> Result<(String, Sample)> {
         let mut processes = vec![("server", server.pid())];
         processes.extend(beside);
-        self.runtime.block_on(async {
-            let watch = Watch::start(&processes);
-            let (path, sample) = server.upload(&self.load).await?;
-            let sample = watch.note(sample, Own::Counts);
-            server.verify(&path, &self.load).await?;
-            Ok(sample)
-        })
+        let watch = Watch::start(&processes);
+        let (name, sample) = self.runtime.block_on(server.upload(&self.load))?;
+        Ok((name, watch.note(sample, Own::Counts)))
     }
 }
 

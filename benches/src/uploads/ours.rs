@@ -65,7 +65,7 @@ impl Server {
         let port = free_port()?;
         let mut command = Command::new(settings.server.canonicalize().context("the server is not built")?);
         command.current_dir(folder.path()).arg("serve").arg("--schema").arg(&schema);
-        command.arg("--data-dir").arg(folder.path().join("data"));
+        command.arg("--data-dir").arg(folder.path());
         command.args(["--listen", &format!("127.0.0.1:{port}")]);
         command.args(place.store.iter().flat_map(|store| ["--store", store]));
         // Somebody else's settings are no part of this.

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result};
 
-use super::load::{CHUNK, Digest, Load};
+use super::load::{CHUNK, Load};
 use super::seaweed::{BUCKET, KEY_ID, SECRET};
 use super::wire::Connection;
 use crate::Settings;
@@ -18,8 +18,8 @@ use crate::sample::Sample;
 pub(super) enum Store<'a> {
     /// In files, each PATCH synced before it is answered, as our chunks are.
     Files(&'a Path),
-    /// In an object store; `folder` is for what it keeps meanwhile.
-    S3 { port: u16, folder: &'a Path },
+    /// In an object store.
+    S3 { port: u16 },
 }
 
 pub(super) struct Server {
@@ -38,9 +38,8 @@ impl Server {
             .env("CHUNK", CHUNK.to_string());
         match store {
             Store::Files(folder) => command.env("STORE", "file").env("FOLDER", folder),
-            Store::S3 { port, folder } => command
+            Store::S3 { port } => command
                 .env("STORE", "s3")
-                .env("FOLDER", folder)
                 .env("ENDPOINT", format!("http://127.0.0.1:{port}"))
                 .env("BUCKET", BUCKET)
                 .env("KEY_ID", KEY_ID)
@@ -53,17 +52,11 @@ impl Server {
         self.process.pid()
     }
 
-    /// Sends the load as one upload; where it is, and how long that took.
+    /// Sends the load as one upload; its name in the store, and how long that took.
     pub(super) async fn upload(&self, load: &Load) -> Result<(String, Sample)> {
         let began = Instant::now();
-        let path = self.send(load).await?;
-        Ok((path, Sample::new(load.mib(), began.elapsed())))
-    }
-
-    pub(super) async fn verify(&self, path: &str, load: &Load) -> Result<()> {
-        let mut digest = Digest::new();
-        Connection::open(self.port).await?.read(path, |piece| digest.update(piece)).await?;
-        load.check("tus's file", digest)
+        let name = self.send(load).await?;
+        Ok((name, Sample::new(load.mib(), began.elapsed())))
     }
 
     async fn send(&self, load: &Load) -> Result<String> {
@@ -81,6 +74,6 @@ impl Server {
             );
             connection.ask("PATCH", &path, &headers, &load.chunk(number)).await?.good()?;
         }
-        Ok(path)
+        Ok(path["/files/".len()..].to_owned())
     }
 }

@@ -69,18 +69,52 @@ impl Connection {
         body: &[Bytes],
     ) -> Result<Answer> {
         let (status, head, length) = self.begin(method, path, headers, body).await?;
-        while self.input.len() < length {
-            ensure!(self.stream.read_buf(&mut self.input).await? > 0, "the connection was closed");
-        }
-        let body = self.input.drain(..length).collect();
+        let body = match length {
+            Some(length) => self.next(length).await?,
+            None => self.chunked().await?,
+        };
         Ok(Answer { status, head, body })
+    }
+
+    async fn next(&mut self, length: usize) -> Result<Vec<u8>> {
+        while self.input.len() < length {
+            self.more().await?;
+        }
+        Ok(self.input.drain(..length).collect())
+    }
+
+    async fn more(&mut self) -> Result<()> {
+        ensure!(self.stream.read_buf(&mut self.input).await? > 0, "the connection was closed");
+        Ok(())
+    }
+
+    async fn until(&mut self, end: &[u8]) -> Result<String> {
+        loop {
+            if let Some(at) = self.input.windows(end.len()).position(|found| found == end) {
+                return Ok(String::from_utf8(self.input.drain(..at + end.len()).collect())?);
+            }
+            self.more().await?;
+        }
+    }
+
+    /// A body in pieces, each after its length, as Node sends what it has not counted.
+    async fn chunked(&mut self) -> Result<Vec<u8>> {
+        let mut body = Vec::new();
+        loop {
+            let length = usize::from_str_radix(self.until(b"\r\n").await?.trim(), 16)?;
+            body.extend(self.next(length).await?);
+            self.next(2).await?;
+            if length == 0 {
+                return Ok(body);
+            }
+        }
     }
 
     /// Reads an answer of any length without keeping it.
     pub(super) async fn read(&mut self, path: &str, mut each: impl FnMut(&[u8])) -> Result<()> {
         let (status, head, length) = self.begin("GET", path, "", &[]).await?;
         ensure!(status == 200, "{path}: {}", head.lines().next().unwrap_or_default());
-        let mut left = length;
+        let mut left = length.with_context(|| format!("{path}: an answer without its length"))?;
         let mut piece = std::mem::take(&mut self.input);
         piece.reserve(256 << 10);
         loop {
@@ -101,7 +135,7 @@ impl Connection {
         path: &str,
         headers: &str,
         body: &[Bytes],
-    ) -> Result<(u16, String, usize)> {
+    ) -> Result<(u16, String, Option<usize>)> {
         let length: usize = body.iter().map(Bytes::len).sum();
         let head = format!(
             "{method} {path} HTTP/1.1\r\nhost: 127.0.0.1:{}\r\ncontent-length: {length}\r\n{headers}\r\n",
@@ -111,20 +145,17 @@ impl Connection {
         for piece in body {
             self.stream.write_all(piece).await?;
         }
-        let end = loop {
-            if let Some(end) = self.input.windows(4).position(|four| four == b"\r\n\r\n") {
-                break end;
-            }
-            ensure!(self.stream.read_buf(&mut self.input).await? > 0, "the connection was closed");
-        };
-        let head = String::from_utf8(self.input.drain(..end + 4).collect())?;
+        let head = self.until(b"\r\n\r\n").await?;
         let status = head.split_whitespace().nth(1).and_then(|status| status.parse().ok());
         let status = status.with_context(|| format!("not an answer: {head}"))?;
         // 204 has no body, and need not say so.
         let length = match header(&head, "content-length") {
-            Some(length) => length.parse()?,
-            None if status == 204 => 0,
-            None => anyhow::bail!("an answer without its length: {head}"),
+            Some(length) => Some(length.parse()?),
+            None if status == 204 => Some(0),
+            None => {
+                ensure!(header(&head, "transfer-encoding") == Some("chunked"), "no length: {head}");
+                None
+            }
         };
         Ok((status, head, length))
     }
