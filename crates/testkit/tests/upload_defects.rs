@@ -98,6 +98,7 @@ const DEFECTS: &[Defect] = &[
     ("upload.lapsed", "now_ms + lease_ms), name)", "now_ms * 2), name)", NAMED),
     ("upload.admit", "if not taken and", "if false and", NAMED),
     ("upload.admit", "if flight_left(names, name) then", "if false then", NAMED),
+    ("upload.renew", "bytes .. ARGV[2]", "bytes", CRASHED),
     ("upload.renew", "bytes ~= \"0 x\"", "true", NAMED),
     ("upload.recount", "if off > 0 then", "if false then", CRASHED),
     ("upload.call", "redis.call(\"ZADD\", ready", "redis.call(\"ZADD\", ready, \"XX\"", CRASHED),

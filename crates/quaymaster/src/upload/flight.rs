@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::answer::{Admitted, Held, InFlight};
 use super::ask::Reservation;
+use super::ops::Mark;
 use super::{LEASE_MAX, Upload, ops, tell};
 use crate::{Code, Error, Result};
 
@@ -51,7 +52,7 @@ impl Upload {
         let mut held = Vec::with_capacity(names.len());
         for page in names.chunks(MOST) {
             let names: Vec<&str> = page.iter().map(|name| name.as_str()).collect();
-            held.extend(self.renew_names(ops::ADMIT, &names, lease).await?);
+            held.extend(self.renew_names(ops::ADMIT, &names, Mark::Attempt, lease).await?);
         }
         Ok(held)
     }
@@ -60,9 +61,10 @@ impl Upload {
         &self,
         op: &'static str,
         names: &[&str],
+        mark: Mark,
         lease: Duration,
     ) -> Result<Vec<Held>> {
-        let mut parts = self.bound.run(op, ops::renew(self, op, names, lease)?).await?.parts(op)?;
+        let mut parts = self.bound.run(op, ops::renew(self, op, names, mark, lease)?).await?.parts(op)?;
         parts.bytes()?;
         let mut held = Vec::new();
         while let Some(part) = parts.any() {

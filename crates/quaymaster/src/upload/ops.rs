@@ -315,10 +315,12 @@ pub(super) fn renew(
     upload: &Upload,
     op: &'static str,
     names: &[&str],
+    mark: Mark,
     lease: Duration,
 ) -> Result<Invocation> {
     let mut call = index(upload, op, &scripts::UPLOAD_RENEW, &["in_flight", "in_flight_until"])?;
     call.args.push_int(millis(lease));
+    call.args.push(mark.text());
     for name in names {
         call.args.push(name);
     }
@@ -344,6 +346,15 @@ pub(super) enum Mark {
     Chunk,
 }
 
+impl Mark {
+    fn text(self) -> &'static str {
+        match self {
+            Self::Attempt => "",
+            Self::Chunk => " c",
+        }
+    }
+}
+
 pub(super) fn hold(
     upload: &Upload,
     op: &'static str,
@@ -353,7 +364,7 @@ pub(super) fn hold(
 ) -> Result<Invocation> {
     let mut call = flight(upload, op, &scripts::UPLOAD_HOLD)?;
     call.args.push_int(millis(lease));
-    call.args.push(if mark == Mark::Chunk { " c" } else { "" });
+    call.args.push(mark.text());
     for (name, bytes) in names {
         call.args.push(name);
         call.args.push_int(int(*bytes));

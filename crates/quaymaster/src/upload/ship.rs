@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use super::answer::{Claimed, Failed, Held, Lease, Shipped};
 use super::ask::{Claim, Next};
 use super::flight::check_lease;
+use super::ops::Mark;
 use super::{TEXT_MAX, Upload, check_text, ops, shortened, tell};
 use crate::wake::{Wake, Woken};
 use crate::{Code, Error, Result, Token};
@@ -138,7 +139,7 @@ impl Upload {
             return;
         }
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        if let Err(error) = self.renew_names(op, &names, self.spec.chunk_ttl).await {
+        if let Err(error) = self.renew_names(op, &names, Mark::Chunk, self.spec.chunk_ttl).await {
             tracing::debug!(upload = self.name(), %error, "bytes in flight are counted again by the sweep");
         }
     }

@@ -104,7 +104,7 @@ impl Upload {
     async fn count_again(&self, chunks: Vec<(String, u64)>) -> Result<()> {
         const OP: &str = ops::SWEEP;
         let names: Vec<&str> = chunks.iter().map(|(name, _)| name.as_str()).collect();
-        let held = self.renew_names(OP, &names, self.spec.chunk_ttl).await?;
+        let held = self.renew_names(OP, &names, Mark::Chunk, self.spec.chunk_ttl).await?;
         let lost: Vec<(String, u64)> = chunks
             .into_iter()
             .zip(held)

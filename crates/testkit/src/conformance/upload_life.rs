@@ -338,6 +338,11 @@ crate::cases! {
         assert_eq!((audited.looked, audited.given_back, audited.off_bytes), (3, 1, 46));
         assert_eq!(upload.in_flight().await.expect("in flight").bytes, 10);
         assert_eq!(upload.audit(0, 100).await.expect("audit").given_back, 0);
+        // The node died between taking a chunk and saying so in the account; then whoever shipped it died, too.
+        let waits = hash(&quaymaster, &index("in_flight")).await.into_keys().next().expect("two wait");
+        command_int(engine, &["HSET", &index("in_flight"), &waits, "5"]).await;
+        assert_eq!(upload.tend("u").await.expect("tend").waiting, 2);
+        assert_eq!(hash(&quaymaster, &index("in_flight")).await[&waits], "5 c", "it is a chunk's");
         // The schedule was lost.
         let todo = spelled(&quaymaster, "docs", "todo", &[("upload_id", "u")]);
         command_int(engine, &["DEL", &todo]).await;
