@@ -151,7 +151,7 @@ impl Uploads {
                 holding.give_back().await;
                 // Whoever ended the upload meanwhile has removed what these bytes were staged in.
                 let state = self.state(id).await.ok().flatten();
-                state.and_then(|state| closed(&state, incoming.number)).map_or(Err(error), Ok)
+                state.and_then(|state| closed(&state, incoming.number)).ok_or(error)
             }
         }
     }

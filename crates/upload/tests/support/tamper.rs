@@ -39,7 +39,7 @@ impl Tamper {
     pub async fn start(upstream: SocketAddr) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
-        let (rules, heard): (Arc<Mutex<Vec<Rule>>>, Arc<Mutex<Vec<String>>>) = Default::default();
+        let (rules, heard) = (Arc::<Mutex<Vec<Rule>>>::default(), Arc::<Mutex<Vec<String>>>::default());
         let shared = (Arc::clone(&rules), Arc::clone(&heard));
         let accepting = tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
