@@ -46,12 +46,15 @@ struct Bench<'a> {
     took: RefCell<Vec<Took>>,
 }
 
+/// Some of the rows.
+type Part = fn(&Bench<'_>, &mut Findings) -> Result<()>;
+
 pub(crate) fn run(settings: &Settings, findings: &mut Findings) -> Result<()> {
     let cores = std::thread::available_parallelism().map_or(2, usize::from);
     let runtime = Builder::new_multi_thread().worker_threads(cores).enable_all().build()?;
     let load = Load::new(settings.mib)?;
     let bench = Bench { settings, runtime, load, took: RefCell::default() };
-    let parts: [(&str, fn(&Bench<'_>, &mut Findings) -> Result<()>); 5] = [
+    let parts: [(&str, Part); 5] = [
         ("into files", into_files),
         ("into SeaweedFS", into_seaweed),
         ("memory", |bench, findings| memory::run(bench.settings, &bench.runtime, findings)),

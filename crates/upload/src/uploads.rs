@@ -126,7 +126,16 @@ impl Uploads {
             _ => url.to_owned(),
         };
         let objects = Objects::open(&beside(&spec.objects, "file:"), &settings.objects).await?;
-        let ledger = Ledger::open(&beside(&spec.database, "sqlite:"), &settings.ledger).await?;
+        let database = beside(&spec.database, "sqlite:");
+        if let Some(file) = database.strip_prefix("sqlite:").and_then(|path| path.split('?').next())
+            && database != spec.database
+            && let Some(folder) = std::path::Path::new(file).parent()
+        {
+            // With objects and chunks elsewhere nobody else makes it.
+            let made = tokio::fs::create_dir_all(folder).await;
+            made.map_err(|error| Error::io(OP, folder.display(), error))?;
+        }
+        let ledger = Ledger::open(&database, &settings.ledger).await?;
         let announcer = Announcer::with_topic(&spec.events, &spec.topic)?;
         Ok(Self::new(store, bytes, objects, ledger, announcer, settings.options))
     }
