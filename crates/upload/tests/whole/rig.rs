@@ -130,7 +130,6 @@ impl Place {
             attempts: 4,
             backoff,
             wait: Duration::from_millis(200),
-            ..Options::default()
         };
         let announcer = Announcer::open("outbox:").unwrap();
         let uploads = Uploads::new(upload, bytes, objects, ledger, announcer, options);

@@ -11,6 +11,7 @@ use quaymaster_upload::ingest::{Incoming, Resumed, Took};
 use quaymaster_upload::ledger::Claim;
 use quaymaster_upload::objects::About;
 use quaymaster_upload::ship::Sent;
+use quaymaster_upload::sweep::Cursor;
 use tempfile::TempDir;
 
 use crate::node::{check_done, on_both, ship_and_complete};
@@ -60,10 +61,10 @@ async fn a_shared_folder_costs_nobody_anything() {
         fs::File::open(file).unwrap().set_modified(old).unwrap();
     }
     for _ in 0..2 {
-        let _ = rig.uploads.sweep(&mut Default::default()).await.unwrap();
+        let _ = rig.uploads.sweep(&mut Cursor::default()).await.unwrap();
     }
     ship_and_complete(&rig, &id).await;
-    let _ = rig.uploads.sweep(&mut Default::default()).await.unwrap();
+    let _ = rig.uploads.sweep(&mut Cursor::default()).await.unwrap();
     check_done(&rig, &id, &document).await;
     for file in &theirs {
         assert_eq!(fs::read_to_string(file).unwrap(), "precious");
@@ -153,7 +154,7 @@ async fn a_node_with_the_wrong_database_throws_nothing_away(place: Place) {
     let database = format!("sqlite:{}", elsewhere.path().join("empty.db").display());
     let wrong = Place { database, ..place.clone() }.open().await;
     for _ in 0..2 {
-        let _ = wrong.uploads.sweep(&mut Default::default()).await.unwrap();
+        let _ = wrong.uploads.sweep(&mut Cursor::default()).await.unwrap();
     }
     drop(wrong);
     let rig = place.open().await;
@@ -179,7 +180,7 @@ async fn a_chunk_that_kept_its_first_name_is_not_swept() {
     for file in [&first, &spool.join("s-nobodys")] {
         fs::File::open(file).unwrap().set_modified(old).unwrap();
     }
-    let _ = rig.uploads.sweep(&mut Default::default()).await.unwrap();
+    let _ = rig.uploads.sweep(&mut Cursor::default()).await.unwrap();
     assert!(!spool.join("s-nobodys").exists());
     assert_eq!(rig.uploads.ship_once(1).await.unwrap(), vec![Sent::Durable]);
     send_all(&rig, &id, &document).await;
