@@ -40,6 +40,8 @@ pub struct Place {
     pub keep_after_done: String,
     /// How long a request that says nothing keeps its reservation, in milliseconds.
     pub reservation_ms: u64,
+    /// How often a chunk is tried.
+    pub attempts: u32,
     /// What is uploaded.
     pub document: String,
 }
@@ -58,6 +60,7 @@ impl Place {
             chunk_min: "1KiB".to_owned(),
             max_in_flight: "64MiB".to_owned(),
             reservation_ms: 60_000,
+            attempts: 4,
             keep_after_done: "1h".to_owned(),
             document: "document".to_owned(),
         }
@@ -127,7 +130,7 @@ impl Place {
         let options = Options {
             lease: LEASE,
             reservation: Duration::from_millis(self.reservation_ms),
-            attempts: 4,
+            attempts: self.attempts,
             backoff,
             wait: Duration::from_millis(200),
         };

@@ -18,7 +18,7 @@ use crate::set::{Servers, rounds};
 use crate::trial;
 
 /// Rounds on one set of servers: their disks are small, and nothing is ever deleted.
-const PER_SET: u64 = 25;
+const PER_SET: u64 = 10;
 
 /// Two lanes side by side: most of a round is waiting for the lease of somebody who was killed.
 const LANES: u64 = 2;
@@ -66,7 +66,8 @@ async fn servers_and_workers_are_killed(lane: u64) {
     while !left.is_empty() {
         let servers = Servers::start().await;
         let folder = TempDir::new().unwrap();
-        let place = Place { reservation_ms: 1500, ..servers.place(folder.path()) };
+        // A server that is busy making room for new volumes says 500 for a while.
+        let place = Place { reservation_ms: 1500, attempts: 30, ..servers.place(folder.path()) };
         let rig = place.open().await;
         for _ in 0..PER_SET {
             let Some(round) = left.pop() else { break };
