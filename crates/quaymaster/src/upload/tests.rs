@@ -22,7 +22,21 @@ fn state_reply(map: &[u8], status: &str, sized: &str) -> Reply {
     let state = ["node", "multi", "key", "drive", status, "100", "9", "9", "10", "true", "1700000000000"];
     parts.extend(state.map(text));
     parts.extend(
-        ["1700000000400", "text/plain", "", "", "", "1700000009000", "70", "33", sized, "17", ""].map(text),
+        [
+            "1700000000400",
+            "text/plain",
+            "",
+            "",
+            "",
+            "1700000009000",
+            "70",
+            "33",
+            sized,
+            "17",
+            "",
+            "1700000000100",
+        ]
+        .map(text),
     );
     Reply::Array(parts)
 }
@@ -41,6 +55,7 @@ fn a_state_is_read_with_its_chunks_by_ranges() {
     assert_eq!((state.receipt.total_chunks, state.receipt.complete), (Some(10), false));
     assert_eq!((state.expected_size, state.final_size, state.error.as_deref()), (Some(100), None, None));
     assert!(!state.is_ended());
+    assert_eq!(state.first_chunk_ms, Some(1_700_000_000_100));
     let progress = Progress::from(&state);
     assert!((progress.percent - 33.0).abs() < 1e-9, "{progress:?}");
     let unsized_ = tell::state("upload.status", state_reply(map, "UPLOADING", "0"), "u").unwrap().unwrap();
