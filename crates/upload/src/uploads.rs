@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -63,6 +64,8 @@ pub(crate) struct Inner {
     /// Rings when an upload may be completed; the ledger knows which.
     pub(crate) whole: Notify,
     pub(crate) figures: Figures,
+    /// Requests that read a body.
+    pub(crate) readers: AtomicUsize,
     /// Chunks that this process ships.
     pub(crate) leases: Arc<Mutex<Leases>>,
 }
@@ -158,6 +161,7 @@ impl Uploads {
             options,
             whole: Notify::new(),
             figures: Figures::default(),
+            readers: AtomicUsize::new(0),
             leases: Arc::default(),
         };
         Self { inner: Arc::new(inner) }

@@ -2,6 +2,8 @@
 
 use std::fmt::Display;
 use std::pin::pin;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -19,6 +21,12 @@ use crate::uploads::Uploads;
 use crate::{Result, Sha256};
 
 const OP: &str = "upload.chunk";
+
+/// What all requests together hold of bodies they read: when there are many, each takes smaller pieces.
+const READING: usize = 16 << 20;
+
+/// Smaller ones cost more than they save.
+const LEAST_PIECE: usize = 128 << 10;
 
 /// When to come back whose reservation was given up while it stood still.
 const GIVEN_UP: Duration = Duration::from_secs(1);
@@ -109,6 +117,31 @@ impl Holding {
     }
 }
 
+/// A request that reads a body, among all that do.
+struct Reader<'a>(&'a AtomicUsize);
+
+impl<'a> Reader<'a> {
+    fn new(readers: &'a AtomicUsize) -> Self {
+        readers.fetch_add(1, Relaxed);
+        Self(readers)
+    }
+
+    /// How large the next piece may be.
+    fn piece(&self) -> usize {
+        piece_of(self.0.load(Relaxed))
+    }
+}
+
+impl Drop for Reader<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
+}
+
+fn piece_of(readers: usize) -> usize {
+    (READING / readers.max(1)).clamp(LEAST_PIECE, MAX_PIECE)
+}
+
 impl Uploads {
     /// Takes a chunk. The body is not read before its bytes are admitted, and never more than a few pieces ahead.
     pub async fn chunk<S, E>(&self, id: &str, incoming: &Incoming, body: S) -> Result<Took>
@@ -168,7 +201,9 @@ impl Uploads {
         let most = incoming.size.unwrap_or(self.inner.store.spec().chunk_max);
         let lease = self.inner.options.reservation;
         let (mut body, mut renewed) = (pin!(body), Instant::now());
+        let reader = Reader::new(&self.inner.readers);
         let mut piece = BytesMut::new();
+        let mut full = reader.piece();
         let mut came = 0u64;
         loop {
             // A client that is slow keeps its reservation for as long as it sends.
@@ -181,7 +216,7 @@ impl Uploads {
                 // What is staged ends by itself when nothing more comes: a client that sends a piece in an hour would
                 // find the ones before it gone.
                 if !piece.is_empty() {
-                    Effect::IngestStage.of(staging.write(piece.split().freeze())).await?;
+                    Effect::IngestStage.of(staging.write(std::mem::take(&mut piece).freeze())).await?;
                 }
             }
             let Ok(next) = tokio::time::timeout(lease / 3, body.next()).await else { continue };
@@ -200,11 +235,15 @@ impl Uploads {
                 }));
             }
             while !bytes.is_empty() {
-                let room = MAX_PIECE - piece.len();
+                if piece.capacity() == 0 {
+                    full = reader.piece();
+                    let left = most - (came - bytes.len() as u64);
+                    piece.reserve(usize::try_from(left).map_or(full, |left| left.min(full)));
+                }
+                let room = full - piece.len();
                 piece.extend_from_slice(&bytes.split_to(room.min(bytes.len())));
-                if piece.len() == MAX_PIECE {
-                    let full = std::mem::replace(&mut piece, BytesMut::with_capacity(MAX_PIECE)).freeze();
-                    Effect::IngestStage.of(staging.write(full)).await?;
+                if piece.len() == full {
+                    Effect::IngestStage.of(staging.write(std::mem::take(&mut piece).freeze())).await?;
                 }
             }
         }
@@ -334,4 +373,28 @@ fn closed(state: &State, number: u32) -> Option<Took> {
     let known = state.has(number) && matches!(state.status, Status::Completing | Status::Completed);
     (!open && !known)
         .then(|| Took::Closed { status: state.status, error: state.error.clone().unwrap_or_default() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_readers_together_hold_no_more_than_a_few() {
+        for readers in [0, 1, 16, 17, 64, 128] {
+            let piece = piece_of(readers);
+            assert!((LEAST_PIECE..=MAX_PIECE).contains(&piece));
+            assert!(piece * readers <= READING, "{readers}");
+        }
+        assert_eq!((piece_of(1), piece_of(64), piece_of(10_000)), (MAX_PIECE, READING / 64, LEAST_PIECE));
+    }
+
+    #[test]
+    fn a_reader_counts_for_as_long_as_it_reads() {
+        let readers = AtomicUsize::new(16);
+        let one = Reader::new(&readers);
+        assert!(one.piece() < MAX_PIECE);
+        drop(one);
+        assert_eq!(readers.into_inner(), 16);
+    }
 }

@@ -258,7 +258,9 @@ impl S3 {
                 .coded("answer")
                 .because(error)
         })?;
-        if page.next.as_ref().is_some_and(|next| next.key.is_empty() || Some(next) == after) {
+        // Some stores go on by the id alone.
+        let nowhere = |next: &Cursor| next.key.is_empty() && next.id.is_empty();
+        if page.next.as_ref().is_some_and(|next| nowhere(next) || Some(next) == after) {
             let detail = "the list of uploads goes on where it was: it would never end";
             return Err(Error::new(OP, Trouble::Passing, detail).coded("answer"));
         }
