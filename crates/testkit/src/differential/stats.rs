@@ -70,6 +70,17 @@ enum Deed {
     },
 }
 
+/// Keys that other programs write to.
+const FOREIGN: [&str; 7] = [
+    "requests:total",
+    "errors:total",
+    "requests:endpoint:GET /c",
+    "response_times:GET /c",
+    "requests:instance:0",
+    "connections:http:current",
+    "avg_response:GET /",
+];
+
 #[derive(Debug, Clone, PartialEq)]
 struct Step {
     at_us: i64,
@@ -178,15 +189,7 @@ fn deed(rng: &mut Rng) -> Deed {
         15 | 16 => Deed::Sweep,
         17..=20 => Deed::Live { requests: requests(rng), open: rng.usize(0..4) },
         _ => {
-            let key = [
-                "requests:total",
-                "errors:total",
-                "requests:endpoint:GET /c",
-                "response_times:GET /c",
-                "requests:instance:0",
-                "connections:http:current",
-                "avg_response:GET /",
-            ][rng.usize(..7)];
+            let key = FOREIGN[rng.usize(..FOREIGN.len())];
             let words: &[&[&'static str]] = &[
                 &["INCRBY", "7"],
                 &["SET", "odd"],
@@ -253,6 +256,12 @@ impl World {
             Deed::Live { requests, open } => {
                 // A recorder sweeps once it has flushed, unless it is stopped before: all there is to forget is forgotten first.
                 let _ = stats.sweep().await;
+                // It cuts what it delivers where its ticks fall, and what one spoilt key holds up depends on the cut.
+                for key in FOREIGN {
+                    let key = format!("{}web:{key}", self.prefix);
+                    let words = [b"DEL".as_slice(), key.as_bytes()];
+                    command(&**self.quaymaster.engine(), key.as_bytes(), &words).await?;
+                }
                 let recorder = stats.recorder(INSTANCES[requests.len() % INSTANCES.len()]);
                 let connections: Vec<_> = (0..*open).map(|_| recorder.connected()).collect();
                 let (first, second) = requests.split_at(requests.len() / 2);
