@@ -22,7 +22,7 @@ use crate::depot::Depot;
 use crate::fan::Fan;
 use crate::http::auth::{self, Caller, Guard, Role};
 use crate::http::body;
-use crate::http::connection::Activity;
+use crate::http::connection::{Activity, Pace};
 use crate::http::presence::Presence;
 use crate::http::problem::{Problem, excerpt, unknown};
 use crate::http::query::{self, Plus, decode};
@@ -111,6 +111,11 @@ impl Drop for Taken<'_> {
 }
 
 impl App {
+    /// What a stream lives by.
+    pub(crate) fn line(&self, presence: Presence, pace: Pace) -> sse::Line {
+        sse::Line { heartbeat: self.bounds.heartbeat, stopping: self.stopping.clone(), presence, pace }
+    }
+
     /// Answers one request; never fails and never panics.
     pub(crate) async fn answer(
         self: Arc<Self>,

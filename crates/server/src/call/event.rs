@@ -211,7 +211,8 @@ async fn stream(app: &App, opening: Opening<'_>) -> Result<Response<Body>, Probl
     let key = query::key_values(opening.query)?;
     let reader = app.fan.listen(event, &pairs(&key)).await?;
     let (presence, pace) = (opening.presence.clone(), opening.activity.endless());
-    Ok(sse::response(reader, opening.headers, app.bounds.heartbeat, app.stopping.clone(), presence, pace))
+    let channel = sse::Channel::new(reader, opening.headers);
+    Ok(sse::response(channel, app.line(presence, pace)))
 }
 
 /// Messages over a WebSocket, from now on.

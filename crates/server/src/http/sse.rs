@@ -1,4 +1,4 @@
-//! A channel as server-sent events.
+//! Answers without an end: server-sent events, of a channel or of whatever else is a [`Source`].
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -23,35 +23,42 @@ pub(crate) const LAST_EVENT_ID: &str = "last-event-id";
 
 /// A comment that says that whatever is published from here on will come.
 pub(crate) const LISTENING: Bytes = Bytes::from_static(b": listening\n\n");
-pub(crate) const HEARTBEAT: Bytes = Bytes::from_static(b": heartbeat\n\n");
+const HEARTBEAT: Bytes = Bytes::from_static(b": heartbeat\n\n");
 
-/// What goes on after the head: until the stop, the store's end, or the client's.
-struct Feed {
-    reader: Reader,
-    waiting: VecDeque<Bytes>,
-    batch: Vec<Arc<Entry>>,
+/// What a stream tells.
+pub(crate) trait Source: Send + 'static {
+    /// What is there already: it is told before a stop is heeded.
+    fn waiting(&mut self) -> Option<Bytes> {
+        None
+    }
+
+    /// What comes next; `None` is the end. Broken off while it waits, it loses nothing.
+    fn next(&mut self) -> impl Future<Output = Option<Bytes>> + Send;
+}
+
+/// What every stream lives by beside its source.
+pub(crate) struct Line {
+    pub(crate) heartbeat: Duration,
+    pub(crate) stopping: CancellationToken,
+    pub(crate) presence: Presence,
+    pub(crate) pace: Pace,
+}
+
+/// What goes on after the head: until the stop, the source's end, or the client's.
+struct Feed<S> {
+    source: S,
     beat: Interval,
     stopping: CancellationToken,
     presence: Presence,
     pace: Pace,
 }
 
-/// An answer without an end.
-pub(crate) fn response(
-    reader: Reader,
-    headers: &HeaderMap,
-    heartbeat: Duration,
-    stopping: CancellationToken,
-    presence: Presence,
-    pace: Pace,
-) -> Response<Body> {
-    let mut waiting = VecDeque::from([LISTENING]);
-    if let Some(missed) = missed_since(&reader, headers) {
-        waiting.push_back(Bytes::from(format!("data: {}\n\n", missed_text(missed))));
-    }
+/// An answer that lasts as long as its source.
+pub(crate) fn response(source: impl Source, line: Line) -> Response<Body> {
+    let Line { heartbeat, stopping, presence, pace } = line;
     let mut beat = interval_at(Instant::now() + heartbeat, heartbeat);
     beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let feed = Feed { reader, waiting, batch: Vec::new(), beat, stopping, presence, pace };
+    let feed = Feed { source, beat, stopping, presence, pace };
     let body = stream::unfold(feed, |mut feed| async {
         feed.pace.asked();
         let next = feed.next().await?;
@@ -59,6 +66,63 @@ pub(crate) fn response(
         Some((Ok::<_, std::convert::Infallible>(next), feed))
     });
     head(Body::from_stream(body))
+}
+
+impl<S: Source> Feed<S> {
+    async fn next(&mut self) -> Option<Bytes> {
+        if let Some(waiting) = self.source.waiting() {
+            return Some(waiting);
+        }
+        tokio::select! {
+            biased;
+            () = self.stopping.cancelled() => None,
+            () = self.presence.gone() => None,
+            next = self.source.next() => {
+                self.beat.reset();
+                next
+            }
+            _ = self.beat.tick() => Some(HEARTBEAT),
+        }
+    }
+}
+
+/// A channel, for one reader.
+pub(crate) struct Channel {
+    reader: Reader,
+    waiting: VecDeque<Bytes>,
+    batch: Vec<Arc<Entry>>,
+}
+
+impl Channel {
+    pub(crate) fn new(reader: Reader, headers: &HeaderMap) -> Self {
+        let mut waiting = VecDeque::from([LISTENING]);
+        if let Some(missed) = missed_since(&reader, headers) {
+            waiting.push_back(Bytes::from(format!("data: {}\n\n", missed_text(missed))));
+        }
+        Self { reader, waiting, batch: Vec::new() }
+    }
+}
+
+impl Source for Channel {
+    fn waiting(&mut self) -> Option<Bytes> {
+        self.waiting.pop_front()
+    }
+
+    async fn next(&mut self) -> Option<Bytes> {
+        loop {
+            if let Some(next) = self.waiting.pop_front() {
+                return Some(next);
+            }
+            if !self.reader.ready().await {
+                return None;
+            }
+            if let Some(missed) = self.reader.take(&mut self.batch) {
+                self.waiting.push_back(Bytes::from(format!("data: {}\n\n", missed_text(missed))));
+            }
+            let origin = &self.reader.channel.origin;
+            self.waiting.extend(self.batch.drain(..).map(|entry| entry.sse(origin)));
+        }
+    }
 }
 
 /// Whether a caller would rather have a stream than a page: browsers' readers ask for nothing else.
@@ -69,40 +133,13 @@ pub(crate) fn is_wanted(headers: &HeaderMap) -> bool {
 }
 
 /// The answer that such a body has.
-pub(crate) fn head(body: Body) -> Response<Body> {
+fn head(body: Body) -> Response<Body> {
     let mut response = Response::new(body);
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(BUFFERING, HeaderValue::from_static("no"));
     response
-}
-
-impl Feed {
-    async fn next(&mut self) -> Option<Bytes> {
-        loop {
-            if let Some(next) = self.waiting.pop_front() {
-                return Some(next);
-            }
-            tokio::select! {
-                biased;
-                () = self.stopping.cancelled() => return None,
-                () = self.presence.gone() => return None,
-                more = self.reader.ready() => {
-                    if !more {
-                        return None;
-                    }
-                    if let Some(missed) = self.reader.take(&mut self.batch) {
-                        self.waiting.push_back(Bytes::from(format!("data: {}\n\n", missed_text(missed))));
-                    }
-                    let origin = &self.reader.channel.origin;
-                    self.waiting.extend(self.batch.drain(..).map(|entry| entry.sse(origin)));
-                    self.beat.reset();
-                }
-                _ = self.beat.tick() => return Some(HEARTBEAT),
-            }
-        }
-    }
 }
 
 /// What a reader that comes again has missed: known while the same subscription goes on, else 0 for "some".

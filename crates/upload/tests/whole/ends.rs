@@ -133,12 +133,7 @@ async fn nothing_is_aborted_before_a_look() {
     let seaweed = Seaweed::start().await;
     let tamper = Tamper::start(seaweed.address()).await;
     let folder = TempDir::new().unwrap();
-    let place = Place {
-        objects: "s3://quay/files".to_owned(),
-        endpoint: Some(format!("http://{}", tamper.address())),
-        chunk_min: "5MiB".to_owned(),
-        ..Place::in_folder(folder.path(), false)
-    };
+    let place = Place::behind(folder.path(), tamper.address());
     let clock = clock();
     let rig = place.open_at(&clock).await;
     let (part, there) = (Document::new("part", 6, 5 << 20), Document::new("there", 7, 5 << 20));

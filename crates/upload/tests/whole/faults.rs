@@ -43,12 +43,7 @@ impl Weather {
         let seaweed = Seaweed::start().await;
         let tamper = Tamper::start(seaweed.address()).await;
         let folder = TempDir::new().unwrap();
-        let place = Place {
-            objects: "s3://quay/files".to_owned(),
-            endpoint: Some(format!("http://{}", tamper.address())),
-            chunk_min: "5MiB".to_owned(),
-            ..Place::in_folder(folder.path(), false)
-        };
+        let place = Place::behind(folder.path(), tamper.address());
         Self { tamper, rig: place.open().await, _seaweed: seaweed, _folder: folder }
     }
 

@@ -1,5 +1,6 @@
 //! Uploads on stores that live in a folder or behind URLs: any number of processes may open the same ones.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
@@ -63,6 +64,17 @@ impl Place {
             attempts: 4,
             keep_after_done: "1h".to_owned(),
             document: "document".to_owned(),
+        }
+    }
+
+    /// The same with objects in S3, at this address.
+    pub fn behind(folder: &Path, s3: SocketAddr) -> Self {
+        Self {
+            objects: "s3://quay/files".to_owned(),
+            endpoint: Some(format!("http://{s3}")),
+            // As S3 has it, and SeaweedFS with it.
+            chunk_min: "5MiB".to_owned(),
+            ..Self::in_folder(folder, false)
         }
     }
 

@@ -27,11 +27,7 @@ impl Servers {
         Place {
             store: self.redis.url(),
             database: self.postgres.url(),
-            objects: "s3://quay/files".to_owned(),
-            endpoint: Some(format!("http://{}", self.seaweed.address())),
-            // As S3 has it, and SeaweedFS with it.
-            chunk_min: "5MiB".to_owned(),
-            ..Place::in_folder(folder, false)
+            ..Place::behind(folder, self.seaweed.address())
         }
     }
 }

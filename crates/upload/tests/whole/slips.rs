@@ -125,12 +125,7 @@ async fn what_is_durable_stays_so_when_its_client_begins_again(place: Place) {
 async fn bytes_that_changed_in_the_store_are_asked_for_again() {
     let seaweed = Seaweed::start().await;
     let folder = TempDir::new().unwrap();
-    let place = Place {
-        objects: "s3://quay/files".to_owned(),
-        endpoint: Some(format!("http://{}", seaweed.address())),
-        chunk_min: "5MiB".to_owned(),
-        ..Place::in_folder(folder.path(), false)
-    };
+    let place = Place::behind(folder.path(), seaweed.address());
     let rig = place.open().await;
     let document = Document::new("spoilt", 23, 5 << 20);
     let id = rig.create(&document).await;

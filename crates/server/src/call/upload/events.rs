@@ -10,8 +10,6 @@ use quaymaster::schema::Kind;
 use quaymaster_upload::ledger::Event;
 use serde::Serialize;
 use serde_json::value::RawValue;
-use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
-use tokio_util::sync::CancellationToken;
 use utoipa::ToSchema;
 
 use super::super::{Answer, Arg, ArgType, Call, Effect, Input, Open, Opening};
@@ -19,8 +17,6 @@ use super::{berth, written};
 use crate::app::App;
 use crate::depot::tail::Reader;
 use crate::fan::Seated;
-use crate::http::connection::Pace;
-use crate::http::presence::Presence;
 use crate::http::problem::{Problem, excerpt};
 use crate::http::{query, sse};
 
@@ -134,10 +130,6 @@ pub(crate) async fn events(app: &App, input: Input<'_>) -> Answer {
 struct Feed {
     reader: Reader,
     listening: bool,
-    beat: Interval,
-    stopping: CancellationToken,
-    presence: Presence,
-    pace: Pace,
     /// Given back when the reader is gone.
     _seat: Seated,
 }
@@ -151,25 +143,8 @@ async fn follow(app: &App, opening: Opening<'_>) -> Result<Response<Body>, Probl
     let uploads = berth.uploads().await?;
     let seat = app.fan.seat()?;
     let reader = berth.tail().read(uploads, after as i64, told).await?;
-    let heartbeat = app.bounds.heartbeat;
-    let mut beat = interval_at(Instant::now() + heartbeat, heartbeat);
-    beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let feed = Feed {
-        reader,
-        listening: false,
-        beat,
-        stopping: app.stopping.clone(),
-        presence: opening.presence.clone(),
-        pace: opening.activity.endless(),
-        _seat: seat,
-    };
-    let body = futures_util::stream::unfold(feed, |mut feed| async {
-        feed.pace.asked();
-        let next = feed.next().await?;
-        feed.pace.handed();
-        Some((Ok::<_, std::convert::Infallible>(next), feed))
-    });
-    Ok(sse::head(Body::from_stream(body)))
+    let feed = Feed { reader, listening: false, _seat: seat };
+    Ok(sse::response(feed, app.line(opening.presence.clone(), opening.activity.endless())))
 }
 
 fn last_heard(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
@@ -185,27 +160,19 @@ fn told(event: Event) -> Option<Bytes> {
     Some(Bytes::from(format!("id: {}\ndata: {data}\n\n", event.seq)))
 }
 
-impl Feed {
+impl sse::Source for Feed {
+    fn waiting(&mut self) -> Option<Bytes> {
+        (!std::mem::replace(&mut self.listening, true)).then_some(sse::LISTENING)
+    }
+
     async fn next(&mut self) -> Option<Bytes> {
-        if !std::mem::replace(&mut self.listening, true) {
-            return Some(sse::LISTENING);
-        }
-        tokio::select! {
-            biased;
-            () = self.stopping.cancelled() => None,
-            () = self.presence.gone() => None,
-            next = self.reader.next() => match next {
-                Ok(event) => {
-                    self.beat.reset();
-                    Some(event)
-                }
-                Err(error) => {
-                    // The reader comes again, and goes on where it was.
-                    tracing::debug!(%error, "events cannot be read");
-                    None
-                }
-            },
-            _ = self.beat.tick() => Some(sse::HEARTBEAT),
+        match self.reader.next().await {
+            Ok(event) => Some(event),
+            Err(error) => {
+                // The reader comes again, and goes on where it was.
+                tracing::debug!(%error, "events cannot be read");
+                None
+            }
         }
     }
 }

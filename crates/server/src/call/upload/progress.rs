@@ -7,16 +7,12 @@ use axum::http::Response;
 use bytes::Bytes;
 use futures_util::{FutureExt as _, Stream, StreamExt as _};
 use quaymaster::upload::Progress;
-use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
-use tokio_util::sync::CancellationToken;
 
 use super::route::{Asked, Route};
 use super::{berth_of, unknown};
 use crate::app::App;
 use crate::call::Effect;
 use crate::fan::Seated;
-use crate::http::connection::Pace;
-use crate::http::presence::Presence;
 use crate::http::problem::Problem;
 use crate::http::{query, sse};
 
@@ -31,10 +27,6 @@ pub(super) const PROGRESS: Route = Route {
 struct Feed {
     told: Pin<Box<dyn Stream<Item = quaymaster::Result<Progress>> + Send>>,
     first: bool,
-    beat: Interval,
-    stopping: CancellationToken,
-    presence: Presence,
-    pace: Pace,
     /// Given back when the reader is gone.
     _seat: Seated,
 }
@@ -62,48 +54,22 @@ pub(crate) async fn progress(app: &App, asked: Asked<'_>) -> Result<Response<Bod
     }
     let seat = app.fan.seat()?;
     let told = Box::pin(uploads.store().progress(asked.id).await?);
-    let heartbeat = app.bounds.heartbeat;
-    let mut beat = interval_at(Instant::now() + heartbeat, heartbeat);
-    beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let feed = Feed {
-        told,
-        first: true,
-        beat,
-        stopping: app.stopping.clone(),
-        presence: asked.presence.clone(),
-        pace: asked.activity.endless(),
-        _seat: seat,
-    };
-    let body = futures_util::stream::unfold(feed, |mut feed| async {
-        feed.pace.asked();
-        let next = feed.next().await?;
-        feed.pace.handed();
-        Some((Ok::<_, std::convert::Infallible>(next), feed))
-    });
-    Ok(sse::head(Body::from_stream(body)))
+    let feed = Feed { told, first: true, _seat: seat };
+    Ok(sse::response(feed, app.line(asked.presence.clone(), asked.activity.endless())))
 }
 
-impl Feed {
+impl sse::Source for Feed {
     async fn next(&mut self) -> Option<Bytes> {
-        tokio::select! {
-            biased;
-            () = self.stopping.cancelled() => None,
-            () = self.presence.gone() => None,
-            told = self.told.next() => {
-                let progress = match told? {
-                    Ok(progress) => progress,
-                    Err(error) => {
-                        // The reader comes again, and begins with a snapshot.
-                        tracing::debug!(%error, "progress cannot be told");
-                        return None;
-                    }
-                };
-                let event = if std::mem::take(&mut self.first) { "snapshot" } else { "progress" };
-                let data = serde_json::to_string(&progress).unwrap_or_default();
-                self.beat.reset();
-                Some(Bytes::from(format!("event: {event}\nid: {}\ndata: {data}\n\n", progress.seq)))
+        let progress = match self.told.next().await? {
+            Ok(progress) => progress,
+            Err(error) => {
+                // The reader comes again, and begins with a snapshot.
+                tracing::debug!(%error, "progress cannot be told");
+                return None;
             }
-            _ = self.beat.tick() => Some(sse::HEARTBEAT),
-        }
+        };
+        let event = if std::mem::take(&mut self.first) { "snapshot" } else { "progress" };
+        let data = serde_json::to_string(&progress).unwrap_or_default();
+        Some(Bytes::from(format!("event: {event}\nid: {}\ndata: {data}\n\n", progress.seq)))
     }
 }
