@@ -98,6 +98,7 @@ impl EmbeddedStore {
     /// Asks the owner, again if it goes before it answers: questions change nothing.
     async fn ask<T>(&self, op: &'static str, request: Request, read: fn(Answer) -> Option<T>) -> Result<T> {
         let deadline = self.deadline();
+        take_turns().await;
         loop {
             let answer = match self.keeper.backend(op, deadline).await? {
                 Backend::Owner(owner) => {
@@ -126,6 +127,7 @@ impl EmbeddedStore {
         let op = "store.wait_for_item";
         let end = Instant::now() + limit;
         let key_bytes = Bytes::copy_from_slice(key);
+        take_turns().await;
         loop {
             let left = end.saturating_duration_since(Instant::now());
             // Even a wait of no length is asked once; the answer may take as long as any call.
@@ -148,6 +150,12 @@ impl EmbeddedStore {
     }
 }
 
+/// Most calls of an owner are over without waiting for anything. A task that makes one after another would
+/// keep its thread from everybody else, so now and then it gives way, before anything has happened.
+async fn take_turns() {
+    tokio::task::consume_budget().await;
+}
+
 fn unexpected(op: &'static str) -> Error {
     Error::new(op, Code::StoreProtocol, "the owner answered something else")
 }
@@ -161,6 +169,7 @@ impl Engine for EmbeddedStore {
     fn run(&self, call: Invocation) -> BoxFuture<'_, Result<Reply>> {
         Box::pin(async move {
             let (op, started) = (call.script.id, std::time::Instant::now());
+            take_turns().await;
             let outcome = self.run_call(call).await;
             match &outcome {
                 Err(error) if is_ours(error) => self.keeper.counters.failure(started.elapsed()),

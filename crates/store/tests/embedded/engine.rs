@@ -197,3 +197,23 @@ async fn a_call_on_a_huge_collection_writes_a_few_bytes() {
         assert!((60..400).contains(&written), "{source} wrote {written} bytes");
     }
 }
+
+#[tokio::test]
+async fn calls_that_need_not_wait_let_the_other_tasks_of_their_thread_have_their_turn() {
+    const MANY: u32 = 100_000;
+    let store = EmbeddedStore::memory(EmbeddedOptions::default()).await.unwrap();
+    let other = tokio::spawn(async {});
+    let mut calls = 0;
+    while !other.is_finished() && calls < MANY {
+        int(&store, &INCR, &["n"]).await.unwrap();
+        calls += 1;
+    }
+    assert!(calls < MANY, "nobody else got a turn in {MANY} calls");
+    let other = tokio::spawn(async {});
+    let mut questions = 0;
+    while !other.is_finished() && questions < MANY {
+        store.time_us().await.unwrap();
+        questions += 1;
+    }
+    assert!(questions < MANY, "nobody else got a turn in {MANY} questions");
+}
