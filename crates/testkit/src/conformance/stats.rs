@@ -17,7 +17,8 @@ fn stats(subject: &Subject) -> Quaymaster {
     subject.schema(
         "[stats.web]\nkey = \"web:\"\nflush = \"1m\"\nheartbeat = \"2m\"\nsamples = 10\n\
          [stats.small]\nkey = \"small:\"\nflush = \"1m\"\nheartbeat = \"2m\"\nmax_endpoints = 3\nmax_instances = 2\n\
-         [stats.brief]\nkey = \"brief:\"\nflush = \"100ms\"\nheartbeat = \"400ms\"\n\
+         [stats.brief]\nkey = \"brief:\"\nflush = \"500ms\"\nheartbeat = \"2s\"\n\
+         [stats.steady]\nkey = \"steady:\"\nflush = \"100ms\"\nheartbeat = \"2m\"\n\
          [stats.folded]\nkey = \"folded:\"\nflush = \"1m\"\nheartbeat = \"2m\"\nfold_ids = true\n",
     )
 }
@@ -273,20 +274,20 @@ crate::cases! {
         let told = tell(&[("a", 1)]).await;
         assert_eq!((told.connections, told.connections_max), (4, 8));
         assert_eq!(command_text(&*subject.engine, &["GET", &current]).await.as_deref(), Some("4"));
-        subject.pass(250).await;
+        subject.pass(1250).await;
         let told = tell(&[("a", 2)]).await;
         assert_eq!((told.connections_max, told.alive), (8, 2));
         if subject.clock.is_some() {
-            subject.pass(149).await;
+            subject.pass(749).await;
             assert_eq!(report(brief).await.connections, 5, "its heartbeat is not over");
         }
-        subject.pass(160).await;
+        subject.pass(800).await;
         let told = report(brief).await;
         assert_eq!((told.connections, told.alive), (2, 1), "b is silent for longer than its heartbeat");
         let told = tell(&[("a", 3)]).await;
         assert_eq!((told.connections, told.connections_max, told.alive), (3, 8, 1));
         assert_eq!(command_text(&*subject.engine, &["GET", &current]).await.as_deref(), Some("3"));
-        subject.pass(401).await;
+        subject.pass(2001).await;
         let told = report(brief).await;
         assert_eq!((told.connections, told.alive, told.speed_per_second), (0, 0, 0));
         assert_eq!(command_text(&*subject.engine, &["GET", &current]).await, None, "a foreign reader sees none");
@@ -296,17 +297,17 @@ crate::cases! {
 
     async fn another_life_of_an_instance_takes_the_place_of_the_old_one(subject: &Subject) {
         let quaymaster = stats(subject);
-        let brief = of(&quaymaster, "brief");
-        let first = brief.recorder("0");
+        let steady = of(&quaymaster, "steady");
+        let first = steady.recorder("0");
         let open = (first.connected(), first.connected());
         first.record(&seen("/x", 200, 1));
         flush(&first).await;
         // It dies without a word: nothing of it is flushed any more.
-        let second = brief.recorder("0");
+        let second = steady.recorder("0");
         let _one = second.connected();
         second.record(&seen("/x", 200, 1));
         flush(&second).await;
-        let told = report(brief).await;
+        let told = report(steady).await;
         assert_eq!(told.total, 2, "a new life begins with the first number again");
         assert_eq!(told.instances, [("0".to_owned(), 2)]);
         assert!(told.connections >= 1, "{told:?}");
@@ -315,19 +316,19 @@ crate::cases! {
 
     async fn speed_is_that_of_a_second_all_have_flushed_and_the_most_is_kept(subject: &Subject) {
         let quaymaster = stats(subject);
-        let brief = of(&quaymaster, "brief");
+        let steady = of(&quaymaster, "steady");
         // The beginning of a second, so that all of it is counted in one.
         let begin_us = (subject.time_us().await / 1_000_000 + 1) * 1_000_000;
         subject.reach(begin_us).await;
         let requests = [request("a", "/x", 200); 30];
-        let _ = brief.record(Record { requests: &requests, ..Record::default() }).await.expect("a record");
-        let told = report(brief).await;
+        let _ = steady.record(Record { requests: &requests, ..Record::default() }).await.expect("a record");
+        let told = report(steady).await;
         assert_eq!((told.speed_per_second, told.max_speed_per_second), (0, 30));
         for step in 1..=6 {
             subject.reach(begin_us + step * 350_000).await;
-            let _ = brief.record(Record { connections: &[("a", 0)], ..Record::default() }).await.expect("alive");
+            let _ = steady.record(Record { connections: &[("a", 0)], ..Record::default() }).await.expect("alive");
         }
-        let told = report(brief).await;
+        let told = report(steady).await;
         if subject.clock.is_some() {
             assert_eq!(told.speed_per_second, 30, "two seconds later the second is complete");
         }

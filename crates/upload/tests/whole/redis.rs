@@ -39,9 +39,23 @@ impl Redis {
         self.process = launched.expect("its port is still free");
     }
 
-    /// How long its log of commands is.
+    /// How long its log of commands is, with all that it has acknowledged.
     pub fn logged(&self) -> u64 {
+        self.settle();
         std::fs::metadata(self.log()).unwrap().len()
+    }
+
+    /// While the disk is busy with the sync before, `everysec` acknowledges what it has not yet written.
+    pub fn settle(&self) {
+        let client = redis::Client::open(self.url()).unwrap();
+        let mut connection = client.get_connection().unwrap();
+        loop {
+            let info: String = redis::cmd("INFO").arg("persistence").query(&mut connection).unwrap();
+            if info.lines().any(|line| line == "aof_buffer_length:0") {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 
     /// kill -9, and the same again from a log that ends here: the rest had not reached the disk when the machine went

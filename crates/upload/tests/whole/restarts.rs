@@ -51,7 +51,8 @@ async fn what_is_lost_is_asked_for_again() {
     let durable = vec![0..=0, 3..=3];
     let logged = redis.logged();
     assert!(Rig::received(&rig.send(&id, &document, 1).await));
-    // From its log: killed without a warning it has everything that it had acknowledged.
+    redis.settle();
+    // From its log: killed without a warning it has everything that it had written.
     redis.restart();
     let now = standing(&rig, &id).await;
     assert_eq!((now.state.durable(), now.resend), (durable.clone(), vec![2..=2]));

@@ -76,10 +76,13 @@ async fn nodes_share_a_quota(mut scene: Scene) {
     assert!((1..=quota).contains(&second), "{second} calls");
     assert!(calls.again() <= lost, "{} fetched again, {lost} were in flight at a death", calls.again());
 
-    // Every docket is processed or listed, and none both.
+    // Every docket is processed or listed, and none both. One may be kept and yet listed: its node died before it could
+    // say so, and so did those after it.
     let status = scene.status().await;
     let failed: Vec<usize> = failures(&status);
-    let kept = scene.kept();
+    let unsaid = given_up(&status);
+    let mut kept = scene.kept();
+    kept.retain(|id| !unsaid.contains(id));
     assert!((1..=last).filter(|id| id % BROKEN == 0).all(|id| failed.contains(&id)), "{failed:?}");
     assert_eq!(status["run"]["processed_count"], kept.len());
     assert_eq!(status["run"]["failed_count"], failed.len());
@@ -110,6 +113,13 @@ async fn nodes_share_a_quota(mut scene: Scene) {
 fn failures(status: &serde_json::Value) -> Vec<usize> {
     let listed = status["failures"].as_array().unwrap();
     listed.iter().map(|failure| failure["item"].as_str().unwrap().parse().unwrap()).collect()
+}
+
+/// Of these, the ones whose nodes all died.
+fn given_up(status: &serde_json::Value) -> Vec<usize> {
+    let listed = status["failures"].as_array().unwrap().iter();
+    let died = listed.filter(|failure| failure["error"].as_str().unwrap().starts_with("given up: "));
+    died.map(|failure| failure["item"].as_str().unwrap().parse().unwrap()).collect()
 }
 
 /// What a program of the document reads with plain commands.
