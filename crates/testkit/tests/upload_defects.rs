@@ -35,7 +35,7 @@ const TYPES: &str = "a_key_of_another_type_stops_a_step_before_it_changes_anythi
 /// Script, what is replaced, by what, and the case that must notice.
 #[rustfmt::skip]
 const DEFECTS: &[Defect] = &[
-    ("upload.accept", "if held and (held ~= sha256 or held_size ~= size) then", "if false then", ONCE),
+    ("upload.accept", "if held and (held ~= digest or held_size ~= size) then", "if false then", ONCE),
     ("upload.accept", "mark == \"r\" or mark == \"d\"", "mark == \"r\"", ONCE),
     ("upload.accept", "number + 1 ~= total", "false", NO_CHUNK),
     ("upload.accept", "number + 1 < seen", "false", NO_CHUNK),

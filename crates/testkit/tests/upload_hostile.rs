@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use quaymaster::schema::{Source, load};
 use quaymaster::upload::{
-    Accepted, Admitted, Chunk, Claim, Created, Failed, Held, Known, Last, Moved, New, Next, Offer, Part,
-    Reservation, Shipped, Source as From, Stage, Status, Upload,
+    Accepted, Admitted, Chunk, Claim, Created, Digest, Failed, Held, Known, Last, Moved, New, Next, Offer,
+    Part, Reservation, Shipped, Source as From, Stage, Status, Upload,
 };
 use quaymaster::{Code, Engine, Quaymaster, Result};
 use quaymaster_store::redis::{RedisOptions, RedisStore};
@@ -44,12 +44,13 @@ fn new(upload: &Upload) -> New<'static> {
 }
 
 async fn send(upload: &Upload, number: u32, last: Last) -> Result<Accepted> {
-    let (stage, name, sha256) = (Stage::fresh(), Reservation::fresh("u", number), [number as u8; 32]);
+    let (stage, name, digest) =
+        (Stage::fresh(), Reservation::fresh("u", number), Digest::Sha256([number as u8; 32]));
     let _ = upload.admit(&name, 5, LEASE).await?;
     upload.write("u", &stage, 0, b"chunk", Some(5)).await?;
     let source = From::Staged(&stage);
     upload
-        .accept("u", &Offer { number, size: 5, sha256: &sha256, last, source, reservation: Some(&name) })
+        .accept("u", &Offer { number, size: 5, digest: &digest, last, source, reservation: Some(&name) })
         .await
 }
 
@@ -176,7 +177,7 @@ async fn a_store_that_forgot_everything_is_told_by_the_ledger_and_asks_for_the_r
     assert_eq!(upload.completing("u").await.unwrap(), Moved::Unknown);
     assert_eq!(send(upload, 1, Last::No).await.unwrap(), Accepted::Unknown);
     assert!(claim(upload, 9, LEASE).await.is_empty());
-    let part = Part { number: 0, size: 5, sha256: [0; 32], etag: "\"0\"".to_owned() };
+    let part = Part { number: 0, size: 5, digest: Digest::Sha256([0; 32]), etag: "\"0\"".to_owned() };
     let known = Known { parts: std::slice::from_ref(&part), ..Known::default() };
     let receipt = upload.restore("u", &new, &known).await.unwrap();
     assert_eq!((receipt.durable_chunks, receipt.received_chunks, receipt.total_chunks), (1, 1, None));

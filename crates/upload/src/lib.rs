@@ -20,6 +20,7 @@
 pub mod announce;
 pub mod bytes;
 pub mod complete;
+mod digest;
 pub mod doctor;
 mod effect;
 mod error;
@@ -33,6 +34,7 @@ pub mod ship;
 pub mod sweep;
 mod uploads;
 
+pub use digest::{Algorithm, Digest, Digester};
 pub use effect::Effect;
 pub use error::{Error, Result, Trouble};
 pub use figures::{BOUNDS_US, Figures, Histogram};

@@ -3,7 +3,6 @@
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -13,7 +12,7 @@ use quaymaster::upload::Upload;
 use tokio::sync::Notify;
 
 use crate::announce::Announcer;
-use crate::bytes::ChunkBytes;
+use crate::bytes::{ChunkBytes, Pool};
 use crate::figures::Figures;
 use crate::ledger::{Ledger, LedgerOptions};
 use crate::objects::{Objects, ObjectsOptions};
@@ -64,8 +63,8 @@ pub(crate) struct Inner {
     /// Rings when an upload may be completed; the ledger knows which.
     pub(crate) whole: Notify,
     pub(crate) figures: Figures,
-    /// Requests that read a body.
-    pub(crate) readers: AtomicUsize,
+    /// The memory of bodies that are read.
+    pub(crate) pool: Arc<Pool>,
     /// Chunks that this process ships.
     pub(crate) leases: Arc<Mutex<Leases>>,
 }
@@ -161,7 +160,7 @@ impl Uploads {
             options,
             whole: Notify::new(),
             figures: Figures::default(),
-            readers: AtomicUsize::new(0),
+            pool: Arc::default(),
             leases: Arc::default(),
         };
         Self { inner: Arc::new(inner) }

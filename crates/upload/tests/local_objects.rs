@@ -60,7 +60,7 @@ async fn open(folder: &Path) -> Objects {
 
 fn taken(path: &Path, bytes: &Bytes) -> PartBody {
     let source = Source::File(path.to_owned(), Then::Take);
-    PartBody { size: bytes.len() as u64, sha256: Sha256::of(bytes), source }
+    PartBody { size: bytes.len() as u64, digest: Sha256::of(bytes).into(), source }
 }
 
 #[tokio::test]

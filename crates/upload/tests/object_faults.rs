@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::TryStreamExt as _;
-use quaymaster_upload::Trouble;
 use quaymaster_upload::ledger::Part;
-use quaymaster_upload::objects::{Credentials, MultipartId, Objects, ObjectsOptions};
+use quaymaster_upload::objects::{Credentials, MultipartId, Objects, ObjectsOptions, PartBody};
+use quaymaster_upload::{Sha256, Trouble};
 use support::parts::{about, bytes, done, in_pieces, read, recorded, send, unknown};
 use support::seaweed::{self, Seaweed};
-use support::tamper::{Fault, Tamper};
+use support::tamper::{Fault, PROBE, Tamper};
 
 const PART: &str = "partNumber=";
 const COMPLETE: &str = "uploadId=";
@@ -141,6 +141,46 @@ async fn bytes_that_change_on_their_way_are_refused() {
     let sent = send(&weather.objects, KEY, &id, 1, &part).await;
     done(weather.objects.complete(KEY, &id, &[sent]).await.unwrap());
     weather.is_whole(&part).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_is_left_to_compare_parts_only_after_it_refused_a_wrong_one() {
+    let weather = Weather::fair().await;
+    let tamper = &weather.tamper;
+    let right = bytes(1, 300_000);
+    let wrong = || PartBody { digest: Sha256::of(&right).into(), ..in_pieces(&bytes(2, 300_000)) };
+    let by_the_store = |error: &quaymaster_upload::Error| {
+        assert_eq!((error.trouble(), error.code()), (Trouble::Passing, Some("BadDigest")), "{error}");
+        error.to_string().contains("400 Bad Request")
+    };
+    // What it says to the first part of all, which is a wrong one.
+    for (first, trusted) in [
+        (None, true),
+        (Some(Fault::Answer(200, "")), false),
+        (Some(Fault::Answer(500, INTERNAL)), false),
+        (Some(Fault::LoseAnswerAfter(0)), false),
+    ] {
+        let objects = Objects::open("s3://quay/p", &seaweed::options(tamper.address())).await.unwrap();
+        let said = format!("{first:?}");
+        let takes_anything = matches!(first, Some(Fault::Answer(200, _)));
+        if let Some(fault) = first {
+            tamper.next(PROBE, "", 1, fault);
+        }
+        let id = objects.begin(KEY, &about("ours")).await.unwrap();
+        assert_eq!(tamper.left(), 0, "{said}: it is asked with the first upload");
+        let error = objects.part(KEY, &id, 1, wrong()).await.unwrap_err();
+        assert_eq!(by_the_store(&error), trusted, "{said}: {error}");
+        let part = send(&objects, KEY, &id, 1, &right).await;
+        done(objects.complete(KEY, &id, &[part]).await.unwrap());
+        weather.is_whole(&right).await;
+        // Without a clear answer it is asked again, with one never.
+        let asked = || tamper.heard().iter().filter(|heard| heard.starts_with(PROBE)).count();
+        let before = asked();
+        let id = objects.begin(KEY, &about("ours")).await.unwrap();
+        assert_eq!(asked() > before, !trusted && !takes_anything, "{said}");
+        let error = objects.part(KEY, &id, 1, wrong()).await.unwrap_err();
+        assert_eq!(by_the_store(&error), !takes_anything, "{said}: {error}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -88,7 +88,7 @@ async fn parts_become_the_object(objects: &Objects) {
     let pieces = [same.slice(..100), same.slice(100..)].map(Ok);
     let streamed = PartBody {
         size: MIB5 as u64,
-        sha256: Sha256::of(&same),
+        digest: Sha256::of(&same).into(),
         source: Source::Stream(stream::iter(pieces).boxed()),
     };
     let first = recorded(1, objects.part(key, &id, 1, streamed).await.unwrap(), &same);
@@ -96,7 +96,7 @@ async fn parts_become_the_object(objects: &Objects) {
     std::fs::write(file.path(), &same).unwrap();
     for _ in 0..2 {
         let source = Source::File(file.path().to_owned(), Then::Keep);
-        let body = PartBody { size: MIB5 as u64, sha256: Sha256::of(&same), source };
+        let body = PartBody { size: MIB5 as u64, digest: Sha256::of(&same).into(), source };
         let second = objects.part(key, &id, 2, body).await.unwrap();
         assert_eq!(second, first.etag, "the same bytes have the same ETag here");
     }
@@ -139,7 +139,7 @@ async fn bytes_unlike_their_digest_are_no_part(objects: &Objects) {
         Source::Stream(stream::iter([Ok(right.slice(..5)), Err(std::io::Error::other("cut"))]).boxed()),
     ];
     for source in wrong {
-        let body = PartBody { size: 70_000, sha256: Sha256::of(&right), source };
+        let body = PartBody { size: 70_000, digest: Sha256::of(&right).into(), source };
         let said = format!("{body:?}");
         let error = objects.part(key, &id, 1, body).await.expect_err(&said);
         assert_eq!(error.trouble(), Trouble::Passing, "{said}: {error}");

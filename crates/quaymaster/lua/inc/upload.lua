@@ -34,8 +34,8 @@ end
 -- Digest, bytes, place and attempt of a chunk; nothing for one never received.
 local function upload_facts(own, number)
   local held = redis.call("HGET", own[3], number) or ""
-  local sha256, size, place, attempt = string.match(held, "^(%x+) (%d+) (%S+) (%S+)$")
-  return sha256, upload_int(size), place, attempt or "-"
+  local digest, size, place, attempt = string.match(held, "^(%S+) (%d+) (%S+) (%S+)$")
+  return digest, upload_int(size), place, attempt or "-"
 end
 
 local function upload_mark(own, number)

@@ -9,7 +9,7 @@
 --       4 id              text
 --       5 number          int>=0
 --       6 size            int>=0
---       7 sha256          text    hexadecimal
+--       7 digest          text    of its bytes
 --       8 last            int     1 for the last one
 --       9 place           text    where the bytes are: `store`, or what the caller calls it
 --       10 chunk_ttl_ms   int>0
@@ -33,14 +33,14 @@
 
 local chunk, staging = KEYS[9], KEYS[10]
 local ttl_ms, progress, arrival, id, number, size = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6])
-local sha256, last, place, chunk_ttl_ms = ARGV[7], ARGV[8] == "1", ARGV[9], ARGV[10]
+local digest, last, place, chunk_ttl_ms = ARGV[7], ARGV[8] == "1", ARGV[9], ARGV[10]
 
 upload_sound(KEYS)
 local facts = redis.call("HMGET", KEYS[1], "status", "error_message", "is_last_received")
 local status = facts[1]
 if not status then return { "unknown" } end
 local held, held_size, held_place, held_attempt = upload_facts(KEYS, number)
-if held and (held ~= sha256 or held_size ~= size) then return { "conflict" } end
+if held and (held ~= digest or held_size ~= size) then return { "conflict" } end
 local mark = upload_mark(KEYS, number)
 local known = held and (mark == "r" or mark == "d")
 local now_ms = math.floor(clock_us() / 1000)
@@ -63,7 +63,7 @@ elseif staging then
 end
 local attempt = known and held_attempt or ARGV[11]
 local ends = last and facts[3] ~= "true"
-if not known then upload_take(KEYS, number, size, { sha256, ARGV[6], place, attempt }, status, now_ms) end
+if not known then upload_take(KEYS, number, size, { digest, ARGV[6], place, attempt }, status, now_ms) end
 if ends then redis.call("HSET", KEYS[1], "total_chunks", string.format("%.0f", total), "is_last_received", "true") end
 if not known then upload_hint(arrival, id, number, last, now_ms) end
 local received, durable, all, complete = upload_news(KEYS, ttl_ms, progress, now_ms, ends or not known)

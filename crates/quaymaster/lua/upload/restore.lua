@@ -9,7 +9,7 @@
 --       5 error            text    empty for none
 --       6 final_etag       text    empty for none
 --       7 final_size       text    empty for none
---       8 parts            text    number, size, sha256 and ETag of each, at most 200
+--       8 parts            text    number, size, digest and ETag of each, at most 200
 -- OUT   "restored"  received  durable  total  complete, then number  attempt of each that waited and is durable now
 --       "unknown"
 -- COST  O(parts log n), and O(chunks) for the counts

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use super::digest::Digest;
 use crate::Token;
 
 /// The documented statuses.
@@ -278,8 +279,8 @@ pub struct Chunk {
     pub attempt: u32,
     /// How many bytes it has.
     pub size: u64,
-    /// Their SHA-256.
-    pub sha256: [u8; 32],
+    /// Their digest.
+    pub digest: Digest,
     /// Where they are.
     pub place: Place,
     /// UUID of the document.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::{Code, Error, Result};
 
 use super::answer::Status;
+use super::digest::Digest;
 use super::keys;
 
 /// What a new upload is. Empty text is "not said".
@@ -93,8 +94,8 @@ pub struct Offer<'a> {
     pub number: u32,
     /// How many bytes it has. An empty one needs none, and is chunk 0 of an empty file.
     pub size: u64,
-    /// Their SHA-256.
-    pub sha256: &'a [u8; 32],
+    /// Their digest. The same bytes always have the same one: by one algorithm, as long as an upload lives.
+    pub digest: &'a Digest,
     /// Whether it is the last one.
     pub last: Last,
     /// Where they are.
@@ -210,8 +211,8 @@ pub struct Part {
     pub number: u32,
     /// How many bytes it has.
     pub size: u64,
-    /// Their SHA-256.
-    pub sha256: [u8; 32],
+    /// Their digest.
+    pub digest: Digest,
     /// What the object store calls it.
     pub etag: String,
 }

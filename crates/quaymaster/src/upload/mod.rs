@@ -29,6 +29,7 @@ mod ask;
 mod bytes;
 mod chunk;
 mod counts;
+mod digest;
 mod flight;
 mod keys;
 mod ops;
@@ -53,6 +54,7 @@ pub use ask::{
     Claim, Known, Last, Metadata, New, Next, Offer, Part, Reopen, Resend, Reservation, Source, Stage,
 };
 pub use counts::Counts;
+pub use digest::{Digest, NotADigest};
 pub use progress::Progress;
 pub use quaymaster_store::MAX_PIECE;
 

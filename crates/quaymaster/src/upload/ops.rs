@@ -8,7 +8,7 @@ use quaymaster_store::{Invocation, Workload};
 
 use super::answer::Lease;
 use super::ask::{Known, Last, Metadata, New, Next, Offer, Reopen, Resend, Source};
-use super::{MAX_CHUNKS, Upload, tell};
+use super::{MAX_CHUNKS, Upload};
 use crate::scripts::{self, Operation};
 use crate::{Result, Token};
 
@@ -121,7 +121,7 @@ pub(super) fn accept(upload: &Upload, id: &str, offer: &Offer<'_>, attempt: &str
     call.args.push(id);
     call.args.push_int(offer.number.into());
     call.args.push_int(int(offer.size));
-    call.args.push(tell::hex(offer.sha256));
+    call.args.push(offer.digest.to_string());
     call.args.push(if offer.last == Last::Yes { "1" } else { "0" });
     call.args.push(place);
     call.args.push_int(millis(upload.spec.chunk_ttl));
@@ -261,7 +261,7 @@ pub(super) fn restore(upload: &Upload, id: &str, known: &Known<'_>) -> Result<In
         upload.bind_chunk(RESTORE, id, part.number, &mut call.keys)?;
         call.args.push_int(part.number.into());
         call.args.push_int(int(part.size));
-        call.args.push(tell::hex(&part.sha256));
+        call.args.push(part.digest.to_string());
         call.args.push(&part.etag);
     }
     Ok(call)

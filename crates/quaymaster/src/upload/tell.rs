@@ -7,6 +7,7 @@ use bytes::Bytes;
 use quaymaster_store::{Parts, Reply};
 
 use super::answer::{Accepted, Chunk, Kept, Lease, Moved, Place, Receipt, Refusal, Reopened, State, Status};
+use super::digest::Digest;
 use crate::{Code, Error, Result, Token};
 
 pub(super) fn text(parts: &mut Parts) -> Result<String> {
@@ -80,7 +81,7 @@ pub(super) fn accepted(op: &'static str, reply: Reply) -> Result<(Accepted, Stri
 /// What `received` keeps of a chunk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Facts {
-    pub(super) sha256: [u8; 32],
+    pub(super) digest: Digest,
     pub(super) size: u64,
     pub(super) place: Place,
     pub(super) attempt: String,
@@ -88,13 +89,13 @@ pub(super) struct Facts {
 
 pub(super) fn facts(held: &str) -> Option<Facts> {
     let mut words = held.split(' ');
-    let sha256 = from_hex(words.next()?)?;
+    let digest = words.next()?.parse().ok()?;
     let size = words.next()?.parse().ok()?;
     let place = match words.next()? {
         "store" => Place::Store,
         other => Place::Elsewhere(other.to_owned()),
     };
-    Some(Facts { sha256, size, place, attempt: words.next()?.to_owned() })
+    Some(Facts { digest, size, place, attempt: words.next()?.to_owned() })
 }
 
 /// The chunks of one upload, and when the next may be claimed.
@@ -133,7 +134,7 @@ pub(super) fn chunks(
             lease_expires_in: left,
             attempt,
             size: facts.size,
-            sha256: facts.sha256,
+            digest: facts.digest,
             place: facts.place,
             node_id: node_id.clone(),
             key: key.clone(),
@@ -262,23 +263,4 @@ pub(super) fn kept(op: &'static str, reply: Reply) -> Result<Option<Kept>> {
         custom_metadata: next()?,
         client_node_id: next()?,
     }))
-}
-
-/// Lower-case hexadecimal.
-pub(super) fn hex(digest: &[u8; 32]) -> String {
-    let digit = |four: u8| char::from(b"0123456789abcdef"[usize::from(four)]);
-    digest.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
-}
-
-fn from_hex(text: &str) -> Option<[u8; 32]> {
-    let digits = text.as_bytes();
-    let mut out = [0; 32];
-    if digits.len() != 64 {
-        return None;
-    }
-    for (byte, pair) in out.iter_mut().zip(digits.chunks(2)) {
-        let digit = |at: usize| char::from(pair[at]).to_digit(16);
-        *byte = u8::try_from(digit(0)? * 16 + digit(1)?).ok()?;
-    }
-    Some(out)
 }

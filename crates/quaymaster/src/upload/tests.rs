@@ -77,12 +77,12 @@ fn statuses_are_the_documented_words() {
 
 #[test]
 fn facts_of_a_chunk_come_back_as_they_were_written() {
-    let digest: [u8; 32] = std::array::from_fn(|at| at as u8 * 7);
-    let held = format!("{} 42 node-1/7 att", tell::hex(&digest));
+    let digest = super::Digest::Blake3(std::array::from_fn(|at| at as u8 * 7));
+    let held = format!("{digest} 42 node-1/7 att");
     let facts = tell::facts(&held).unwrap();
-    assert_eq!((facts.sha256, facts.size, facts.attempt.as_str()), (digest, 42, "att"));
+    assert_eq!((facts.digest, facts.size, facts.attempt.as_str()), (digest, 42, "att"));
     assert_eq!(facts.place, Place::Elsewhere("node-1/7".to_owned()));
-    assert_eq!(tell::facts(&format!("{} 0 store -", tell::hex(&digest))).unwrap().place, Place::Store);
+    assert_eq!(tell::facts(&format!("{digest} 0 store -")).unwrap().place, Place::Store);
     for bad in ["", "x 1 store -", "00 1 store -", &held[..64], &held.replace("42", "-1")] {
         assert_eq!(tell::facts(bad), None, "{bad}");
     }

@@ -6,8 +6,9 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use futures_util::future::join_all;
 use quaymaster::upload::{
-    Accepted, Admitted, Chunk, Claim, Created, Failed, Held, Last, Lease, MAX_CHUNKS, MAX_PIECE, Metadata,
-    New, Next, Offer, Place, Receipt, Refusal, Reservation, Shipped, Source, Stage, State, Status, Upload,
+    Accepted, Admitted, Chunk, Claim, Created, Digest, Failed, Held, Last, Lease, MAX_CHUNKS, MAX_PIECE,
+    Metadata, New, Next, Offer, Place, Receipt, Refusal, Reservation, Shipped, Source, Stage, State, Status,
+    Upload,
 };
 use quaymaster::{Code, Quaymaster};
 use quaymaster_schema::{Kind, Spelling};
@@ -56,12 +57,12 @@ pub(super) async fn begin(upload: &Upload, id: &str, size: Option<u64>) {
 }
 
 /// Some digest: the store compares digests and looks at no bytes.
-pub(super) fn digest(bytes: &[u8]) -> [u8; 32] {
+pub(super) fn digest(bytes: &[u8]) -> Digest {
     let mut out = [bytes.len() as u8; 32];
     for (at, byte) in bytes.iter().enumerate() {
         out[at % 32] = out[at % 32].wrapping_mul(31).wrapping_add(*byte);
     }
-    out
+    Digest::Blake3(out)
 }
 
 /// Sends a chunk as a node does: staged, then offered.
@@ -71,11 +72,11 @@ pub(super) async fn send(upload: &Upload, id: &str, number: u32, bytes: &[u8], l
         let offset = (at * MAX_PIECE) as u64;
         upload.write(id, &stage, offset, piece, Some(bytes.len() as u64)).await.expect("write");
     }
-    let sha256 = digest(bytes);
+    let digest = digest(bytes);
     let offer = Offer {
         number,
         size: bytes.len() as u64,
-        sha256: &sha256,
+        digest: &digest,
         last,
         source: Source::Staged(&stage),
         reservation: None,
@@ -146,11 +147,11 @@ async fn refused(upload: &Upload, id: &str, number: u32, bytes: &[u8], last: Las
 
 /// Offers `twelve bytes` under a reservation.
 async fn offer_reserved(upload: &Upload, number: u32, reservation: &Reservation) -> Accepted {
-    let (stage, sha256) = (Stage::fresh(), digest(b"twelve bytes"));
+    let (stage, digest) = (Stage::fresh(), digest(b"twelve bytes"));
     upload.write("u", &stage, 0, b"twelve bytes", None).await.expect("write");
     let source = Source::Staged(&stage);
     let offer =
-        Offer { number, size: 12, sha256: &sha256, last: Last::No, source, reservation: Some(reservation) };
+        Offer { number, size: 12, digest: &digest, last: Last::No, source, reservation: Some(reservation) };
     upload.accept("u", &offer).await.expect("accept")
 }
 
@@ -229,7 +230,7 @@ crate::cases! {
         assert_eq!(chunks.len(), 2);
         assert_eq!(&*chunks[0].multipart_id, "multi \"1\"");
         assert_eq!((&*chunks[0].key, chunks[0].size, &chunks[0].place), ("connectors/default/550e8400.pb", 10, &Place::Store));
-        assert_eq!(chunks[0].sha256, digest(b"0123456789"));
+        assert_eq!(chunks[0].digest, digest(b"0123456789"));
         assert_eq!(&upload.read("abc123", 0, 3, 4).await.expect("read")[..], b"3456");
         assert!(!ship(upload, &chunks[0].lease).await.complete);
         let told = message(&mut progress).await;
@@ -345,9 +346,9 @@ crate::cases! {
         taken(&send(upload, "sized", 1, b"12345", Last::Yes).await);
         // Fewer bytes are staged than the chunk has.
         begin(upload, "half", None).await;
-        let (stage, sha256) = (Stage::fresh(), digest(b"whole"));
+        let (stage, digest) = (Stage::fresh(), digest(b"whole"));
         upload.write("half", &stage, 0, b"who", None).await.expect("write");
-        let offer = Offer { number: 0, size: 5, sha256: &sha256, last: Last::No, source: Source::Staged(&stage), reservation: None };
+        let offer = Offer { number: 0, size: 5, digest: &digest, last: Last::No, source: Source::Staged(&stage), reservation: None };
         assert_eq!(upload.accept("half", &offer).await.expect("accept"), Accepted::Refused(Refusal::Unstaged { bytes: 3 }));
         assert_eq!(state(upload, "half").await.receipt.received_chunks, 0);
     }
@@ -404,11 +405,11 @@ crate::cases! {
         let quaymaster = uploads(subject);
         let upload = docs(&quaymaster);
         begin(upload, "u", None).await;
-        let sha256 = digest(b"spooled");
+        let digest = digest(b"spooled");
         let offer = |place| Offer {
             number: 0,
             size: 7,
-            sha256: &sha256,
+            digest: &digest,
             last: Last::Yes,
             source: Source::Elsewhere(place),
             reservation: None,
@@ -631,9 +632,9 @@ crate::cases! {
         let others = Reservation::fresh("u", 7);
         assert!(!busy(upload.admit(&others, 45, LEASE).await.expect("admit")));
         assert!(matches!(offer_reserved(upload, 1, &late).await, Accepted::Busy { .. }));
-        let sha256 = digest(b"twelve bytes");
+        let digest = digest(b"twelve bytes");
         let source = Source::Elsewhere("x");
-        let another = Offer { number: 2, size: 12, sha256: &sha256, last: Last::No, source, reservation: Some(&late) };
+        let another = Offer { number: 2, size: 12, digest: &digest, last: Last::No, source, reservation: Some(&late) };
         let error = upload.accept("u", &another).await.expect_err("the reservation of another chunk");
         assert_eq!(error.code, Code::RequestInvalid);
         assert_eq!(state(upload, "u").await.receipt.received_chunks, 1);
@@ -664,9 +665,9 @@ crate::cases! {
         for name in &names[..3] {
             assert!(!busy_with(upload, name, 12, Duration::from_millis(300)).await);
         }
-        let (sha256, source) = (digest(b"twelve bytes"), Source::Elsewhere("there"));
+        let (digest, source) = (digest(b"twelve bytes"), Source::Elsewhere("there"));
         let reservation = Some(&names[2]);
-        let offer = Offer { number: 2, size: 12, sha256: &sha256, last: Last::No, source, reservation };
+        let offer = Offer { number: 2, size: 12, digest: &digest, last: Last::No, source, reservation };
         taken(&upload.accept("u", &offer).await.expect("accept"));
         assert!(upload.waits_at("u", "there").await.expect("waits_at"));
         assert!(!upload.waits_at("u", names[2].stage().as_str()).await.expect("waits_at"));

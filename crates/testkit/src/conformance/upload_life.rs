@@ -44,7 +44,7 @@ fn refused(moved: &Moved) -> Status {
 
 /// What a node does with one chunk, again until it has an answer: every call may fail, having run or not.
 async fn send_until_taken(upload: &Upload, id: &str, number: u32, last: Last) {
-    let sha256 = digest(b"chunk");
+    let digest = digest(b"chunk");
     for _ in 0..10 {
         let (stage, name) = (Stage::fresh(), Reservation::fresh(id, number));
         let attempt = async {
@@ -54,7 +54,7 @@ async fn send_until_taken(upload: &Upload, id: &str, number: u32, last: Last) {
             upload
                 .accept(
                     id,
-                    &Offer { number, size: 5, sha256: &sha256, last, source, reservation: Some(&name) },
+                    &Offer { number, size: 5, digest: &digest, last, source, reservation: Some(&name) },
                 )
                 .await
         };
@@ -178,9 +178,9 @@ crate::cases! {
         assert_eq!(upload.create("soon", &soon).await.expect("create"), Created::Existing(Status::Pending));
         begin(upload, "later", None).await;
         taken(&send(upload, "soon", 0, b"chunk", Last::No).await);
-        let sha256 = digest(b"spooled");
+        let digest = digest(b"spooled");
         let source = Source::Elsewhere("node/1");
-        let offer = Offer { number: 1, size: 7, sha256: &sha256, last: Last::No, source, reservation: None };
+        let offer = Offer { number: 1, size: 7, digest: &digest, last: Last::No, source, reservation: None };
         taken(&upload.accept("soon", &offer).await.expect("accept"));
         let due = upload.due(10, 0).await.expect("due");
         assert!(due.ids.is_empty() && due.next.is_some_and(|next| next <= Duration::from_millis(500)), "{due:?}");
@@ -216,7 +216,7 @@ crate::cases! {
         let part = |number: u32, bytes: &[u8]| Part {
             number,
             size: bytes.len() as u64,
-            sha256: digest(bytes),
+            digest: digest(bytes),
             etag: format!("\"{number}\""),
         };
         let parts = [part(0, b"chunk"), part(2, b"chunk")];
@@ -494,9 +494,9 @@ crate::cases! {
         let before = state(upload, "u").await;
         let etags = spelled(&quaymaster, "docs", "etags", &[("upload_id", "u")]);
         command_text(engine, &["SET", &etags, "a word"]).await;
-        let (stage, sha256) = (Stage::fresh(), digest(b"other"));
+        let (stage, digest) = (Stage::fresh(), digest(b"other"));
         upload.write("u", &stage, 0, b"other", None).await.expect("write");
-        let offer = Offer { number: 1, size: 5, sha256: &sha256, last: Last::No, source: Source::Staged(&stage), reservation: None };
+        let offer = Offer { number: 1, size: 5, digest: &digest, last: Last::No, source: Source::Staged(&stage), reservation: None };
         let error = upload.accept("u", &offer).await.expect_err("stopped");
         assert_eq!(error.code, Code::KeyWrongType, "{error}");
         let error = upload.claim(Claim::default()).await.expect_err("stopped");

@@ -119,9 +119,9 @@ impl<'a> Documented<'a> {
     }
 
     pub(crate) async fn send(&mut self, number: u32, data: &str) -> String {
-        let (size, sha256) = (data.len() as u64, Sha256::of(data.as_bytes()));
+        let (size, digest) = (data.len() as u64, Sha256::of(data.as_bytes()).into());
         let source = Source::Pieces(vec![bytes::Bytes::copy_from_slice(data.as_bytes())]);
-        let body = PartBody { size, sha256, source };
+        let body = PartBody { size, digest, source };
         let etag = self.objects.part(OBJECT, &self.multipart, number + 1, body).await.expect("a part");
         self.sizes.push((etag.clone(), size));
         etag
@@ -160,7 +160,7 @@ impl<'a> Documented<'a> {
         };
         let parts: Vec<Part> = (1..)
             .zip(self.listed())
-            .map(|(number, etag)| Part { number, size: size(&etag), etag, sha256: Sha256::of(b"") })
+            .map(|(number, etag)| Part { number, size: size(&etag), etag, digest: Sha256::of(b"").into() })
             .collect();
         match self.objects.complete(OBJECT, &self.multipart, &parts).await {
             Ok(Completed::Done { etag }) => Ok(etag.expect("the local store tells it")),

@@ -1,6 +1,7 @@
 //! The bytes of chunks that are received and not yet durable: in the store under the documented keys, in another store, or
 //! spooled to disk. However large a chunk is, no more than a few pieces of it are in memory.
 
+mod pool;
 mod spool;
 
 use std::path::PathBuf;
@@ -9,17 +10,32 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
-use quaymaster::upload::{Chunk, Dropped, MAX_PIECE, Place, Reservation, Source, Stage, Upload};
+use quaymaster::upload::{Chunk, Dropped, Place, Reservation, Source, Stage, Upload};
 
+use crate::digest::{Digested, Digesting};
 use crate::objects::{self, Fsync, Then};
-use crate::{Hasher, Result, Sha256};
+use crate::{Algorithm, Digest, Digester, Result};
+pub(crate) use pool::Pool;
 pub use spool::Swept;
 use spool::{Spool, Spooled};
 
 const OP: &str = "upload.bytes";
 
+/// Read from a store at once: all workers together hold a few of them each.
+const PIECE: usize = 256 << 10;
+
 /// Pieces of a chunk that are read ahead while it is sent.
-const AHEAD: usize = 2;
+const AHEAD: usize = 3;
+
+/// What is known of a chunk that is to be staged.
+pub(crate) struct Wanted {
+    /// How many bytes there will be, if that is known.
+    pub(crate) size: Option<u64>,
+    /// What is computed of them.
+    pub(crate) digesting: Digesting,
+    /// Where the memory of its pieces goes when they are written.
+    pub(crate) pool: Arc<Pool>,
+}
 
 /// Where the bytes of chunks are.
 #[derive(Debug, Clone)]
@@ -42,20 +58,23 @@ impl ChunkBytes {
         Ok(Self::Spool(SpoolFolder(Spool::open(folder.into(), fsync).await?)))
     }
 
-    /// Begins to stage a chunk of an upload; `size` is how many bytes there will be, if that is known.
+    /// Begins to stage a chunk of an upload.
     pub(crate) async fn stage(
         &self,
         store: &Upload,
         id: &str,
         stage: Stage,
-        size: Option<u64>,
+        wanted: Wanted,
     ) -> Result<Staging> {
+        let Wanted { size, digesting, pool } = wanted;
         let way = match self {
-            Self::Store => Way::Store(Box::new(store.clone()), stage),
-            Self::Spool(SpoolFolder(spool)) => Way::Spool(spool.stage(id, stage.as_str()).await?),
-            Self::Apart(apart) => Way::Apart(apart.clone(), stage),
+            Self::Store => Way::Store(Box::new(store.clone()), stage, digesting),
+            Self::Spool(SpoolFolder(spool)) => {
+                Way::Spool(spool.stage(id, stage.as_str(), digesting, Arc::clone(&pool)).await?)
+            }
+            Self::Apart(apart) => Way::Apart(apart.clone(), stage, digesting),
         };
-        Ok(Staging { way, id: id.to_owned(), announced: size, size: 0, hasher: Hasher::new() })
+        Ok(Staging { way, id: id.to_owned(), announced: size, size: 0, pool })
     }
 
     /// The bytes of a claimed chunk, for the object store; `None` when they are gone.
@@ -81,14 +100,14 @@ impl ChunkBytes {
 
     /// Whether the bytes of a claimed chunk are the ones that were received.
     pub(crate) async fn verify(&self, store: &Upload, chunk: &Chunk) -> Result<bool> {
-        let expected = Sha256::from_bytes(chunk.sha256);
+        let expected = chunk.digest;
         match (&chunk.place, self) {
-            (Place::Store, _) => Ok(digest(&At::chunk(store, chunk), chunk.size).await? == expected),
+            (Place::Store, _) => Ok(digest(&At::chunk(store, chunk), chunk).await? == expected),
             (Place::Elsewhere(name), Self::Apart(apart)) => {
-                Ok(digest(&At::parked(apart, chunk, name)?, chunk.size).await? == expected)
+                Ok(digest(&At::parked(apart, chunk, name)?, chunk).await? == expected)
             }
             (Place::Elsewhere(name), Self::Spool(SpoolFolder(spool))) => {
-                Ok(spool.digest(chunk.lease.upload_id(), name).await? == Some(expected))
+                Ok(spool.digest(chunk.lease.upload_id(), name, &expected).await? == Some(expected))
             }
             (Place::Elsewhere(_), Self::Store) => Ok(false),
         }
@@ -215,8 +234,8 @@ impl At {
 
     async fn read(&self, offset: u64) -> Result<Bytes> {
         Ok(match &self.name {
-            Name::Chunk(number) => self.store.read(&self.id, *number, offset, MAX_PIECE).await?,
-            Name::Parked(stage) => self.store.parked(&self.id, stage, offset, MAX_PIECE).await?,
+            Name::Chunk(number) => self.store.read(&self.id, *number, offset, PIECE).await?,
+            Name::Parked(stage) => self.store.parked(&self.id, stage, offset, PIECE).await?,
         })
     }
 
@@ -227,7 +246,7 @@ impl At {
         size: u64,
     ) -> impl futures_util::Stream<Item = Result<Bytes>> + Send + 'static + use<> {
         let at = self.clone();
-        stream::iter((from..size).step_by(MAX_PIECE))
+        stream::iter((from..size).step_by(PIECE))
             .map(move |offset| {
                 let at = at.clone();
                 async move { at.read(offset).await }
@@ -238,7 +257,7 @@ impl At {
 
 async fn from_store(at: &At, size: u64) -> Result<Option<Opened>> {
     let first = at.read(0).await?;
-    let expected = size.min(MAX_PIECE as u64);
+    let expected = size.min(PIECE as u64);
     if first.len() as u64 != expected {
         return Ok(None);
     }
@@ -258,13 +277,13 @@ async fn from_store(at: &At, size: u64) -> Result<Option<Opened>> {
     Ok(Some(Opened { source, cut: Some(cut), link: None }))
 }
 
-async fn digest(at: &At, size: u64) -> Result<Sha256> {
-    let mut hasher = Hasher::new();
-    let mut pieces = std::pin::pin!(at.pieces(0, size));
+async fn digest(at: &At, chunk: &Chunk) -> Result<Digest> {
+    let mut digester = Digester::like(&chunk.digest);
+    let mut pieces = std::pin::pin!(at.pieces(0, chunk.size));
     while let Some(piece) = pieces.try_next().await? {
-        hasher.update(&piece);
+        digester.update(&piece);
     }
-    Ok(hasher.finish())
+    Ok(digester.finish())
 }
 
 /// A chunk on its way in.
@@ -273,13 +292,13 @@ pub(crate) struct Staging {
     id: String,
     announced: Option<u64>,
     size: u64,
-    hasher: Hasher,
+    pool: Arc<Pool>,
 }
 
 enum Way {
-    Store(Box<Upload>, Stage),
+    Store(Box<Upload>, Stage, Digesting),
     Spool(Spooled),
-    Apart(Box<Upload>, Stage),
+    Apart(Box<Upload>, Stage, Digesting),
 }
 
 impl Staging {
@@ -288,33 +307,44 @@ impl Staging {
         self.size
     }
 
-    /// The next piece, of at most [`MAX_PIECE`] bytes. Done when the store has it.
+    /// Takes the next piece, of at most [`quaymaster::upload::MAX_PIECE`] bytes. A store has it then; a file gets it while the next one
+    /// comes, so at most two are in memory.
     pub(crate) async fn write(&mut self, piece: Bytes) -> Result<()> {
-        self.hasher.update(&piece);
         let (offset, length) = (self.size, piece.len() as u64);
         match &mut self.way {
-            Way::Store(store, stage) => store.write(&self.id, stage, offset, &piece, self.announced).await?,
+            Way::Store(store, stage, digesting) => {
+                digesting.update(&piece);
+                store.write(&self.id, stage, offset, &piece, self.announced).await?;
+                self.pool.give(piece);
+            }
             Way::Spool(spooled) => spooled.write(piece).await?,
-            Way::Apart(apart, stage) => apart.park(&self.id, stage, offset, &piece).await?,
+            Way::Apart(apart, stage, digesting) => {
+                digesting.update(&piece);
+                apart.park(&self.id, stage, offset, &piece).await?;
+                self.pool.give(piece);
+            }
         }
         self.size += length;
         Ok(())
     }
 
     /// All bytes came: their digest, once they are as durable as they will be here.
-    pub(crate) async fn finish(&mut self) -> Result<Sha256> {
-        if let Way::Spool(spooled) = &mut self.way {
-            spooled.sync().await?;
+    pub(crate) async fn finish(&mut self) -> Result<Digested> {
+        match &mut self.way {
+            Way::Spool(spooled) => spooled.finish().await,
+            Way::Store(_, _, digesting) | Way::Apart(_, _, digesting) => {
+                let ended = Digesting::new(Algorithm::Blake3, false);
+                Ok(std::mem::replace(digesting, ended).finish())
+            }
         }
-        Ok(std::mem::take(&mut self.hasher).finish())
     }
 
     /// Where they are, for the store.
     pub(crate) fn source(&self) -> Source<'_> {
         match &self.way {
-            Way::Store(_, stage) => Source::Staged(stage),
+            Way::Store(_, stage, _) => Source::Staged(stage),
             Way::Spool(spooled) => Source::Elsewhere(spooled.name()),
-            Way::Apart(_, stage) => Source::Elsewhere(stage.as_str()),
+            Way::Apart(_, stage, _) => Source::Elsewhere(stage.as_str()),
         }
     }
 
@@ -329,7 +359,7 @@ impl Staging {
     /// These bytes are not wanted.
     pub(crate) async fn discard(self) {
         let gone = match self.way {
-            Way::Store(store, stage) | Way::Apart(store, stage) => {
+            Way::Store(store, stage, _) | Way::Apart(store, stage, _) => {
                 store.unstage(&self.id, &stage).await.map_err(crate::Error::from)
             }
             Way::Spool(spooled) => spooled.discard().await,

@@ -14,14 +14,18 @@
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::mem;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
+use tokio::task::JoinHandle;
 
+use super::pool::Pool;
+use crate::digest::{Digested, Digesting};
 use crate::objects::Fsync;
-use crate::{Error, Hasher, Result, Sha256, Trouble, names};
+use crate::{Digest, Digester, Error, Result, Trouble, names};
 
 const OP: &str = "bytes.spool";
 
@@ -49,8 +53,22 @@ pub struct Swept {
 pub(super) struct Spooled {
     path: PathBuf,
     name: String,
-    file: Option<File>,
+    state: State,
+    pool: Arc<Pool>,
     fsync: Fsync,
+}
+
+enum State {
+    Waits(Box<Open>),
+    /// With the piece, whose memory serves again.
+    Writes(JoinHandle<io::Result<(Box<Open>, Bytes)>>),
+    /// A step before was broken off, or was the last one.
+    Over,
+}
+
+struct Open {
+    file: File,
+    digesting: Digesting,
 }
 
 /// Off the runtime's threads.
@@ -58,8 +76,11 @@ async fn off<T: Send + 'static>(
     what: &Path,
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> Result<T> {
-    let done = tokio::task::spawn_blocking(work).await;
-    match done {
+    joined(what, tokio::task::spawn_blocking(work)).await
+}
+
+async fn joined<T>(what: &Path, work: JoinHandle<io::Result<T>>) -> Result<T> {
+    match work.await {
         Ok(done) => done.map_err(|error| Error::io(OP, what.display(), error)),
         Err(error) => Err(Error::new(OP, Trouble::Passing, "the thread of a file ended").because(error)),
     }
@@ -92,7 +113,13 @@ impl Spool {
         self.folder.join(id)
     }
 
-    pub(super) async fn stage(&self, id: &str, name: &str) -> Result<Spooled> {
+    pub(super) async fn stage(
+        &self,
+        id: &str,
+        name: &str,
+        digesting: Digesting,
+        pool: Arc<Pool>,
+    ) -> Result<Spooled> {
         let (folder, all, fsync) = (self.of(id), Arc::clone(&self.folder), self.fsync);
         let path = folder.join(format!("s-{name}"));
         let made = path.clone();
@@ -110,7 +137,8 @@ impl Spool {
             }
         })
         .await?;
-        Ok(Spooled { path, name: name.to_owned(), file: Some(file), fsync })
+        let state = State::Waits(Box::new(Open { file, digesting }));
+        Ok(Spooled { path, name: name.to_owned(), state, pool, fsync })
     }
 
     /// A second name of a chunk's file, to be given away; `None` when the file is gone or has another size.
@@ -138,19 +166,20 @@ impl Spool {
         Ok(lent.then_some(link))
     }
 
-    pub(super) async fn digest(&self, id: &str, name: &str) -> Result<Option<Sha256>> {
-        let (folder, name) = (self.of(id), name.to_owned());
+    /// By the algorithm of `expected`; `None` when the file is gone.
+    pub(super) async fn digest(&self, id: &str, name: &str, expected: &Digest) -> Result<Option<Digest>> {
+        let (folder, name, mut digester) = (self.of(id), name.to_owned(), Digester::like(expected));
         off(&folder.clone(), move || {
             for kind in ["s", "c"] {
                 let mut file = match File::open(folder.join(format!("{kind}-{name}"))) {
                     Err(error) if error.kind() == ErrorKind::NotFound => continue,
                     opened => opened?,
                 };
-                let (mut hasher, mut buffer) = (Hasher::new(), vec![0; 256 * 1024]);
+                let mut buffer = vec![0; 256 * 1024];
                 loop {
                     match file.read(&mut buffer)? {
-                        0 => return Ok(Some(hasher.finish())),
-                        length => hasher.update(&buffer[..length]),
+                        0 => return Ok(Some(digester.finish())),
+                        length => digester.update(&buffer[..length]),
                     }
                 }
             }
@@ -259,30 +288,42 @@ impl Spooled {
         &self.name
     }
 
-    async fn on_file(
-        &mut self,
-        work: impl FnOnce(&mut File) -> io::Result<()> + Send + 'static,
-    ) -> Result<()> {
-        let Some(mut file) = self.file.take() else {
-            // A write before this one was broken off.
-            return Err(Error::new(OP, Trouble::Passing, format!("{} was given up", self.path.display())));
-        };
-        let file = off(&self.path, move || work(&mut file).map(|()| file)).await?;
-        self.file = Some(file);
+    /// The file, once the write before is done.
+    async fn open(&mut self) -> Result<Box<Open>> {
+        match mem::replace(&mut self.state, State::Over) {
+            State::Waits(open) => Ok(open),
+            State::Writes(writing) => {
+                let (open, piece) = joined(&self.path, writing).await?;
+                self.pool.give(piece);
+                Ok(open)
+            }
+            State::Over => {
+                Err(Error::new(OP, Trouble::Passing, format!("{} was given up", self.path.display())))
+            }
+        }
+    }
+
+    /// Begins to write a piece, once the one before is written.
+    pub(super) async fn write(&mut self, piece: Bytes) -> Result<()> {
+        let mut open = self.open().await?;
+        self.state = State::Writes(tokio::task::spawn_blocking(move || {
+            open.digesting.update(&piece);
+            open.file.write_all(&piece)?;
+            Ok((open, piece))
+        }));
         Ok(())
     }
 
-    pub(super) async fn write(&mut self, piece: Bytes) -> Result<()> {
-        self.on_file(move |file| file.write_all(&piece)).await
-    }
-
-    pub(super) async fn sync(&mut self) -> Result<()> {
+    /// Once everything is written and synced.
+    pub(super) async fn finish(&mut self) -> Result<Digested> {
+        let Open { file, digesting } = *self.open().await?;
         let (fsync, folder) = (self.fsync, self.path.parent().map(Path::to_owned));
-        self.on_file(move |file| {
+        off(&self.path, move || {
             if fsync == Fsync::Always {
                 file.sync_all()?;
             }
-            folder.map_or(Ok(()), |folder| sync_folder(&folder, fsync))
+            folder.map_or(Ok(()), |folder| sync_folder(&folder, fsync))?;
+            Ok(digesting.finish())
         })
         .await
     }

@@ -2,31 +2,24 @@
 
 use std::fmt::Display;
 use std::pin::pin;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use futures_util::{Stream, StreamExt as _};
 use quaymaster::upload::{
-    Accepted, Admitted, Held, Last, MAX_PIECE, Offer, Receipt, Refusal, Reservation, Stage, State, Status,
-    Upload,
+    Accepted, Admitted, Held, Last, Offer, Receipt, Refusal, Reservation, Stage, State, Status, Upload,
 };
 use tokio::time::Instant;
 
-use crate::bytes::Staging;
+use crate::bytes::{Staging, Wanted};
+use crate::digest::{Digested, Digesting};
 use crate::effect::Effect;
 use crate::ledger::Total;
 use crate::uploads::Uploads;
-use crate::{Result, Sha256};
+use crate::{Digest, Result, Sha256};
 
 const OP: &str = "upload.chunk";
-
-/// What all requests together hold of bodies they read: when there are many, each takes smaller pieces.
-const READING: usize = 16 << 20;
-
-/// Smaller ones cost more than they save.
-const LEAST_PIECE: usize = 128 << 10;
 
 /// When to come back whose reservation was given up while it stood still.
 const GIVEN_UP: Duration = Duration::from_secs(1);
@@ -117,31 +110,6 @@ impl Holding {
     }
 }
 
-/// A request that reads a body, among all that do.
-struct Reader<'a>(&'a AtomicUsize);
-
-impl<'a> Reader<'a> {
-    fn new(readers: &'a AtomicUsize) -> Self {
-        readers.fetch_add(1, Relaxed);
-        Self(readers)
-    }
-
-    /// How large the next piece may be.
-    fn piece(&self) -> usize {
-        piece_of(self.0.load(Relaxed))
-    }
-}
-
-impl Drop for Reader<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Relaxed);
-    }
-}
-
-fn piece_of(readers: usize) -> usize {
-    (READING / readers.max(1)).clamp(LEAST_PIECE, MAX_PIECE)
-}
-
 impl Uploads {
     /// Takes a chunk. The body is not read before its bytes are admitted, and never more than a few pieces ahead.
     pub async fn chunk<S, E>(&self, id: &str, incoming: &Incoming, body: S) -> Result<Took>
@@ -173,9 +141,12 @@ impl Uploads {
         }
         // Named after the reservation: when that is given up, so are the bytes.
         let stage = holding.reservation.as_ref().map_or_else(Stage::fresh, Reservation::stage);
-        holding.staging = Some(self.inner.bytes.stage(store, id, stage, incoming.size).await?);
+        let digesting = Digesting::new(self.inner.objects.algorithm(), incoming.sha256.is_some());
+        let pool = Arc::clone(&self.inner.pool);
+        let wanted = Wanted { size: incoming.size, digesting, pool };
+        holding.staging = Some(self.inner.bytes.stage(store, id, stage, wanted).await?);
         match self.staged(&mut holding, incoming, body).await {
-            Ok(Staged::Whole(sha256)) => self.offer(id, holding, incoming, sha256).await,
+            Ok(Staged::Whole(digest)) => self.offer(id, holding, incoming, &digest).await,
             Ok(Staged::Not(took)) => {
                 holding.give_back().await;
                 Ok(took)
@@ -201,7 +172,7 @@ impl Uploads {
         let most = incoming.size.unwrap_or(self.inner.store.spec().chunk_max);
         let lease = self.inner.options.reservation;
         let (mut body, mut renewed) = (pin!(body), Instant::now());
-        let reader = Reader::new(&self.inner.readers);
+        let reader = self.inner.pool.reader();
         let mut piece = BytesMut::new();
         let mut full = reader.piece();
         let mut came = 0u64;
@@ -235,10 +206,10 @@ impl Uploads {
                 }));
             }
             while !bytes.is_empty() {
-                if piece.capacity() == 0 {
-                    full = reader.piece();
+                if piece.is_empty() {
                     let left = most - (came - bytes.len() as u64);
-                    piece.reserve(usize::try_from(left).map_or(full, |left| left.min(full)));
+                    full = reader.piece();
+                    piece = self.inner.pool.take(usize::try_from(left).map_or(full, |left| left.min(full)));
                 }
                 let room = full - piece.len();
                 piece.extend_from_slice(&bytes.split_to(room.min(bytes.len())));
@@ -253,15 +224,17 @@ impl Uploads {
         if incoming.size.is_some_and(|size| size != came) {
             return Ok(Staged::Not(Took::Length { size: came }));
         }
-        let sha256 = Effect::IngestSync.of(staging.finish()).await?;
+        let Digested { digest, sha256 } = Effect::IngestSync.of(staging.finish()).await?;
         // Whoever stood still for so long may find that its bytes were given up, and removed.
         if renewed.elapsed() >= lease / 2 && !self.is_held(reservation.as_ref()).await? {
             return Ok(Staged::Not(Took::Busy { retry_after: GIVEN_UP }));
         }
-        if incoming.sha256.is_some_and(|announced| announced != sha256) {
-            return Ok(Staged::Not(Took::Digest { sha256 }));
+        match (incoming.sha256, sha256) {
+            (Some(announced), Some(sha256)) if announced != sha256 => {
+                Ok(Staged::Not(Took::Digest { sha256 }))
+            }
+            _ => Ok(Staged::Whole(digest)),
         }
-        Ok(Staged::Whole(sha256))
     }
 
     /// Whether a reservation, if there is one, is still ours; from now on for as long as at its beginning.
@@ -276,7 +249,7 @@ impl Uploads {
         id: &str,
         mut holding: Holding,
         incoming: &Incoming,
-        sha256: Sha256,
+        digest: &Digest,
     ) -> Result<Took> {
         // From here on nobody knows whether the bytes are a chunk's until there is an answer: without one they stay,
         // and what nobody needs expires.
@@ -285,7 +258,7 @@ impl Uploads {
         let offer = Offer {
             number: incoming.number,
             size: staging.size(),
-            sha256: sha256.as_bytes(),
+            digest,
             last: incoming.last,
             source: staging.source(),
             reservation: reservation.as_ref(),
@@ -362,7 +335,7 @@ impl Uploads {
 }
 
 enum Staged {
-    Whole(Sha256),
+    Whole(Digest),
     Not(Took),
 }
 
@@ -373,28 +346,4 @@ fn closed(state: &State, number: u32) -> Option<Took> {
     let known = state.has(number) && matches!(state.status, Status::Completing | Status::Completed);
     (!open && !known)
         .then(|| Took::Closed { status: state.status, error: state.error.clone().unwrap_or_default() })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn many_readers_together_hold_no_more_than_a_few() {
-        for readers in [0, 1, 16, 17, 64, 128] {
-            let piece = piece_of(readers);
-            assert!((LEAST_PIECE..=MAX_PIECE).contains(&piece));
-            assert!(piece * readers <= READING, "{readers}");
-        }
-        assert_eq!((piece_of(1), piece_of(64), piece_of(10_000)), (MAX_PIECE, READING / 64, LEAST_PIECE));
-    }
-
-    #[test]
-    fn a_reader_counts_for_as_long_as_it_reads() {
-        let readers = AtomicUsize::new(16);
-        let one = Reader::new(&readers);
-        assert!(one.piece() < MAX_PIECE);
-        drop(one);
-        assert_eq!(readers.into_inner(), 16);
-    }
 }

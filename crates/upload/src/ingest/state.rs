@@ -123,7 +123,7 @@ impl Uploads {
         let part = |part: crate::ledger::Part| store::Part {
             number: part.number - 1,
             size: part.size,
-            sha256: *part.sha256.as_bytes(),
+            digest: part.digest,
             etag: part.etag,
         };
         Ok(parts.into_iter().filter(|part| part.number > 0).map(part).collect())

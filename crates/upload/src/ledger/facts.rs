@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::Sha256;
+use crate::Digest;
 
 macro_rules! steps {
     ($($(#[$doc:meta])* $variant:ident $name:literal,)*) => {
@@ -219,7 +219,7 @@ pub struct Part {
     /// In bytes.
     pub size: u64,
     /// Of its bytes.
-    pub sha256: Sha256,
+    pub digest: Digest,
 }
 
 /// The right to move an upload on, until somebody else takes it.

@@ -6,7 +6,7 @@ use crate::{Error, Result, Trouble};
 /// Held while tables are made, by whoever is first.
 const LOCK: i64 = 0x7175_6179_7570_6c64;
 
-const VERSIONS: &[&[&str]] = &[FIRST, SECOND, THIRD];
+const VERSIONS: &[&[&str]] = &[FIRST, SECOND, THIRD, FOURTH];
 
 /// The newest version this build knows.
 pub(super) const NEWEST: i64 = VERSIONS.len() as i64;
@@ -94,6 +94,9 @@ const SECOND: &[&str] =
 const THIRD: &[&str] = &[
     "CREATE INDEX quaymaster_uploads_failed ON quaymaster_uploads (resource, updated_ms) WHERE step = 'failed'",
 ];
+
+/// SHA-256 or another: the text says which.
+const FOURTH: &[&str] = &["ALTER TABLE quaymaster_upload_parts RENAME COLUMN sha256 TO digest"];
 
 impl Database {
     /// Brings the tables to the newest version; refuses those of a newer build.

@@ -4,15 +4,15 @@ use super::Ledger;
 use super::connection::{Arg, Cell, Cells, Session};
 use super::facts::{Part, RecordPart, Step, Total, Upload};
 use super::rows::stored;
-use crate::{Error, Result, Sha256, Trouble};
+use crate::{Digest, Error, Result, Trouble};
 
-const FIND: &str = "SELECT part_number, etag, size, sha256 FROM quaymaster_upload_parts
+const FIND: &str = "SELECT part_number, etag, size, digest FROM quaymaster_upload_parts
     WHERE upload_id = $1 AND part_number = $2";
-const ALL: &str = "SELECT part_number, etag, size, sha256 FROM quaymaster_upload_parts
+const ALL: &str = "SELECT part_number, etag, size, digest FROM quaymaster_upload_parts
     WHERE upload_id = $1 ORDER BY part_number";
 const SUM: &str = "SELECT COUNT(*), CAST(COALESCE(SUM(size), 0) AS BIGINT),
     CAST(COALESCE(MAX(part_number), 0) AS BIGINT) FROM quaymaster_upload_parts WHERE upload_id = $1";
-const PUT: &str = "INSERT INTO quaymaster_upload_parts (upload_id, part_number, etag, size, sha256)
+const PUT: &str = "INSERT INTO quaymaster_upload_parts (upload_id, part_number, etag, size, digest)
     VALUES ($1, $2, $3, $4, $5)
     ON CONFLICT (upload_id, part_number) DO UPDATE SET etag = excluded.etag";
 const DELETE: &str = "DELETE FROM quaymaster_upload_parts WHERE upload_id = $1";
@@ -77,7 +77,7 @@ impl Ledger {
         let there = session.one(FIND, &[Arg::Text(upload_id), Arg::Int(number)]).await?;
         let there = there.as_ref().map(read).transpose()?;
         if let Some(there) = &there
-            && there.sha256 != part.sha256
+            && there.digest != part.digest
         {
             session.roll_back().await?;
             return Ok(RecordPart::Differs(there.clone()));
@@ -94,7 +94,7 @@ impl Ledger {
                 let detail = format!("part {} of an upload of {total}", part.number);
                 return Err(Error::new("ledger.record_part", Trouble::Never, detail));
             }
-            let digest = part.sha256.to_string();
+            let digest = part.digest.to_string();
             let args = [
                 Arg::Text(upload_id),
                 Arg::Int(number),
@@ -184,13 +184,13 @@ async fn ready(session: &mut Session<'_>, was: &Upload, total_chunks: Option<u32
 
 fn read(row: &Cells) -> Result<Part> {
     let digest = row[3].text();
-    let sha256: Sha256 = digest
+    let digest: Digest = digest
         .parse()
         .map_err(|error| Error::new("ledger", Trouble::Never, format!("{digest:?}: {error}")))?;
     Ok(Part {
         number: u32::try_from(row[0].int()).unwrap_or(0),
         etag: row[1].text(),
         size: row[2].size(),
-        sha256,
+        digest,
     })
 }

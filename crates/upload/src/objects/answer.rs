@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
 
-use crate::{Error, Sha256};
+use crate::{Digest, Error};
 
 /// An object store's name of a multipart upload; opaque.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -47,7 +47,7 @@ pub struct PartBody {
     pub size: u64,
     /// Their digest. S3 compares what arrives with it; the local store does so while it writes, and believes it of a
     /// file that it moves.
-    pub sha256: Sha256,
+    pub digest: Digest,
     /// Where they are.
     pub source: Source,
 }
@@ -80,7 +80,7 @@ impl fmt::Debug for PartBody {
         };
         f.debug_struct("PartBody")
             .field("size", &self.size)
-            .field("sha256", &self.sha256)
+            .field("digest", &self.digest)
             .field("source", &source)
             .finish()
     }

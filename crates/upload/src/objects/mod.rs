@@ -29,7 +29,7 @@ pub use answer::{
 pub use options::{Checksums, Credentials, Fsync, ObjectsOptions};
 
 use crate::ledger::Part;
-use crate::{Error, Result, Trouble};
+use crate::{Algorithm, Error, Result, Trouble};
 use key::Key;
 
 /// Parts an object may have, numbered from 1.
@@ -79,6 +79,14 @@ impl Objects {
             }
         };
         Ok(Self { store })
+    }
+
+    /// By which algorithm the digests of its parts are.
+    pub fn algorithm(&self) -> Algorithm {
+        match &self.store {
+            Store::Local(_) => Algorithm::Blake3,
+            Store::S3(_) => Algorithm::Sha256,
+        }
     }
 
     /// Begins a multipart upload.

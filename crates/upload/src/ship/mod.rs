@@ -13,7 +13,7 @@ use crate::effect::Effect;
 use crate::ledger::{Moved, Part, RecordPart, Total};
 use crate::objects::{MultipartId, PartBody};
 use crate::uploads::Uploads;
-use crate::{Error, Result, Sha256};
+use crate::{Error, Result};
 
 /// Attempts beyond those that failed by the object store's word, before a chunk is believed to kill whoever ships it.
 const SPARE: u32 = 20;
@@ -74,10 +74,10 @@ impl Uploads {
 
     async fn try_ship(&self, chunk: &Chunk) -> Result<Sent> {
         let (id, number) = (chunk.lease.upload_id(), chunk.lease.number() + 1);
-        let sha256 = Sha256::from_bytes(chunk.sha256);
+        let digest = chunk.digest;
         // Whoever had it before may have come as far as the ledger.
         match self.inner.ledger.part(id, number).await? {
-            Some(part) if part.sha256 == sha256 => return self.durable(chunk, &part.etag).await,
+            Some(part) if part.digest == digest => return self.durable(chunk, &part.etag).await,
             Some(_) => return self.catch_up(id).await,
             None => {}
         }
@@ -89,7 +89,7 @@ impl Uploads {
                 return self.missing(chunk).await;
             };
             let (source, lent) = opened.take();
-            let body = PartBody { size: chunk.size, sha256, source };
+            let body = PartBody { size: chunk.size, digest, source };
             let multipart = MultipartId::new(&*chunk.multipart_id);
             let part = self.inner.objects.part(&chunk.key, &multipart, number, body);
             match Effect::ShipPart.of(part).await {
@@ -106,7 +106,7 @@ impl Uploads {
                 Err(error) => return Err(error),
             }
         };
-        let part = Part { number, etag, size: chunk.size, sha256 };
+        let part = Part { number, etag, size: chunk.size, digest };
         let recorded = self.inner.ledger.record_part(id, &chunk.multipart_id, &part);
         match Effect::ShipRecord.of(recorded).await? {
             RecordPart::Durable { .. } => self.durable(chunk, &part.etag).await,
@@ -212,6 +212,12 @@ impl Uploads {
 fn other_bytes(error: &Error) -> bool {
     matches!(
         error.code(),
-        Some("BadDigest" | "XAmzContentSHA256Mismatch" | "IncompleteBody" | "InvalidInput")
+        Some(
+            "BadDigest"
+                | "XAmzContentChecksumMismatch"
+                | "XAmzContentSHA256Mismatch"
+                | "IncompleteBody"
+                | "InvalidInput"
+        )
     )
 }

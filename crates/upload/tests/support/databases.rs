@@ -88,7 +88,12 @@ pub fn new(id: &str) -> New {
 
 pub fn part(number: u32, bytes: &str) -> Part {
     let sha256 = Sha256::of(bytes.as_bytes());
-    Part { number, etag: format!("\"{}\"", &sha256.to_string()[..8]), size: bytes.len() as u64, sha256 }
+    Part {
+        number,
+        etag: format!("\"{}\"", &sha256.to_string()[..8]),
+        size: bytes.len() as u64,
+        digest: sha256.into(),
+    }
 }
 
 /// An upload that takes parts, of multipart upload `multi-<id>`.

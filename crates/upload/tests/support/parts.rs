@@ -29,7 +29,7 @@ pub fn about(token: &str) -> About {
 pub fn in_pieces(bytes: &Bytes) -> PartBody {
     let third = bytes.len() / 3;
     let pieces = vec![bytes.slice(..third), bytes.slice(third..2 * third), bytes.slice(2 * third..)];
-    PartBody { size: bytes.len() as u64, sha256: Sha256::of(bytes), source: Source::Pieces(pieces) }
+    PartBody { size: bytes.len() as u64, digest: Sha256::of(bytes).into(), source: Source::Pieces(pieces) }
 }
 
 pub async fn send(objects: &Objects, key: &str, id: &MultipartId, number: u32, bytes: &Bytes) -> Part {
@@ -39,7 +39,7 @@ pub async fn send(objects: &Objects, key: &str, id: &MultipartId, number: u32, b
 
 /// As the ledger would have it.
 pub fn recorded(number: u32, etag: String, bytes: &Bytes) -> Part {
-    Part { number, etag, size: bytes.len() as u64, sha256: Sha256::of(bytes) }
+    Part { number, etag, size: bytes.len() as u64, digest: Sha256::of(bytes).into() }
 }
 
 pub async fn read(objects: &Objects, key: &str, range: Option<std::ops::Range<u64>>) -> Vec<u8> {

@@ -25,6 +25,9 @@ pub enum Fault {
     FlipByte,
 }
 
+/// Not one of a test's own parts.
+pub const PROBE: &str = "PROBE";
+
 type Rule = (&'static str, &'static str, usize, Fault);
 
 /// The proxy; dropping it closes it.
@@ -56,12 +59,13 @@ impl Tamper {
         self.address
     }
 
-    /// The next `times` requests of this method whose target contains `part` meet the fault.
+    /// The next `times` requests of this method whose target contains `part` meet the fault. The method of the part of
+    /// one byte by which a store is tried is [`PROBE`].
     pub fn next(&self, method: &'static str, part: &'static str, times: usize, fault: Fault) {
         self.rules.lock().unwrap().push((method, part, times, fault));
     }
 
-    /// Method and target of every request so far, in the order in which they began.
+    /// Method (or [`PROBE`]) and target of every request so far, in the order in which they began.
     pub fn heard(&self) -> Vec<String> {
         self.heard.lock().unwrap().clone()
     }
@@ -83,8 +87,7 @@ impl Drop for Tamper {
     }
 }
 
-fn pick(rules: &Mutex<Vec<Rule>>, head: &str) -> Option<Fault> {
-    let target = head.split("\r\n").next().unwrap_or_default();
+fn pick(rules: &Mutex<Vec<Rule>>, target: &str) -> Option<Fault> {
     let mut rules = rules.lock().unwrap();
     let rule = rules
         .iter_mut()
@@ -114,9 +117,13 @@ async fn serve(
         .lines()
         .find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length:")?.trim().parse().ok())
         .unwrap_or(0);
-    let target: Vec<&str> = head.split(' ').take(2).collect();
-    heard.lock().unwrap().push(target.join(" "));
-    let fault = pick(&rules, &head);
+    let mut target: Vec<&str> = head.split(' ').take(2).collect();
+    if length == 1 && target.last().is_some_and(|target| target.contains("partNumber=1&")) {
+        target[0] = PROBE;
+    }
+    let target = target.join(" ");
+    heard.lock().unwrap().push(target.clone());
+    let fault = pick(&rules, &target);
     let wanted = match fault {
         Some(Fault::CutBodyAfter(bytes)) => bytes.min(length),
         _ => length,

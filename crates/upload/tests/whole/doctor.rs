@@ -1,7 +1,6 @@
 //! A doctor that holds store, objects, rows and events against each other.
 
 use libtest_mimic::Trial;
-use quaymaster_upload::Sha256;
 use quaymaster_upload::doctor::{Finding, Mode, Report};
 use quaymaster_upload::ledger::{Part, RecordPart, Step};
 use quaymaster_upload::objects::{About, MultipartId, PartBody, Source};
@@ -38,11 +37,11 @@ async fn a_doctor_finds_what_does_not_fit_and_puts_it_right(place: Place) {
         rig.uploads.ledger().parts(&id).await.unwrap().iter().map(|part| part.number).collect();
     let number = (1..=4).find(|number| !have.contains(number)).unwrap();
     let bytes = bytes::Bytes::from(document.chunks[number as usize - 1].clone());
-    let (size, sha256) = (bytes.len() as u64, Sha256::of(&bytes));
+    let (size, digest) = (bytes.len() as u64, rig.uploads.objects().algorithm().of(&bytes));
     let multipart = MultipartId::new(upload.multipart_id.clone().unwrap());
-    let part = PartBody { size, sha256, source: Source::Pieces(vec![bytes]) };
+    let part = PartBody { size, digest, source: Source::Pieces(vec![bytes]) };
     let etag = rig.uploads.objects().part(&upload.object_key, &multipart, number, part).await.unwrap();
-    let part = Part { number, etag, size, sha256 };
+    let part = Part { number, etag, size, digest };
     let recorded = rig.uploads.ledger().record_part(&id, multipart.as_str(), &part).await.unwrap();
     assert!(matches!(recorded, RecordPart::Durable { all: true, .. }));
     let sick = rig.uploads.examine(&id, Mode::Look).await.unwrap().unwrap();

@@ -2,7 +2,6 @@
 
 use libtest_mimic::Trial;
 use quaymaster::upload::Status;
-use quaymaster_upload::Sha256;
 use quaymaster_upload::ingest::{Resumed, Took};
 use quaymaster_upload::ledger::Part;
 use quaymaster_upload::objects::{MultipartId, PartBody, Source};
@@ -122,11 +121,11 @@ async fn what_the_ledger_has_is_not_asked_for_again() {
     // Whoever shipped it died when its bytes were removed and before the store knew.
     let upload = rig.uploads.ledger().find(&id).await.unwrap().unwrap();
     let bytes = bytes::Bytes::from(document.chunks[0].clone());
-    let (size, sha256) = (bytes.len() as u64, Sha256::of(&bytes));
+    let (size, digest) = (bytes.len() as u64, rig.uploads.objects().algorithm().of(&bytes));
     let multipart = MultipartId::new(upload.multipart_id.clone().unwrap());
-    let part = PartBody { size, sha256, source: Source::Pieces(vec![bytes]) };
+    let part = PartBody { size, digest, source: Source::Pieces(vec![bytes]) };
     let etag = rig.uploads.objects().part(&upload.object_key, &multipart, 1, part).await.unwrap();
-    let part = Part { number: 1, etag, size, sha256 };
+    let part = Part { number: 1, etag, size, digest };
     let _ = rig.uploads.ledger().record_part(&id, multipart.as_str(), &part).await.unwrap();
     std::fs::remove_dir_all(folder.path().join("spool").join(&id)).unwrap();
     assert_eq!(rig.uploads.ship_once(10).await.unwrap(), vec![Sent::Durable]);

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use super::super::options::Fsync;
-use crate::sha::{Hasher, hex};
-use crate::{Error, Result, Sha256, Trouble};
+use crate::sha::hex;
+use crate::{Digest, Digester, Error, Result, Trouble};
 
 /// Read and written at once.
 pub(super) const PIECE: usize = 256 * 1024;
@@ -94,31 +94,37 @@ pub(super) struct Writing {
     file: File,
     temporary: PathBuf,
     to: PathBuf,
-    hasher: Hasher,
+    digester: Digester,
+    digest: Digest,
     written: u64,
     fsync: Fsync,
 }
 
 impl Writing {
-    pub(super) fn begin(to: &Path, fsync: Fsync) -> io::Result<Self> {
+    /// To become a part of this digest.
+    pub(super) fn begin(to: &Path, digest: Digest, fsync: Fsync) -> io::Result<Self> {
         let folder = to.parent().unwrap_or(Path::new("."));
         let temporary = folder.join(format!(".tmp-{}", unique()?));
         let file = File::create_new(&temporary)?;
-        Ok(Self { file, temporary, to: to.to_owned(), hasher: Hasher::new(), written: 0, fsync })
+        let digester = Digester::like(&digest);
+        Ok(Self { file, temporary, to: to.to_owned(), digester, digest, written: 0, fsync })
     }
 
     pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.hasher.update(bytes);
+        self.digester.update(bytes);
         self.written += bytes.len() as u64;
         self.file.write_all(bytes)
     }
 
-    pub(super) fn finish(mut self, size: u64, sha256: Sha256) -> Result<()> {
+    pub(super) fn finish(mut self, size: u64) -> Result<()> {
         const OP: &str = "objects.part";
-        let digest = std::mem::take(&mut self.hasher).finish();
-        if (self.written, digest) != (size, sha256) {
-            let detail =
-                format!("the part has {} bytes of SHA-256 {digest}, not {size} of {sha256}", self.written);
+        let unused = Digester::like(&self.digest);
+        let digest = std::mem::replace(&mut self.digester, unused).finish();
+        if (self.written, digest) != (size, self.digest) {
+            let detail = format!(
+                "the part has {} bytes of digest {digest}, not {size} of {}",
+                self.written, self.digest
+            );
             return Err(Error::new(OP, Trouble::Passing, detail).coded("BadDigest"));
         }
         let named = sync_file(&self.file, self.fsync)

@@ -3,9 +3,9 @@
 //! ```text
 //! FOLDER/
 //!   objects/<key>/manifest.json       size, ETag, token, MIME type, part files in order
-//!                 00001-<sha256>      the first part
+//!                 00001-<digest>      the first part
 //!   uploads/<id>/upload.json          key, token, when it was begun
-//!                00002-<sha256>       a part that is durable
+//!                00002-<digest>       a part that is durable
 //!   trash/                            on its way out
 //! ```
 //!
@@ -34,7 +34,7 @@ use super::answer::{
 use super::key::Key;
 use super::options::Fsync;
 use crate::ledger::Part;
-use crate::{Error, Result, Sha256, Trouble};
+use crate::{Digest, Error, Result, Sha256, Trouble};
 use disk::Writing;
 use manifest::{BEGUN, Begun, Description, MANIFEST, Manifest, PartFile, part_file};
 
@@ -112,26 +112,26 @@ impl Local {
         body: PartBody,
     ) -> Result<String> {
         const OP: &str = "objects.part";
-        let PartBody { size, sha256, source } = body;
+        let PartBody { size, digest, source } = body;
         let folder = self.folders.upload(OP, id)?;
-        let etag = format!("\"{sha256}\"");
+        let etag = format!("\"{digest}\"");
         let to = folder.join(part_file(number, &etag));
         match source {
             Source::File(path, then) => {
-                self.off(OP, move |folders| folders.take(&path, then, &folder, &to, size, sha256)).await?;
+                self.off(OP, move |folders| folders.take(&path, then, &folder, &to, size, digest)).await?;
             }
             Source::Pieces(pieces) => {
                 self.off(OP, move |folders| {
-                    let mut writing = folders.writing(&folder, &to)?;
+                    let mut writing = folders.writing(&folder, &to, digest)?;
                     for piece in &pieces {
                         writing.write(piece).map_err(|error| Error::io(OP, "the part", error))?;
                     }
-                    writing.finish(size, sha256)
+                    writing.finish(size)
                 })
                 .await?;
             }
             Source::Stream(mut pieces) => {
-                let mut writing = self.off(OP, move |folders| folders.writing(&folder, &to)).await?;
+                let mut writing = self.off(OP, move |folders| folders.writing(&folder, &to, digest)).await?;
                 while let Some(piece) = pieces.next().await {
                     let piece = piece.map_err(|error| Error::io(OP, "the part's bytes", error))?;
                     writing = self
@@ -141,7 +141,7 @@ impl Local {
                         })
                         .await?;
                 }
-                self.off(OP, move |_| writing.finish(size, sha256)).await?;
+                self.off(OP, move |_| writing.finish(size)).await?;
             }
         }
         Ok(etag)
@@ -235,9 +235,9 @@ impl Folders {
         Ok(MultipartId::new(id))
     }
 
-    fn writing(&self, folder: &Path, to: &Path) -> Result<Writing> {
+    fn writing(&self, folder: &Path, to: &Path, digest: Digest) -> Result<Writing> {
         const OP: &str = "objects.part";
-        match Writing::begin(to, self.fsync) {
+        match Writing::begin(to, digest, self.fsync) {
             Ok(writing) => Ok(writing),
             Err(error) if error.kind() == ErrorKind::NotFound && !folder.exists() => Err(no_such_upload(OP)),
             Err(error) => Err(Error::io(OP, "the part", error)),
@@ -252,7 +252,7 @@ impl Folders {
         folder: &Path,
         to: &Path,
         size: u64,
-        sha256: Sha256,
+        digest: Digest,
     ) -> Result<()> {
         const OP: &str = "objects.part";
         if then == Then::Take {
@@ -273,9 +273,9 @@ impl Folders {
                 Err(error) => return Err(Error::io(OP, from.display(), error)),
             }
         }
-        let mut writing = self.writing(folder, to)?;
+        let mut writing = self.writing(folder, to, digest)?;
         disk::copy(from, &mut writing).map_err(|error| Error::io(OP, from.display(), error))?;
-        writing.finish(size, sha256)?;
+        writing.finish(size)?;
         if then == Then::Take {
             let _ = fs::remove_file(from);
         }
@@ -297,7 +297,7 @@ impl Folders {
         for Part { number, etag, size, .. } in parts {
             let file = part_file(*number, etag);
             // Of the ETag only a digest can be part of a name.
-            let known = etag.trim_matches('"').parse::<Sha256>().is_ok();
+            let known = etag.trim_matches('"').parse::<Digest>().is_ok();
             let Some(found) = known.then(|| folder.join(&file).metadata().ok()).flatten() else {
                 if !folder.exists() {
                     return Ok(Completed::Unknown(no_such_upload(OP)));

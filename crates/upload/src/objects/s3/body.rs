@@ -1,22 +1,23 @@
-//! The bytes of a part on their way: counted and hashed, so that wrong ones are never sent to their end.
+//! The bytes of a part on their way: counted, and hashed where the store compares nothing, so that wrong ones are never
+//! sent to their end.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Read as _};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures_util::stream::{self, BoxStream};
-use futures_util::{StreamExt as _, TryStreamExt as _};
+use futures_util::{Stream, StreamExt as _, TryStreamExt as _};
 use reqwest::Body;
-use tokio::io::AsyncReadExt as _;
 
-use super::super::answer::{PartBody, Source};
+use super::super::answer::Source;
 use crate::sha::Hasher;
 use crate::{Error, Result, Sha256};
 
 /// Read at once.
-const PIECE: usize = 256 * 1024;
+const PIECE: u64 = 512 * 1024;
 
-pub(super) async fn body(part: PartBody) -> Result<Body> {
-    let PartBody { size, sha256, source } = part;
+/// `sha256`: compared here, with what is sent.
+pub(super) async fn body(size: u64, source: Source, sha256: Option<Sha256>) -> Result<Body> {
     let pieces: BoxStream<'static, io::Result<Bytes>> = match source {
         Source::Pieces(pieces) => stream::iter(pieces.into_iter().map(Ok)).boxed(),
         Source::Stream(pieces) => pieces,
@@ -24,25 +25,36 @@ pub(super) async fn body(part: PartBody) -> Result<Body> {
             let file = tokio::fs::File::open(&path)
                 .await
                 .map_err(|error| Error::io("objects.part", path.display(), error))?;
-            stream::try_unfold(file, |mut file| async move {
-                let mut buffer = BytesMut::with_capacity(PIECE);
-                let read = file.read_buf(&mut buffer).await?;
-                Ok((read > 0).then(|| (buffer.freeze(), file)))
-            })
-            .boxed()
+            read(file.into_std().await).boxed()
         }
     };
     Ok(Body::wrap_stream(checked(pieces, size, sha256)))
+}
+
+/// A file's bytes: while a piece is sent, the next one is read.
+fn read(file: File) -> impl Stream<Item = io::Result<Bytes>> + Send {
+    stream::try_unfold(next_of(file), |reading| async {
+        let (file, piece) = reading.await.map_err(io::Error::other)??;
+        Ok((!piece.is_empty()).then(|| (Bytes::from(piece), next_of(file))))
+    })
+}
+
+fn next_of(mut file: File) -> tokio::task::JoinHandle<io::Result<(File, Vec<u8>)>> {
+    tokio::task::spawn_blocking(move || {
+        let mut piece = Vec::with_capacity(PIECE as usize);
+        (&mut file).take(PIECE).read_to_end(&mut piece)?;
+        Ok((file, piece))
+    })
 }
 
 /// Ends with an error, and the request with it, before the last byte of what is not the part.
 fn checked(
     pieces: BoxStream<'static, io::Result<Bytes>>,
     size: u64,
-    sha256: Sha256,
+    sha256: Option<Sha256>,
 ) -> BoxStream<'static, io::Result<Bytes>> {
-    let state = (pieces, Hasher::new(), 0_u64);
-    stream::try_unfold(state, move |(mut pieces, mut hasher, seen)| async move {
+    let state = (pieces, sha256.map(|expected| (expected, Hasher::new())), 0_u64);
+    stream::try_unfold(state, move |(mut pieces, mut compared, seen)| async move {
         let wrong = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
         let Some(piece) = pieces.try_next().await? else {
             return if seen == size {
@@ -52,18 +64,22 @@ fn checked(
             };
         };
         let seen = seen + piece.len() as u64;
-        hasher.update(&piece);
+        if let Some((_, hasher)) = &mut compared {
+            hasher.update(&piece);
+        }
         // The last piece is held back until it is known to be the last.
         if seen > size || (seen == size && has_more(&mut pieces).await?) {
             return Err(wrong(format!("the part has more than {size} bytes")));
         }
-        if seen == size {
-            let digest = std::mem::take(&mut hasher).finish();
-            if digest != sha256 {
-                return Err(wrong(format!("the part has SHA-256 {digest}, not {sha256}")));
+        if seen == size
+            && let Some((expected, hasher)) = compared.take()
+        {
+            let digest = hasher.finish();
+            if digest != expected {
+                return Err(wrong(format!("the part has SHA-256 {digest}, not {expected}")));
             }
         }
-        Ok(Some((piece, (pieces, hasher, seen))))
+        Ok(Some((piece, (pieces, compared, seen))))
     })
     .boxed()
 }

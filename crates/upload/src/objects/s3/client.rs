@@ -58,6 +58,15 @@ impl Ask {
     }
 }
 
+/// What the signature says of the body.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Payload {
+    /// Its digest.
+    Signed(Sha256),
+    /// Nothing: a header with its checksum is signed, and the store compares that.
+    ByItsChecksum,
+}
+
 /// Why there is no answer.
 pub(super) struct Failure {
     pub(super) error: Error,
@@ -71,9 +80,9 @@ impl Sender {
     pub(super) async fn send(&self, ask: &Ask, body: &str) -> Result<Response> {
         let mut attempt = 0;
         loop {
-            let digest = Sha256::of(body.as_bytes());
+            let payload = Payload::Signed(Sha256::of(body.as_bytes()));
             match self
-                .once(ask, digest, Some(body.len() as u64), Body::from(body.to_owned()), self.patience)
+                .once(ask, payload, Some(body.len() as u64), Body::from(body.to_owned()), self.patience)
                 .await
             {
                 Ok(response) => return Ok(response),
@@ -91,12 +100,12 @@ impl Sender {
     pub(super) async fn once(
         &self,
         ask: &Ask,
-        digest: Sha256,
+        payload: Payload,
         length: Option<u64>,
         body: Body,
         deadline: Duration,
     ) -> Result<Response, Failure> {
-        let request = self.signed(ask, digest, length, body).await.map_err(|error| Failure {
+        let request = self.signed(ask, payload, length, body).await.map_err(|error| Failure {
             error,
             may_have_run: false,
             status: None,
@@ -127,7 +136,7 @@ impl Sender {
     async fn signed(
         &self,
         ask: &Ask,
-        digest: Sha256,
+        payload: Payload,
         length: Option<u64>,
         body: Body,
     ) -> Result<reqwest::Request> {
@@ -150,8 +159,13 @@ impl Sender {
             let credential = credentials.get_credential().await.map_err(|error| {
                 Error::new(ask.op, Trouble::Credentials, format!("no credentials: {error}")).because(error)
             })?;
+            let digest = match &payload {
+                Payload::Signed(digest) => Some(&digest.as_bytes()[..]),
+                Payload::ByItsChecksum => None,
+            };
             AwsAuthorizer::new(&credential, "s3", &self.region)
-                .try_authorize(&mut request, Some(digest.as_bytes()))
+                .with_sign_payload(digest.is_some())
+                .try_authorize(&mut request, digest)
                 .map_err(|error| never(format!("signing: {error}")))?;
         }
         let url = url.parse().map_err(|_| never(format!("{url:?} is no URL")))?;
@@ -225,6 +239,7 @@ pub(super) fn refused(op: &'static str, status: StatusCode, body: &str) -> Error
         }
         // Bytes that changed on their way; and a store that is busy or ill.
         "BadDigest"
+        | "XAmzContentChecksumMismatch"
         | "XAmzContentSHA256Mismatch"
         | "IncompleteBody"
         | "RequestTimeout"

@@ -10,6 +10,8 @@ mod xml;
 
 use std::fmt;
 use std::ops::Range;
+use std::sync::atomic::AtomicU8;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use futures_util::{StreamExt as _, stream};
@@ -22,8 +24,8 @@ use super::answer::{Abort, About, Completed, Cursor, Head, MultipartId, PartBody
 use super::key::Key;
 use super::options::{Checksums, ObjectsOptions};
 use crate::ledger::Part;
-use crate::{Error, Result, Sha256, Trouble};
-use client::{Ask, Failure, Sender};
+use crate::{Digest, Error, Result, Sha256, Trouble};
+use client::{Ask, Failure, Payload, Sender};
 
 /// The metadata that says whose object it is.
 const TOKEN: &str = "x-amz-meta-quaymaster-token";
@@ -35,6 +37,7 @@ pub(super) struct S3 {
     prefix: String,
     slowest: u64,
     checksums: Checksums,
+    compares: Compares,
 }
 
 impl fmt::Debug for S3 {
@@ -104,7 +107,13 @@ impl S3 {
             .ok_or_else(|| wrong("the endpoint is http://host or https://host, without a path".to_owned()))?;
         let (patience, retries) = (options.patience, options.retries);
         let sender = Sender { client, credentials, region, bucket, patience, retries };
-        Ok(Self { sender, prefix, slowest: options.slowest.max(1), checksums: options.checksums })
+        Ok(Self {
+            sender,
+            prefix,
+            slowest: options.slowest.max(1),
+            checksums: options.checksums,
+            compares: Compares::default(),
+        })
     }
 
     fn ask(&self, op: &'static str, method: Method, key: &Key) -> Ask {
@@ -119,9 +128,49 @@ impl S3 {
         }
         let response = self.sender.send(&ask, "").await?;
         let answer = self.sender.document(OP, response).await?;
-        xml::upload_id(&answer).map(MultipartId::new).ok_or_else(|| {
+        let id = xml::upload_id(&answer).map(MultipartId::new).ok_or_else(|| {
             Error::new(OP, Trouble::Passing, "the object store gave no upload id").coded("answer")
-        })
+        })?;
+        if self.checksums == Checksums::Sha256 && self.compares.is_open() {
+            self.probe(key, &id).await;
+        }
+        Ok(id)
+    }
+
+    /// Whether the store compares what arrives with `x-amz-checksum-sha256`, or takes anything: asked with a part that
+    /// is not what it is said to be. Nobody knows the multipart upload yet, and the part that has this number replaces
+    /// what a store without the comparison took.
+    async fn probe(&self, key: &Key, id: &MultipartId) {
+        const OP: &str = "objects.probe";
+        let (sent, said) = (Sha256::of(b"?"), Sha256::of(b"something else"));
+        let Ok(ask) = self.part_ask(OP, key, id, 1, &said) else { return };
+        // Signed as it is: nothing but the checksum is wrong.
+        match self.sender.once(&ask, Payload::Signed(sent), Some(1), "?".into(), self.sender.patience).await {
+            Ok(_) => self.compares.learn(false),
+            Err(Failure { error, .. }) if is_mismatch(&error) => self.compares.learn(true),
+            // Asked again with the next upload; meanwhile parts are hashed here.
+            Err(Failure { error, .. }) => {
+                tracing::debug!(%error, "not known yet whether the object store compares");
+            }
+        }
+    }
+
+    fn part_ask(
+        &self,
+        op: &'static str,
+        key: &Key,
+        id: &MultipartId,
+        number: u32,
+        sha256: &Sha256,
+    ) -> Result<Ask> {
+        let ask = self
+            .ask(op, Method::PUT, key)
+            .query("partNumber", number.to_string())
+            .query("uploadId", id.as_str());
+        match self.checksums {
+            Checksums::Sha256 => ask.header("x-amz-checksum-sha256", &xml::base64(sha256.as_bytes())),
+            Checksums::Signature => Ok(ask),
+        }
     }
 
     pub(super) async fn part(
@@ -132,19 +181,26 @@ impl S3 {
         part: PartBody,
     ) -> Result<String> {
         const OP: &str = "objects.part";
-        let mut ask = self
-            .ask(OP, Method::PUT, key)
-            .query("partNumber", number.to_string())
-            .query("uploadId", id.as_str());
-        if self.checksums == Checksums::Sha256 {
-            ask = ask.header("x-amz-checksum-sha256", &xml::base64(&part.sha256))?;
-        }
-        let (size, sha256) = (part.size, part.sha256);
+        let PartBody { size, digest, source } = part;
+        let Digest::Sha256(sha256) = digest else {
+            // Another node may know the store that it was begun on.
+            let detail =
+                format!("S3 compares SHA-256, and the part has only {digest}: begun on another store");
+            return Err(Error::new(OP, Trouble::Passing, detail).coded("digest"));
+        };
+        let sha256 = Sha256::from_bytes(sha256);
+        let ask = self.part_ask(OP, key, id, number, &sha256)?;
         let deadline = self.sender.patience + Duration::from_secs(size / self.slowest);
-        let body = body::body(part).await?;
+        // Hashed once on either side.
+        let (payload, compared) = if self.compares.does() {
+            (Payload::ByItsChecksum, None)
+        } else {
+            (Payload::Signed(sha256), Some(sha256))
+        };
+        let body = body::body(size, source, compared).await?;
         let response = self
             .sender
-            .once(&ask, sha256, Some(size), body, deadline)
+            .once(&ask, payload, Some(size), body, deadline)
             .await
             .map_err(|failure| failure.error)?;
         etag(&response)
@@ -160,13 +216,14 @@ impl S3 {
         // Once: whether a second one helps is told by a look at the object. The store may be busy for long with many
         // parts, and says nothing meanwhile.
         let deadline = self.sender.patience + Duration::from_millis(10) * parts.len() as u32;
-        let response = match self.sender.once(&ask, digest, length, request.into(), deadline).await {
-            Ok(response) => response,
-            Err(Failure { error, may_have_run, status }) => {
-                let gone = status == Some(StatusCode::NOT_FOUND) && error.code() != Some("NoSuchBucket");
-                return if may_have_run || gone { Ok(Completed::Unknown(error)) } else { Err(error) };
-            }
-        };
+        let response =
+            match self.sender.once(&ask, Payload::Signed(digest), length, request.into(), deadline).await {
+                Ok(response) => response,
+                Err(Failure { error, may_have_run, status }) => {
+                    let gone = status == Some(StatusCode::NOT_FOUND) && error.code() != Some("NoSuchBucket");
+                    return if may_have_run || gone { Ok(Completed::Unknown(error)) } else { Err(error) };
+                }
+            };
         let status = response.status();
         Ok(match self.sender.document(OP, response).await {
             Err(error) => Completed::Unknown(error),
@@ -266,6 +323,33 @@ impl S3 {
         }
         Ok(page)
     }
+}
+
+/// What is known of a store's comparison of parts with their checksums.
+#[derive(Debug, Default)]
+struct Compares(AtomicU8);
+
+impl Compares {
+    const NO: u8 = 1;
+    const YES: u8 = 2;
+
+    fn is_open(&self) -> bool {
+        self.0.load(Relaxed) == 0
+    }
+
+    fn does(&self) -> bool {
+        self.0.load(Relaxed) == Self::YES
+    }
+
+    fn learn(&self, does: bool) {
+        tracing::debug!(does, "whether the object store compares parts with their checksums");
+        self.0.store(if does { Self::YES } else { Self::NO }, Relaxed);
+    }
+}
+
+/// Whether a store refused bytes because they are not those of their checksum.
+fn is_mismatch(error: &Error) -> bool {
+    matches!(error.code(), Some("BadDigest" | "XAmzContentChecksumMismatch"))
 }
 
 /// With the object's own description.

@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use super::super::answer::{Cursor, MultipartId, Pending, PendingPage};
 use super::super::options::Checksums;
-use crate::Sha256;
+use crate::Digest;
 use crate::ledger::Part;
 
 #[derive(Debug, Deserialize)]
@@ -48,8 +48,8 @@ pub(super) fn refusal(body: &str) -> Option<Refusal> {
 }
 
 /// A digest as S3 spells it.
-pub(super) fn base64(digest: &Sha256) -> String {
-    base64::engine::general_purpose::STANDARD.encode(digest.as_bytes())
+pub(super) fn base64(digest: &[u8; 32]) -> String {
+    base64::engine::general_purpose::STANDARD.encode(digest)
 }
 
 /// The list of parts that an object is put together of.
@@ -57,11 +57,11 @@ pub(super) fn complete_request(parts: &[Part], checksums: Checksums) -> String {
     use std::fmt::Write as _;
     let mut body = String::with_capacity(parts.len() * 96 + 128);
     body.push_str("<CompleteMultipartUpload xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">");
-    for Part { number, etag, sha256, .. } in parts {
+    for Part { number, etag, digest, .. } in parts {
         let etag = quick_xml::escape::escape(etag.as_str());
         let _ = write!(body, "<Part><PartNumber>{number}</PartNumber><ETag>{etag}</ETag>");
-        if checksums == Checksums::Sha256 {
-            let _ = write!(body, "<ChecksumSHA256>{}</ChecksumSHA256>", base64(sha256));
+        if let (Checksums::Sha256, Digest::Sha256(bytes)) = (checksums, digest) {
+            let _ = write!(body, "<ChecksumSHA256>{}</ChecksumSHA256>", base64(bytes));
         }
         body.push_str("</Part>");
     }
@@ -131,8 +131,12 @@ mod tests {
 
     #[test]
     fn a_list_of_parts_escapes_its_etags() {
-        let part =
-            |number, etag: &str| Part { number, etag: etag.to_owned(), size: 3, sha256: Sha256::of(b"abc") };
+        let part = |number, etag: &str| Part {
+            number,
+            etag: etag.to_owned(),
+            size: 3,
+            digest: crate::Sha256::of(b"abc").into(),
+        };
         let parts = [part(1, "\"a\""), part(2, "<b>&")];
         let body = complete_request(&parts, Checksums::Signature);
         assert!(!body.contains("Checksum"), "{body}");
