@@ -77,6 +77,7 @@ pub(crate) fn run(settings: &Settings, findings: &mut Findings) -> Result<()> {
 
 const OURS: &str = "server, embedded, spooled";
 const OURS_ALONE: &str = "server, embedded, spooled, one sender";
+const OURS_AS_IS: &str = "server, embedded, spooled, its default of 20 parts at once";
 const OURS_REDIS: &str = "server on Redis, chunks through it";
 const DIRECT: &str = "object_store multipart, nothing between";
 const PUT: &str = "plain HTTP PUT to files";
@@ -114,10 +115,12 @@ fn into_files(bench: &Bench<'_>, findings: &mut Findings) -> Result<()> {
     Ok(())
 }
 
-/// SeaweedFS syncs nothing; our server syncs its spool and its database all the same.
+/// SeaweedFS syncs nothing; our server syncs its spool and its database all the same. It sends as many parts at once as
+/// the floor does, for SeaweedFS spends more on many; and once as many as it does by default.
 fn into_seaweed(bench: &Bench<'_>, findings: &mut Findings) -> Result<()> {
     let contestants = [
         Contestant { name: OURS, senders: SENDERS },
+        Contestant { name: OURS_AS_IS, senders: SENDERS },
         Contestant { name: DIRECT, senders: SENDERS },
         Contestant { name: OURS_REDIS, senders: SENDERS },
         Contestant { name: OURS_ALONE, senders: 1 },
@@ -125,6 +128,7 @@ fn into_seaweed(bench: &Bench<'_>, findings: &mut Findings) -> Result<()> {
     ];
     let wanted = [
         Wanted { ours: OURS, theirs: DIRECT, target: Some(0.8) },
+        Wanted { ours: OURS_AS_IS, theirs: DIRECT, target: None },
         Wanted { ours: OURS_REDIS, theirs: DIRECT, target: Some(0.4) },
         Wanted { ours: OURS_ALONE, theirs: TUS, target: Some(1.0) },
     ];
@@ -133,7 +137,11 @@ fn into_seaweed(bench: &Bench<'_>, findings: &mut Findings) -> Result<()> {
     let start = || bench.runtime.block_on(Seaweed::start(bench.settings));
     let outcomes =
         rounds::run(bench.settings, &op, &contestants, &wanted, start, |one, seaweed: &Seaweed| {
-            let place = Place { environment: seaweed.environment(), ..Place::default() };
+            let mut environment = seaweed.environment();
+            if one.name != OURS_AS_IS {
+                environment.push(("UPLOAD_WORKERS", SENDERS.to_string()));
+            }
+            let place = Place { environment, ..Place::default() };
             let beside = ("seaweed", seaweed.pid());
             match one.name {
                 DIRECT => bench.to_s3(seaweed.port, one.senders, beside),

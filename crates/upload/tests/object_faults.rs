@@ -22,6 +22,7 @@ const INTERNAL: &str =
     "<?xml version=\"1.0\"?>\n<Error><Code>InternalError</Code><Message>Please try again.</Message></Error>";
 const NO_SUCH_UPLOAD: &str = "<Error><Code>NoSuchUpload</Code><Message>It does not exist.</Message></Error>";
 const EXPIRED: &str = "<Error><Code>ExpiredToken</Code><Message>The token has expired.</Message></Error>";
+const DENIED: &str = "<Error><Code>AccessDenied</Code><Message>Bodies are signed here.</Message></Error>";
 const KEY: &str = "faults/object.pb";
 
 /// A server behind a proxy that tampers, and a store that knows only the proxy.
@@ -154,15 +155,15 @@ async fn a_store_is_left_to_compare_parts_only_after_it_refused_a_wrong_one() {
         error.to_string().contains("400 Bad Request")
     };
     // What it says to the first part of all, which is a wrong one.
-    for (first, trusted) in [
-        (None, true),
-        (Some(Fault::Answer(200, "")), false),
-        (Some(Fault::Answer(500, INTERNAL)), false),
-        (Some(Fault::LoseAnswerAfter(0)), false),
+    for (first, trusted, known) in [
+        (None, true, true),
+        (Some(Fault::Answer(200, "")), false, true),
+        (Some(Fault::Answer(403, DENIED)), false, true),
+        (Some(Fault::Answer(500, INTERNAL)), false, false),
+        (Some(Fault::LoseAnswerAfter(0)), false, false),
     ] {
         let objects = Objects::open("s3://quay/p", &seaweed::options(tamper.address())).await.unwrap();
         let said = format!("{first:?}");
-        let takes_anything = matches!(first, Some(Fault::Answer(200, _)));
         if let Some(fault) = first {
             tamper.next(PROBE, "", 1, fault);
         }
@@ -177,10 +178,26 @@ async fn a_store_is_left_to_compare_parts_only_after_it_refused_a_wrong_one() {
         let asked = || tamper.heard().iter().filter(|heard| heard.starts_with(PROBE)).count();
         let before = asked();
         let id = objects.begin(KEY, &about("ours")).await.unwrap();
-        assert_eq!(asked() > before, !trusted && !takes_anything, "{said}");
+        assert_eq!(asked() > before, !known, "{said}");
         let error = objects.part(KEY, &id, 1, wrong()).await.unwrap_err();
-        assert_eq!(by_the_store(&error), !takes_anything, "{said}: {error}");
+        assert_eq!(by_the_store(&error), trusted || !known, "{said}: {error}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_trial_part_that_may_come_late_finds_no_upload_and_vain_trials_end() {
+    let weather = Weather::fair().await;
+    let (objects, tamper) = (&weather.objects, &weather.tamper);
+    tamper.next(PROBE, "", 10, Fault::LoseAnswerAfter(0));
+    for _ in 0..5 {
+        let id = objects.begin(KEY, &about("ours")).await.unwrap();
+        let probes = tamper.heard().into_iter().filter(|heard| heard.starts_with(PROBE));
+        let met = probes.filter(|heard| heard.contains(id.as_str())).count();
+        assert_eq!(met, 0, "the upload that goes on was not tried");
+    }
+    assert_eq!(tamper.left(), 7, "three are enough");
+    let pending = objects.pending("", None).await.unwrap().uploads;
+    assert_eq!(pending.len(), 5, "those that were tried are gone: {pending:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -17,7 +17,7 @@ use crate::digest::{Digested, Digesting};
 use crate::effect::Effect;
 use crate::ledger::Total;
 use crate::uploads::Uploads;
-use crate::{Digest, Result, Sha256};
+use crate::{Digest, Error, Result, Sha256, Trouble};
 
 const OP: &str = "upload.chunk";
 
@@ -230,10 +230,11 @@ impl Uploads {
             return Ok(Staged::Not(Took::Busy { retry_after: GIVEN_UP }));
         }
         match (incoming.sha256, sha256) {
-            (Some(announced), Some(sha256)) if announced != sha256 => {
-                Ok(Staged::Not(Took::Digest { sha256 }))
-            }
-            _ => Ok(Staged::Whole(digest)),
+            (None, _) => Ok(Staged::Whole(digest)),
+            (Some(announced), Some(came)) if came == announced => Ok(Staged::Whole(digest)),
+            (Some(_), Some(sha256)) => Ok(Staged::Not(Took::Digest { sha256 })),
+            // Asked for when the staging began.
+            (Some(_), None) => Err(Error::new(OP, Trouble::Never, "the announced digest was not computed")),
         }
     }
 

@@ -18,6 +18,7 @@ use futures_util::{StreamExt as _, stream};
 use http::{Method, StatusCode};
 use object_store::RetryConfig;
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
+use tokio::sync::{Mutex, MutexGuard};
 
 use super::Pieces;
 use super::answer::{Abort, About, Completed, Cursor, Head, MultipartId, PartBody, PendingPage};
@@ -29,6 +30,9 @@ use client::{Ask, Failure, Payload, Sender};
 
 /// The metadata that says whose object it is.
 const TOKEN: &str = "x-amz-meta-quaymaster-token";
+
+/// Longer no upload waits for what is only good to know.
+const PROBING: Duration = Duration::from_secs(5);
 
 /// A bucket, or a folder of it.
 pub(super) struct S3 {
@@ -121,6 +125,20 @@ impl S3 {
     }
 
     pub(super) async fn begin(&self, key: &Key, about: &About) -> Result<MultipartId> {
+        let id = self.begin_once(key, about).await?;
+        let Some(_asking) = self.compares.ask(self.checksums) else { return Ok(id) };
+        match self.probe(key, &id).await {
+            Probed::Known => Ok(id),
+            // What was sent may arrive whenever it likes, and must find nothing.
+            Probed::Unsure => {
+                let aborted = self.abort(key, &id).await;
+                tracing::debug!(?aborted, "a multipart upload with which the object store was tried");
+                self.begin_once(key, about).await
+            }
+        }
+    }
+
+    async fn begin_once(&self, key: &Key, about: &About) -> Result<MultipartId> {
         const OP: &str = "objects.begin";
         let mut ask = described(self.ask(OP, Method::POST, key).query("uploads", ""), about)?;
         if self.checksums == Checksums::Sha256 {
@@ -128,29 +146,35 @@ impl S3 {
         }
         let response = self.sender.send(&ask, "").await?;
         let answer = self.sender.document(OP, response).await?;
-        let id = xml::upload_id(&answer).map(MultipartId::new).ok_or_else(|| {
+        xml::upload_id(&answer).map(MultipartId::new).ok_or_else(|| {
             Error::new(OP, Trouble::Passing, "the object store gave no upload id").coded("answer")
-        })?;
-        if self.checksums == Checksums::Sha256 && self.compares.is_open() {
-            self.probe(key, &id).await;
-        }
-        Ok(id)
+        })
     }
 
     /// Whether the store compares what arrives with `x-amz-checksum-sha256`, or takes anything: asked with a part that
-    /// is not what it is said to be. Nobody knows the multipart upload yet, and the part that has this number replaces
-    /// what a store without the comparison took.
-    async fn probe(&self, key: &Key, id: &MultipartId) {
+    /// is not what it is said to be, sent as all others would be from then on. Nobody knows the multipart upload yet,
+    /// and the part that has this number replaces what a store without the comparison took.
+    async fn probe(&self, key: &Key, id: &MultipartId) -> Probed {
         const OP: &str = "objects.probe";
-        let (sent, said) = (Sha256::of(b"?"), Sha256::of(b"something else"));
-        let Ok(ask) = self.part_ask(OP, key, id, 1, &said) else { return };
-        // Signed as it is: nothing but the checksum is wrong.
-        match self.sender.once(&ask, Payload::Signed(sent), Some(1), "?".into(), self.sender.patience).await {
-            Ok(_) => self.compares.learn(false),
-            Err(Failure { error, .. }) if is_mismatch(&error) => self.compares.learn(true),
-            // Asked again with the next upload; meanwhile parts are hashed here.
-            Err(Failure { error, .. }) => {
+        let Ok(ask) = self.part_ask(OP, key, id, 1, &Sha256::of(b"something else")) else {
+            return Probed::Known;
+        };
+        let patience = self.sender.patience.min(PROBING);
+        match self.sender.once(&ask, Payload::ByItsChecksum, Some(1), "?".into(), patience).await {
+            Err(Failure { error, status: Some(status), .. }) if status.is_client_error() => {
+                // Whatever else it refuses it for, parts as this one are not to be sent.
+                self.compares.learn(is_mismatch(&error));
+                Probed::Known
+            }
+            Ok(_) => {
+                self.compares.learn(false);
+                Probed::Known
+            }
+            // Asked again with the next upload, but not for ever; meanwhile parts are hashed here.
+            Err(Failure { error, may_have_run, .. }) => {
                 tracing::debug!(%error, "not known yet whether the object store compares");
+                self.compares.unsure();
+                if may_have_run { Probed::Unsure } else { Probed::Known }
             }
         }
     }
@@ -325,25 +349,44 @@ impl S3 {
     }
 }
 
-/// What is known of a store's comparison of parts with their checksums.
+/// How a trial of the store ended.
+enum Probed {
+    /// Nothing of it is under way.
+    Known,
+    /// It may still be.
+    Unsure,
+}
+
+/// What is known of a store's comparison of parts with their checksums: so many vain questions, or an answer.
 #[derive(Debug, Default)]
-struct Compares(AtomicU8);
+struct Compares {
+    known: AtomicU8,
+    asking: Mutex<()>,
+}
 
 impl Compares {
-    const NO: u8 = 1;
-    const YES: u8 = 2;
+    /// Vain questions after which it is taken for a no.
+    const NO: u8 = 3;
+    const YES: u8 = u8::MAX;
 
-    fn is_open(&self) -> bool {
-        self.0.load(Relaxed) == 0
+    /// Whether it is to be asked now, by whoever gets this: one at a time.
+    fn ask(&self, checksums: Checksums) -> Option<MutexGuard<'_, ()>> {
+        let open = checksums == Checksums::Sha256 && self.known.load(Relaxed) < Self::NO;
+        open.then(|| self.asking.try_lock().ok()).flatten()
     }
 
     fn does(&self) -> bool {
-        self.0.load(Relaxed) == Self::YES
+        self.known.load(Relaxed) == Self::YES
     }
 
     fn learn(&self, does: bool) {
         tracing::debug!(does, "whether the object store compares parts with their checksums");
-        self.0.store(if does { Self::YES } else { Self::NO }, Relaxed);
+        self.known.store(if does { Self::YES } else { Self::NO }, Relaxed);
+    }
+
+    /// Under the guard of [`Compares::ask`].
+    fn unsure(&self) {
+        self.known.fetch_add(1, Relaxed);
     }
 }
 
