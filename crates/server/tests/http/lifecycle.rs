@@ -16,6 +16,9 @@ use crate::client::{Connection, request};
 use crate::engines::{Act, Stage};
 use crate::fixture::{Fixture, SCHEMA, schema, settings};
 
+/// A call whose bucket ended while it waited is made once more.
+const PLENTY: usize = 100;
+
 const BODY: &str = r#"{"key":{"psp_id":"a"}}"#;
 
 async fn staged(act: Act, toml: &str) -> (Fixture, Arc<Stage>) {
@@ -41,7 +44,7 @@ async fn a_stop_lets_the_request_in_flight_finish_and_takes_no_new_ones() {
     assert!(idle.receive().await.is_none(), "an idle connection is closed");
     assert!(tokio::net::TcpStream::connect(server.address).await.is_err(), "nobody new is let in");
     assert_eq!(stage.closed.load(SeqCst), 0, "the store is still needed");
-    stage.released.add_permits(1);
+    stage.released.add_permits(PLENTY);
     let answer = connection.receive().await.expect("the request in flight is answered");
     assert_eq!((answer.status, answer.json()["used"].clone()), (200, json!(1)));
     server.stopped().await;
@@ -144,7 +147,7 @@ async fn half_a_request_head_does_not_hold_a_stop_up() {
     stage.arrived.acquire().await.unwrap().forget();
     server.ask_to_stop();
     assert!(half.receive().await.is_none() && second.receive().await.is_none());
-    stage.released.add_permits(1);
+    stage.released.add_permits(PLENTY);
     assert_eq!(busy.receive().await.expect("the request in flight is answered").status, 200);
     server.stopped().await;
 }
@@ -175,7 +178,7 @@ async fn requests_beyond_the_bound_are_told_so_at_once() {
     for path in ["/healthz", "/readyz", "/metrics"] {
         assert_eq!(server.get(path).await.status, 200, "{path}: a busy server is not a dead one");
     }
-    stage.released.add_permits(1);
+    stage.released.add_permits(PLENTY);
     assert_eq!(first.receive().await.unwrap().status, 200);
     assert_eq!(server.get("/v1/status").await.status, 200, "the place is free again");
 }
