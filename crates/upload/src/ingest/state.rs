@@ -63,11 +63,13 @@ impl Uploads {
         // A store that went back in time may not know what is durable by now: that is asked for from nobody.
         if !asked.is_empty()
             && let Some(upload) = self.of_ours(id).await?
-            && self.reconcile(&upload).await?
-            && let Some(state) = self.inner.store.status(id).await?
         {
-            let resend = resend(&state);
-            return Ok(Some(Standing { state, resend }));
+            // Whether there was something to tell, or somebody else was quicker to tell it.
+            self.reconcile(&upload).await?;
+            if let Some(state) = self.inner.store.status(id).await? {
+                let resend = resend(&state);
+                return Ok(Some(Standing { state, resend }));
+            }
         }
         Ok(Some(Standing { state, resend: asked }))
     }
