@@ -186,7 +186,8 @@ crate::cases! {
             let (member, score) = (String::from_utf8_lossy(member), String::from_utf8_lossy(score));
             kept.push(member.split('#').next().expect("milliseconds").to_owned());
             let age_ms = now_ms - score.parse::<i64>().expect("whole milliseconds");
-            assert!((0..60_000).contains(&age_ms), "{score}");
+            // By the recorder's idea of the store's clock, which may be a little ahead of it.
+            assert!((-1_000..60_000).contains(&age_ms), "{score}: {age_ms} ms old");
         }
         kept.sort();
         assert_eq!(kept, ["1.000", "150.000", "150.000", "150.000", "2.000", "3.000", "4.000", "5.000", "6.000", "7.000"]);
