@@ -3,6 +3,7 @@
 use std::fmt::{self, Write as _};
 use std::str::FromStr;
 
+use quaymaster::upload::{Digest, NotADigest};
 use ring::digest;
 
 /// The digest of some bytes.
@@ -30,7 +31,7 @@ impl Sha256 {
 
 impl fmt::Display for Sha256 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        fmt::Display::fmt(&Digest::from(*self), f)
     }
 }
 
@@ -44,22 +45,12 @@ impl FromStr for Sha256 {
     type Err = NotADigest;
 
     fn from_str(text: &str) -> Result<Self, NotADigest> {
-        if text.len() != 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-            return Err(NotADigest);
+        match text.parse()? {
+            Digest::Sha256(bytes) => Ok(Self(bytes)),
+            Digest::Blake3(_) => Err(NotADigest),
         }
-        let mut bytes = [0; 32];
-        for (byte, pair) in bytes.iter_mut().zip(text.as_bytes().chunks(2)) {
-            let pair = std::str::from_utf8(pair).map_err(|_| NotADigest)?;
-            *byte = u8::from_str_radix(pair, 16).map_err(|_| NotADigest)?;
-        }
-        Ok(Self(bytes))
     }
 }
-
-/// A text that is not 64 hexadecimal digits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a SHA-256 is 64 hexadecimal digits")]
-pub struct NotADigest;
 
 /// Computes a digest piece by piece.
 pub struct Hasher(digest::Context);

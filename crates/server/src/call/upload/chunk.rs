@@ -171,9 +171,9 @@ fn digest(headers: &HeaderMap) -> Result<Option<Sha256>, Problem> {
             }
             // What follows a semicolon are parameters, none of which means anything here.
             let value = value.split(';').next().unwrap_or_default().trim();
-            return match bytes_of(value.trim_matches([':', '"'])) {
-                Some(bytes) => Ok(Some(Sha256::from_bytes(bytes))),
+            return match sha256_of(value.trim_matches([':', '"'])) {
                 None => Err(wrong("a SHA-256 is 32 bytes in base64: sha-256=:<base64>:")),
+                found => Ok(found),
             };
         }
     }
@@ -181,16 +181,12 @@ fn digest(headers: &HeaderMap) -> Result<Option<Sha256>, Problem> {
 }
 
 /// Base64 as the header has it; hexadecimal digits, as tools print them, are taken too.
-fn bytes_of(text: &str) -> Option<[u8; 32]> {
+fn sha256_of(text: &str) -> Option<Sha256> {
     if text.len() == 64 {
-        let mut bytes = [0; 32];
-        for (byte, pair) in bytes.iter_mut().zip(text.as_bytes().chunks(2)) {
-            let digit = |byte: u8| char::from(byte).to_digit(16);
-            *byte = u8::try_from(digit(pair[0])? * 16 + digit(pair[1])?).ok()?;
-        }
-        return Some(bytes);
+        return text.parse().ok();
     }
-    BASE64_STANDARD_NO_PAD.decode(text.trim_end_matches('=')).ok()?.try_into().ok()
+    let bytes = BASE64_STANDARD_NO_PAD.decode(text.trim_end_matches('=')).ok()?;
+    Some(Sha256::from_bytes(bytes.try_into().ok()?))
 }
 
 #[cfg(test)]
