@@ -50,6 +50,7 @@ impl Seaweed {
             "-master.volumeSizeLimitMB=1024",
             "-volume.max=40",
             "-volume.preStopSeconds=0",
+            "-volume.minFreeSpace=64MiB",
         ]);
         let mut s3 = 0;
         for name in ["master", "volume", "filer", "s3"] {

@@ -51,6 +51,8 @@ impl Seaweed {
             "-master.volumeSizeLimitMB=64",
             "-volume.max=40",
             "-volume.preStopSeconds=0",
+            // By default it takes no more objects once a hundredth of the disk is left, however much that is.
+            "-volume.minFreeSpace=64MiB",
         ]
         .map(str::to_owned)
         .to_vec();
