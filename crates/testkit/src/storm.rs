@@ -88,8 +88,9 @@ pub struct Deliveries {
 
 /// Counts and explains every repeated run; the first one that nothing explains.
 ///
-/// `away` are the moments between which the store was away, and as long afterwards as its calls take to give up.
-pub fn explain(logs: &[Log], away: (i64, i64)) -> Result<Deliveries, String> {
+/// `away` are the moments between which the store was away, and as long afterwards as its calls take to give up;
+/// `still` those between which it answered nobody.
+pub fn explain(logs: &[Log], away: (i64, i64), still: &[(i64, i64)]) -> Result<Deliveries, String> {
     let mut jobs: HashMap<u64, Vec<Run>> = HashMap::new();
     for log in logs {
         for event in &log.lines {
@@ -129,6 +130,11 @@ pub fn explain(logs: &[Log], away: (i64, i64)) -> Result<Deliveries, String> {
                 Run { lost: true, .. } => "its lease was lost, and its handler told",
                 Run { ended, .. } if ended.is_none_or(|at| at >= away.0) && one.began <= away.1 => {
                     "the store was away when it was to be acked"
+                }
+                Run { ended: Some(at), .. }
+                    if still.iter().any(|(from, to)| *from < two.began && *to > *at) =>
+                {
+                    "the store stood still when it was to be acked"
                 }
                 _ => return Err(format!("job {job}: nothing explains {two:?} after {one:?}")),
             };

@@ -24,7 +24,7 @@ mod wait;
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use quaymaster_schema::QueueSpec;
@@ -201,12 +201,21 @@ impl Queue {
     /// The same, and stops waiting when `over` is cancelled: with what a claim under way brings, or nothing. Nothing is
     /// claimed after it.
     pub async fn claim_until(&self, how: Claim, over: &CancellationToken) -> Result<Vec<Job>> {
-        let jobs = wait::claim(self, how, over).await;
-        match &jobs {
-            Ok(jobs) => self.counts.claimed(jobs.len()),
+        self.claim_asked(how, over).await.map(|(jobs, _)| jobs)
+    }
+
+    /// The same, and when they were asked for: their leases began no earlier.
+    pub(crate) async fn claim_asked(
+        &self,
+        how: Claim,
+        over: &CancellationToken,
+    ) -> Result<(Vec<Job>, Instant)> {
+        let claimed = wait::claim(self, how, over).await;
+        match &claimed {
+            Ok((jobs, _)) => self.counts.claimed(jobs.len()),
             Err(error) => self.counts.failed(error),
         }
-        jobs
+        claimed
     }
 
     /// Jobs are done; what `then` says follows, and the next jobs come, in the same step.

@@ -19,7 +19,12 @@ const SLICE: Duration = Duration::from_millis(500);
 /// The same for a zset, which cannot be waited for.
 const POLL: Duration = Duration::from_millis(100);
 
-pub(super) async fn claim(queue: &Queue, how: Claim, over: &CancellationToken) -> Result<Vec<Job>> {
+/// What was claimed, and when the look that found it was sent: a wait may have gone before.
+pub(super) async fn claim(
+    queue: &Queue,
+    how: Claim,
+    over: &CancellationToken,
+) -> Result<(Vec<Job>, std::time::Instant)> {
     const OP: &str = ops::CLAIM;
     if how.wait > WAIT_MAX {
         let detail = format!("wait_ms: at most {}, got {}", WAIT_MAX.as_millis(), how.wait.as_millis());
@@ -36,8 +41,9 @@ pub(super) async fn claim(queue: &Queue, how: Claim, over: &CancellationToken) -
         tokio::pin!(nudged);
         // Listening comes before the question, so that nothing in between is missed.
         nudged.as_mut().enable();
+        let asked = std::time::Instant::now();
         if over.is_cancelled() {
-            return Ok(Vec::new());
+            return Ok((Vec::new(), asked));
         }
         let took = match &waiting {
             None => take(queue, &terms, request_id).await?,
@@ -46,7 +52,7 @@ pub(super) async fn claim(queue: &Queue, how: Claim, over: &CancellationToken) -
         let now = Instant::now();
         let enough = now >= until || took.again;
         if !took.jobs.is_empty() || (enough && !took.others) || now >= patience {
-            return Ok(took.jobs);
+            return Ok((took.jobs, asked));
         }
         if took.others {
             continue;

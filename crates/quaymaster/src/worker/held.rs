@@ -47,6 +47,11 @@ impl Lost {
         self.0.began + Duration::from_micros(self.0.ends_us.load(SeqCst))
     }
 
+    /// How much of the lease is left, as far as can be known here.
+    pub(super) fn left(&self) -> Duration {
+        self.ends().saturating_duration_since(Instant::now())
+    }
+
     /// Whether the lease has ended, as far as can be known here. It looks at the clock itself, and so is right in
     /// the first line that runs after a pause.
     pub fn is_lost(&self) -> bool {

@@ -96,9 +96,18 @@ impl Pump {
                 return None;
             }
             // Those given back leave their permits behind.
-            if let Some(slot) = self.buffer.lock().pop_front() {
+            let slot = self.buffer.lock().pop_front();
+            let Some(slot) = slot else { continue };
+            if slot.lost.left() >= self.lease / 3 {
                 return Some(slot);
             }
+            // The claim's reply was late, or two renewals failed: somebody else may have the job already.
+            tracing::warn!(
+                queue = self.queue.name(),
+                job = slot.job.id,
+                "a job came with its lease all but over, and is given back; the store answers too slowly for the lease"
+            );
+            self.give_back(&[slot.key], self.lease / 3).await;
         }
     }
 
@@ -111,7 +120,6 @@ impl Pump {
                 self.stop.run_until_cancelled(self.room.notified()).await;
                 continue;
             }
-            let sent = Instant::now();
             let claim = Claim {
                 count: wanted,
                 lease: Some(self.lease),
@@ -119,8 +127,8 @@ impl Pump {
                 worker: self.name.clone(),
                 request_id: None,
             };
-            match self.queue.claim_until(claim, &self.stop).await {
-                Ok(jobs) => {
+            match self.queue.claim_asked(claim, &self.stop).await {
+                Ok((jobs, sent)) => {
                     if failures > 0 {
                         tracing::info!(queue = self.queue.name(), "the store answers again");
                     }
@@ -220,8 +228,7 @@ impl Pump {
         self.room.notify_one();
     }
 
-    /// Puts claimed jobs where lanes find them. Their leases began after `sent`, if the reply did not take a third of
-    /// the lease to come.
+    /// Puts claimed jobs where lanes find them. Their leases began no earlier than `sent`.
     fn deliver(&self, jobs: Vec<Job>, sent: Instant, wanted: usize) {
         let count = jobs.len();
         if wanted > count {
@@ -231,10 +238,9 @@ impl Pump {
             return;
         }
         Counts::add(&self.counts.claimed, count);
-        let now = Instant::now();
-        let base = now.checked_sub(self.lease / 3).map_or(sent, |earliest| sent.max(earliest));
         let leases = jobs.iter().map(|job| (job.lease.clone(), job.lease_expires_in)).collect();
-        let known = self.held.add(leases, base);
+        let known = self.held.add(leases, sent);
+        let now = Instant::now();
         let slots = jobs.into_iter().zip(known).map(|(job, (key, lost))| Slot { key, job, lost, came: now });
         self.buffer.lock().extend(slots);
         self.ready.add_permits(count);

@@ -19,7 +19,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::queue::{Claim, Pressure, Push, Then};
+use crate::queue::{Ack, Claim, Pressure, Push, Then};
 use crate::{Engine, Quaymaster};
 
 const SCHEMA: &str = r#"
@@ -46,6 +46,9 @@ struct Flaky {
     /// How often that was asked, and leases to be renewed after it.
     kept: AtomicU64,
     renewed: AtomicU64,
+    /// The next claim's reply waits until it is let go.
+    late: AtomicBool,
+    let_go: Semaphore,
 }
 
 impl Flaky {
@@ -64,6 +67,13 @@ impl Engine for Flaky {
         }
         if call.script.id == "queue.extend" && self.kept.load(SeqCst) > 0 {
             self.renewed.fetch_add(1, SeqCst);
+        }
+        if call.script.id == "queue.claim" && self.late.swap(false, SeqCst) {
+            return Box::pin(async {
+                let reply = self.inner.run(call).await;
+                self.let_go.acquire().await.unwrap().forget();
+                reply
+            });
         }
         match self.refusal() {
             Some(error) => ready(Err(error)).boxed(),
@@ -126,6 +136,8 @@ impl Scene {
             keeps: AtomicBool::new(false),
             kept: AtomicU64::new(0),
             renewed: AtomicU64::new(0),
+            late: AtomicBool::new(false),
+            let_go: Semaphore::new(0),
         });
         let schema = load(&[Source { name: "test.toml", text: SCHEMA }], &|_| None).schema.unwrap();
         let quaymaster = Quaymaster::new(Arc::new(schema), store.clone());
@@ -307,6 +319,34 @@ async fn a_store_that_is_away_longer_than_the_lease_loses_it() {
     scene.store.away.store(true, SeqCst);
     assert_eq!(told.recv().await, Some(0), "by our own clock, with nobody to ask");
     scene.store.away.store(false, SeqCst);
+    let _ = scene.end(running).await;
+}
+
+/// As when a server writes its log to a disk that stands still, and answers only then.
+#[tokio::test]
+async fn a_job_whose_lease_ended_before_the_claims_reply_came_is_not_begun() {
+    let scene = Scene::new().await;
+    scene.push(1).await;
+    scene.store.late.store(true, SeqCst);
+    let worker = scene.worker().lease(Duration::from_millis(300));
+    let counts = worker.counts().clone();
+    let begun = Arc::new(AtomicU64::new(0));
+    let seen = begun.clone();
+    let running = scene.start(worker, move |_, _| {
+        seen.fetch_add(1, SeqCst);
+        async { Ok::<_, Failure>(()) }
+    });
+    until("claimed", || !scene.store.late.load(SeqCst)).await;
+    let claim =
+        Claim { lease: Some(Duration::from_secs(60)), wait: Duration::from_secs(20), ..Claim::default() };
+    let others = scene.queue().claim(claim).await.unwrap();
+    assert_eq!(others.iter().map(|job| job.attempt).collect::<Vec<_>>(), [2], "the lease has ended");
+    scene.store.let_go.add_permits(1);
+    until("given back", || counts.given_back() == 1).await;
+    assert_eq!(begun.load(SeqCst), 0, "somebody else has it");
+    let acked =
+        scene.queue().ack(Ack { leases: vec![others[0].lease.clone()], ..Ack::default() }).await.unwrap();
+    assert_eq!((acked.acked, acked.lost), (1, 0), "what was given back was not the other's lease");
     let _ = scene.end(running).await;
 }
 
