@@ -370,3 +370,30 @@ fn an_idempotency_contradicts_itself_in_no_field_and_crosses_no_bucket() {
     assert_eq!(found(&format!("{key}\nreplay_errors = \"server\"")), ["bad-value"]);
     assert_eq!(found("key = \"idem:{id}:{day}\""), ["bad-pattern"]);
 }
+
+#[test]
+fn one_wrong_field_of_an_upload_makes_no_other_unknown() {
+    let fields = [
+        ("objects", "s3://bucket"),
+        ("database", "sqlite:u.db"),
+        ("events", "outbox:"),
+        ("chunks", "file:spool"),
+        ("object_key", "files/{node_id}"),
+        ("connector", "default"),
+        ("topic", "done"),
+    ];
+    for (wrong, _) in &fields[..5] {
+        let mut text = "[schema]\nname = \"s\"\nowner = \"o\"\n[upload.u]\n".to_owned();
+        for (name, value) in fields {
+            let value = if name == *wrong { "gopher://x/{" } else { value };
+            text = format!("{text}{name} = \"{value}\"\n");
+        }
+        let found = one(&text);
+        let named: Vec<_> = found.iter().map(|d| (d.code, d.line)).collect();
+        let line = 5 + fields.iter().position(|(name, _)| name == wrong).unwrap();
+        assert!(
+            !named.is_empty() && named.iter().all(|(code, at)| *code != "unknown-field" && *at == line),
+            "{found:?}"
+        );
+    }
+}

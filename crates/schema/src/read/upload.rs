@@ -29,6 +29,16 @@ pub(super) fn read(reading: &mut Reading<'_, '_>) -> Option<Body> {
     let in_flight = fields.size("max_bytes_in_flight", 1, 1 << 50);
     let in_flight_at = in_flight.at().unwrap_or(fields.at);
     let scheme = |name, default: &str, schemes: &[&str]| url(reading, name, default, schemes);
+    // All are asked for before one that is wrong ends the reading: what nobody asked for is told as unknown.
+    let objects = scheme("objects", "file:objects", &["s3://", "file:"]);
+    let database = scheme("database", "sqlite:uploads.db", &["sqlite:", "postgres://", "postgresql://"]);
+    let events = scheme("events", "outbox:", &["kafka://", "outbox:"]);
+    let chunks = match fields.text("chunks") {
+        super::fields::Got::Absent => Some(None),
+        _ => scheme("chunks", "file:spool", &CHUNKS).map(Some),
+    };
+    let (object_key, connector) = (object_key(reading), connector(reading));
+    let topic = fields.text("topic");
     let spec = UploadSpec {
         state_ttl: reading.duration("state_ttl", Duration::from_secs(86_400)),
         chunk_ttl: chunk_ttl.or(Duration::from_secs(3600)),
@@ -37,16 +47,13 @@ pub(super) fn read(reading: &mut Reading<'_, '_>) -> Option<Body> {
         chunk_min: fields.size("chunk_min", 1, 5 << 30).or(5 * MIB),
         chunk_max: max.or(100 * MIB),
         keep_after_done: reading.duration("keep_after_done", Duration::from_secs(3600)),
-        objects: scheme("objects", "file:objects", &["s3://", "file:"])?,
-        database: scheme("database", "sqlite:uploads.db", &["sqlite:", "postgres://", "postgresql://"])?,
-        events: scheme("events", "outbox:", &["kafka://", "outbox:"])?,
-        chunks: match fields.text("chunks") {
-            super::fields::Got::Absent => None,
-            _ => Some(scheme("chunks", "file:spool", &CHUNKS)?),
-        },
-        object_key: object_key(reading)?,
-        connector: connector(reading)?,
-        topic: fields.text("topic").or("repository.uploads.completed".to_owned()),
+        objects: objects?,
+        database: database?,
+        events: events?,
+        chunks: chunks?,
+        object_key: object_key?,
+        connector: connector?,
+        topic: topic.or("repository.uploads.completed".to_owned()),
     };
     if spec.chunk_ttl > spec.state_ttl {
         let message = "a chunk would outlive the state of its upload";
