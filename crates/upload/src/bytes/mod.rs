@@ -15,7 +15,7 @@ use quaymaster::upload::{Chunk, Dropped, Place, Reservation, Source, Stage, Uplo
 use crate::digest::{Digested, Digesting};
 use crate::objects::{self, Fsync, Then};
 use crate::{Algorithm, Digest, Digester, Result};
-pub(crate) use pool::Pool;
+pub(crate) use pool::{Buffer, Pool};
 pub use spool::Swept;
 use spool::{Spool, Spooled};
 
@@ -33,8 +33,6 @@ pub(crate) struct Wanted {
     pub(crate) size: Option<u64>,
     /// What is computed of them.
     pub(crate) digesting: Digesting,
-    /// Where the memory of its pieces goes when they are written.
-    pub(crate) pool: Arc<Pool>,
 }
 
 /// Where the bytes of chunks are.
@@ -66,15 +64,13 @@ impl ChunkBytes {
         stage: Stage,
         wanted: Wanted,
     ) -> Result<Staging> {
-        let Wanted { size, digesting, pool } = wanted;
+        let Wanted { size, digesting } = wanted;
         let way = match self {
             Self::Store => Way::Store(Box::new(store.clone()), stage, digesting),
-            Self::Spool(SpoolFolder(spool)) => {
-                Way::Spool(spool.stage(id, stage.as_str(), digesting, Arc::clone(&pool)).await?)
-            }
+            Self::Spool(SpoolFolder(spool)) => Way::Spool(spool.stage(id, stage.as_str(), digesting).await?),
             Self::Apart(apart) => Way::Apart(apart.clone(), stage, digesting),
         };
-        Ok(Staging { way, id: id.to_owned(), announced: size, size: 0, pool })
+        Ok(Staging { way, id: id.to_owned(), announced: size, size: 0 })
     }
 
     /// The bytes of a claimed chunk, for the object store; `None` when they are gone.
@@ -292,7 +288,6 @@ pub(crate) struct Staging {
     id: String,
     announced: Option<u64>,
     size: u64,
-    pool: Arc<Pool>,
 }
 
 enum Way {
@@ -315,13 +310,11 @@ impl Staging {
             Way::Store(store, stage, digesting) => {
                 digesting.update(&piece);
                 store.write(&self.id, stage, offset, &piece, self.announced).await?;
-                self.pool.give(piece);
             }
             Way::Spool(spooled) => spooled.write(piece).await?,
             Way::Apart(apart, stage, digesting) => {
                 digesting.update(&piece);
                 apart.park(&self.id, stage, offset, &piece).await?;
-                self.pool.give(piece);
             }
         }
         self.size += length;

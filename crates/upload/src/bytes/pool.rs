@@ -1,36 +1,65 @@
-//! The memory of bodies that are read: no more for many requests than for a few, and the same buffers again and again,
-//! for what an allocator is given back by many threads it does not soon give back itself.
+//! The memory of bodies that are read: little more for many requests than for a few, and the same buffers again and
+//! again, for what an allocator is given back by many threads it does not soon give back itself.
 
+use std::mem;
+use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use parking_lot::Mutex;
-use quaymaster::upload::MAX_PIECE;
 
-/// What all requests together hold: when there are many, each takes smaller pieces.
-const READING: usize = 8 << 20;
+/// What all requests together fill: when there are many, each takes smaller pieces.
+const READING: usize = 4 << 20;
 
 /// One that is filled, and one that is written meanwhile.
 const PIECES: usize = 2;
 
-/// Smaller ones cost more than they save.
-const LEAST_PIECE: usize = 64 << 10;
+/// Larger ones gain nothing; smaller ones cost more than they save.
+const LARGEST: usize = 512 << 10;
+const LEAST: usize = 64 << 10;
+
+/// What buffers in use and spare ones have together, unless those in use have more.
+const HELD: usize = 8 << 20;
 
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
     readers: AtomicUsize,
-    /// Buffers nobody fills, of [`READING`] bytes at most.
-    spare: Mutex<Vec<BytesMut>>,
+    buffers: Mutex<Buffers>,
+}
+
+#[derive(Debug, Default)]
+struct Buffers {
+    /// Those that nobody has, by when they came back.
+    spare: Vec<Vec<u8>>,
+    /// What the others have.
+    lent: usize,
 }
 
 /// A request that reads a body, among all that do.
-pub(crate) struct Reader<'a>(&'a Pool);
+pub(crate) struct Reader<'a>(&'a Arc<Pool>);
+
+/// What it fills; comes back to its pool from wherever it is dropped.
+pub(crate) struct Buffer {
+    bytes: Vec<u8>,
+    /// How many bytes it is there for.
+    full: usize,
+    pool: Arc<Pool>,
+}
+
+fn piece_of(readers: usize) -> usize {
+    // Of few sizes, so that a buffer fits again when readers came or went.
+    let fair = READING / PIECES / readers.max(1);
+    [LARGEST, LARGEST / 2, LARGEST / 4].into_iter().find(|piece| *piece <= fair).unwrap_or(LEAST)
+}
 
 impl Reader<'_> {
-    /// How large the next piece may be.
-    pub(crate) fn piece(&self) -> usize {
-        piece_of(self.0.readers.load(Relaxed))
+    /// An empty buffer for the next piece, of which at most `left` bytes will come.
+    pub(crate) fn buffer(&self, left: u64) -> Buffer {
+        let most = piece_of(self.0.readers.load(Relaxed));
+        let full = usize::try_from(left).map_or(most, |left| left.min(most));
+        let bytes = self.0.buffers.lock().lend(full);
+        Buffer { bytes, full, pool: Arc::clone(self.0) }
     }
 }
 
@@ -40,37 +69,69 @@ impl Drop for Reader<'_> {
     }
 }
 
-fn piece_of(readers: usize) -> usize {
-    (READING / PIECES / readers.max(1)).clamp(LEAST_PIECE, MAX_PIECE)
-}
-
 impl Pool {
-    pub(crate) fn reader(&self) -> Reader<'_> {
+    pub(crate) fn reader(self: &Arc<Self>) -> Reader<'_> {
         self.readers.fetch_add(1, Relaxed);
         Reader(self)
     }
+}
 
-    /// An empty buffer for so many bytes.
-    pub(crate) fn take(&self, size: usize) -> BytesMut {
-        let mut spare = self.spare.lock();
-        let fits = |buffer: &BytesMut| (size..=2 * size).contains(&buffer.capacity());
-        match spare.iter().rposition(fits) {
-            Some(at) => spare.swap_remove(at),
-            None => BytesMut::with_capacity(size),
-        }
+impl Buffers {
+    fn lend(&mut self, full: usize) -> Vec<u8> {
+        // What is much smaller is not worth keeping.
+        let size = if full > LEAST / 2 { full.next_power_of_two() } else { full };
+        let bytes = match self.spare.iter().rposition(|buffer| buffer.capacity() == size) {
+            Some(at) => self.spare.swap_remove(at),
+            None => Vec::with_capacity(size),
+        };
+        self.lent += bytes.capacity();
+        bytes
     }
 
-    /// A piece that is where it should be.
-    pub(crate) fn give(&self, piece: Bytes) {
-        let Ok(mut buffer) = piece.try_into_mut() else { return };
-        buffer.clear();
-        let mut spare = self.spare.lock();
-        let mut held = buffer.capacity() + spare.iter().map(BytesMut::capacity).sum::<usize>();
-        // The oldest go: they may have the size of another hour.
-        while held > READING && !spare.is_empty() {
-            held -= spare.remove(0).capacity();
+    fn take_back(&mut self, mut bytes: Vec<u8>) {
+        let size = bytes.capacity();
+        self.lent = self.lent.saturating_sub(size);
+        if size <= LEAST / 2 || size > LARGEST {
+            return;
         }
-        spare.push(buffer);
+        let mut held = self.lent + size + self.spare.iter().map(Vec::capacity).sum::<usize>();
+        // The oldest go: they may have the size of another hour.
+        while held > HELD && !self.spare.is_empty() {
+            held -= self.spare.remove(0).capacity();
+        }
+        if held <= HELD {
+            bytes.clear();
+            self.spare.push(bytes);
+        }
+    }
+}
+
+impl Buffer {
+    pub(crate) fn is_full(&self) -> bool {
+        self.bytes.len() >= self.full
+    }
+
+    /// Takes as much as there is room for.
+    pub(crate) fn fill(&mut self, from: &mut Bytes) {
+        let room = self.full.saturating_sub(self.bytes.len());
+        self.bytes.extend_from_slice(&from.split_to(room.min(from.len())));
+    }
+
+    pub(crate) fn freeze(self) -> Bytes {
+        Bytes::from_owner(self)
+    }
+}
+
+impl AsRef<[u8]> for Buffer {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        let bytes = mem::take(&mut self.bytes);
+        self.pool.buffers.lock().take_back(bytes);
     }
 }
 
@@ -78,44 +139,65 @@ impl Pool {
 mod tests {
     use super::*;
 
+    fn spare(pool: &Pool) -> Vec<usize> {
+        pool.buffers.lock().spare.iter().map(Vec::capacity).collect()
+    }
+
     #[test]
-    fn many_readers_together_hold_no_more_than_a_few() {
-        for readers in [0, 1, 4, 5, 16, 17, 64] {
+    fn many_readers_together_fill_little_more_than_a_few() {
+        for readers in [0, 1, 4, 5, 8, 9, 16, 17, 32, 64] {
             let piece = piece_of(readers);
-            assert!((LEAST_PIECE..=MAX_PIECE).contains(&piece));
-            assert!(PIECES * piece * readers <= READING, "{readers}");
+            assert!((LEAST..=LARGEST).contains(&piece));
+            assert!(PIECES * piece * readers <= HELD, "{readers}");
         }
-        assert_eq!((piece_of(4), piece_of(64), piece_of(10_000)), (MAX_PIECE, LEAST_PIECE, LEAST_PIECE));
+        assert_eq!((piece_of(4), piece_of(5), piece_of(10_000)), (LARGEST, LARGEST / 2, LEAST));
     }
 
     #[test]
     fn a_reader_counts_for_as_long_as_it_reads() {
-        let pool = Pool::default();
-        let many: Vec<Reader<'_>> = (0..4).map(|_| pool.reader()).collect();
-        let one = pool.reader();
-        assert!(one.piece() < MAX_PIECE);
-        drop(one);
-        assert_eq!(many[0].piece(), MAX_PIECE);
+        let pool = Arc::new(Pool::default());
+        let mut many: Vec<Reader<'_>> = (0..5).map(|_| pool.reader()).collect();
+        assert_eq!(many[0].buffer(u64::MAX).full, LARGEST / 2);
+        many.pop();
+        assert_eq!(many[0].buffer(u64::MAX).full, LARGEST);
+        assert_eq!(many[0].buffer(10).full, 10);
     }
 
     #[test]
-    fn a_buffer_serves_again_where_it_fits_and_few_are_kept() {
-        let pool = Pool::default();
-        let mut piece = pool.take(1000);
-        piece.extend_from_slice(&[7; 1000]);
-        let place = piece.as_ptr();
-        pool.give(piece.freeze());
-        assert_ne!(pool.take(100).as_ptr(), place, "ten times too large");
-        let again = pool.take(900);
-        assert_eq!((again.as_ptr(), again.len()), (place, 0));
-        // Somebody still reads it.
-        let shared = again.freeze();
-        pool.give(shared.clone());
-        assert_ne!(pool.take(900).as_ptr(), shared.as_ptr());
-        for _ in 0..100 {
-            pool.give(BytesMut::with_capacity(MAX_PIECE).freeze());
-        }
-        let held: usize = pool.spare.lock().iter().map(BytesMut::capacity).sum();
-        assert!(held <= READING, "{held}");
+    fn a_buffer_serves_again_when_the_last_who_reads_it_is_done() {
+        let pool = Arc::new(Pool::default());
+        let reader = pool.reader();
+        let mut buffer = reader.buffer(LARGEST as u64);
+        let mut bytes = Bytes::from(vec![7; LARGEST + 1]);
+        buffer.fill(&mut bytes);
+        assert!(buffer.is_full() && bytes.len() == 1, "no more than there is room for");
+        let place = buffer.as_ref().as_ptr();
+        let piece = buffer.freeze();
+        let shared = piece.clone();
+        drop(piece);
+        assert_ne!(reader.buffer(u64::MAX).as_ref().as_ptr(), place, "somebody reads it");
+        assert_eq!(shared, vec![7; LARGEST]);
+        drop(shared);
+        let again = reader.buffer(LARGEST as u64 - 5);
+        assert_eq!((again.as_ref().as_ptr(), again.as_ref().len()), (place, 0));
+        assert!(!again.is_full());
+        // A piece that never got anywhere comes back as well; what is small does not stay.
+        drop((again, reader.buffer(100)));
+        assert!(spare(&pool).iter().all(|size| *size == LARGEST), "{:?}", spare(&pool));
+        assert_eq!(pool.buffers.lock().lent, 0);
+    }
+
+    #[test]
+    fn what_is_held_has_a_bound_and_the_newest_stay() {
+        let pool = Arc::new(Pool::default());
+        let reader = pool.reader();
+        drop((0..100).map(|_| reader.buffer(LEAST as u64)).collect::<Vec<_>>());
+        assert_eq!(spare(&pool), vec![LEAST; 100]);
+        drop((0..HELD / LARGEST).map(|_| reader.buffer(u64::MAX)).collect::<Vec<_>>());
+        assert_eq!(spare(&pool), vec![LARGEST; HELD / LARGEST], "of the size that is wanted now");
+        let many: Vec<Buffer> = (0..2 * HELD / LARGEST).map(|_| reader.buffer(u64::MAX)).collect();
+        assert_eq!(pool.buffers.lock().lent, 2 * HELD, "nobody waits for memory");
+        drop(many);
+        assert_eq!(spare(&pool).iter().sum::<usize>(), HELD);
     }
 }

@@ -22,7 +22,6 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use tokio::task::JoinHandle;
 
-use super::pool::Pool;
 use crate::digest::{Digested, Digesting};
 use crate::objects::Fsync;
 use crate::{Digest, Digester, Error, Result, Trouble, names};
@@ -54,14 +53,12 @@ pub(super) struct Spooled {
     path: PathBuf,
     name: String,
     state: State,
-    pool: Arc<Pool>,
     fsync: Fsync,
 }
 
 enum State {
     Waits(Box<Open>),
-    /// With the piece, whose memory serves again.
-    Writes(JoinHandle<io::Result<(Box<Open>, Bytes)>>),
+    Writes(JoinHandle<io::Result<Box<Open>>>),
     /// A step before was broken off, or was the last one.
     Over,
 }
@@ -113,13 +110,7 @@ impl Spool {
         self.folder.join(id)
     }
 
-    pub(super) async fn stage(
-        &self,
-        id: &str,
-        name: &str,
-        digesting: Digesting,
-        pool: Arc<Pool>,
-    ) -> Result<Spooled> {
+    pub(super) async fn stage(&self, id: &str, name: &str, digesting: Digesting) -> Result<Spooled> {
         let (folder, all, fsync) = (self.of(id), Arc::clone(&self.folder), self.fsync);
         let path = folder.join(format!("s-{name}"));
         let made = path.clone();
@@ -138,7 +129,7 @@ impl Spool {
         })
         .await?;
         let state = State::Waits(Box::new(Open { file, digesting }));
-        Ok(Spooled { path, name: name.to_owned(), state, pool, fsync })
+        Ok(Spooled { path, name: name.to_owned(), state, fsync })
     }
 
     /// A second name of a chunk's file, to be given away; `None` when the file is gone or has another size.
@@ -292,11 +283,7 @@ impl Spooled {
     async fn open(&mut self) -> Result<Box<Open>> {
         match mem::replace(&mut self.state, State::Over) {
             State::Waits(open) => Ok(open),
-            State::Writes(writing) => {
-                let (open, piece) = joined(&self.path, writing).await?;
-                self.pool.give(piece);
-                Ok(open)
-            }
+            State::Writes(writing) => joined(&self.path, writing).await,
             State::Over => {
                 Err(Error::new(OP, Trouble::Passing, format!("{} was given up", self.path.display())))
             }
@@ -309,7 +296,7 @@ impl Spooled {
         self.state = State::Writes(tokio::task::spawn_blocking(move || {
             open.digesting.update(&piece);
             open.file.write_all(&piece)?;
-            Ok((open, piece))
+            Ok(open)
         }));
         Ok(())
     }

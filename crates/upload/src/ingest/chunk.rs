@@ -2,17 +2,16 @@
 
 use std::fmt::Display;
 use std::pin::pin;
-use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures_util::{Stream, StreamExt as _};
 use quaymaster::upload::{
     Accepted, Admitted, Held, Last, Offer, Receipt, Refusal, Reservation, Stage, State, Status, Upload,
 };
 use tokio::time::Instant;
 
-use crate::bytes::{Staging, Wanted};
+use crate::bytes::{Buffer, Staging, Wanted};
 use crate::digest::{Digested, Digesting};
 use crate::effect::Effect;
 use crate::ledger::Total;
@@ -142,8 +141,7 @@ impl Uploads {
         // Named after the reservation: when that is given up, so are the bytes.
         let stage = holding.reservation.as_ref().map_or_else(Stage::fresh, Reservation::stage);
         let digesting = Digesting::new(self.inner.objects.algorithm(), incoming.sha256.is_some());
-        let pool = Arc::clone(&self.inner.pool);
-        let wanted = Wanted { size: incoming.size, digesting, pool };
+        let wanted = Wanted { size: incoming.size, digesting };
         holding.staging = Some(self.inner.bytes.stage(store, id, stage, wanted).await?);
         match self.staged(&mut holding, incoming, body).await {
             Ok(Staged::Whole(digest)) => self.offer(id, holding, incoming, &digest).await,
@@ -173,8 +171,7 @@ impl Uploads {
         let lease = self.inner.options.reservation;
         let (mut body, mut renewed) = (pin!(body), Instant::now());
         let reader = self.inner.pool.reader();
-        let mut piece = BytesMut::new();
-        let mut full = reader.piece();
+        let mut piece: Option<Buffer> = None;
         let mut came = 0u64;
         loop {
             // A client that is slow keeps its reservation for as long as it sends.
@@ -186,8 +183,8 @@ impl Uploads {
                 renewed = asked;
                 // What is staged ends by itself when nothing more comes: a client that sends a piece in an hour would
                 // find the ones before it gone.
-                if !piece.is_empty() {
-                    Effect::IngestStage.of(staging.write(std::mem::take(&mut piece).freeze())).await?;
+                if let Some(piece) = piece.take() {
+                    Effect::IngestStage.of(staging.write(piece.freeze())).await?;
                 }
             }
             let Ok(next) = tokio::time::timeout(lease / 3, body.next()).await else { continue };
@@ -206,19 +203,15 @@ impl Uploads {
                 }));
             }
             while !bytes.is_empty() {
-                if piece.is_empty() {
-                    let left = most - (came - bytes.len() as u64);
-                    full = reader.piece();
-                    piece = self.inner.pool.take(usize::try_from(left).map_or(full, |left| left.min(full)));
-                }
-                let room = full - piece.len();
-                piece.extend_from_slice(&bytes.split_to(room.min(bytes.len())));
-                if piece.len() == full {
-                    Effect::IngestStage.of(staging.write(std::mem::take(&mut piece).freeze())).await?;
+                let left = most - (came - bytes.len() as u64);
+                let filled = piece.get_or_insert_with(|| reader.buffer(left));
+                filled.fill(&mut bytes);
+                if let Some(piece) = piece.take_if(|piece| piece.is_full()) {
+                    Effect::IngestStage.of(staging.write(piece.freeze())).await?;
                 }
             }
         }
-        if !piece.is_empty() {
+        if let Some(piece) = piece {
             Effect::IngestStage.of(staging.write(piece.freeze())).await?;
         }
         if incoming.size.is_some_and(|size| size != came) {
