@@ -32,6 +32,8 @@ pub struct Options {
     pub backoff: Backoff,
     /// How long a claim of chunks waits before it asks again.
     pub wait: Duration,
+    /// How long events are kept after they were told and their upload was forgotten; for ever if `None`.
+    pub keep_events: Option<Duration>,
 }
 
 impl Default for Options {
@@ -43,6 +45,7 @@ impl Default for Options {
             // Twelve attempts are about five minutes: an object store that restarts costs nobody an upload.
             backoff: Backoff { max: Duration::from_secs(60), ..Backoff::default() },
             wait: Duration::from_secs(10),
+            keep_events: None,
         }
     }
 }

@@ -19,6 +19,7 @@ pub(super) struct RawUploads {
     spool: Option<PathBuf>,
     lease: Option<Duration>,
     attempts: Option<u32>,
+    keep_events: Option<Duration>,
     objects: ObjectsOptions,
     database: LedgerOptions,
 }
@@ -27,7 +28,7 @@ pub(super) struct RawUploads {
 const TRIES_MAX: u64 = 1000;
 
 pub(super) fn read(root: &Table<'_, '_>, folder: &Path) -> RawUploads {
-    let known = ["folder", "spool", "fsync", "lease", "attempts", "s3", "database"];
+    let known = ["folder", "spool", "fsync", "lease", "attempts", "keep_events", "s3", "database"];
     let Some(table) = root.table("uploads", &known) else { return RawUploads::default() };
     let path = |scalar: &Scalar| scalar.text().map(|text| folder.join(text));
     let fsync = table.get("fsync", |scalar| match scalar.text()?.as_str() {
@@ -40,6 +41,7 @@ pub(super) fn read(root: &Table<'_, '_>, folder: &Path) -> RawUploads {
         spool: table.get("spool", path),
         lease: table.get("lease", lease),
         attempts: table.get("attempts", |scalar| tries(scalar, 1)),
+        keep_events: table.get("keep_events", keep_events),
         objects: ObjectsOptions { fsync: fsync.unwrap_or_default(), ..s3(&table) },
         database: database(&table),
     }
@@ -50,6 +52,12 @@ fn lease(scalar: &Scalar) -> Result<Duration, String> {
     let lease = scalar.duration()?;
     let range = Duration::from_secs(1)..=Duration::from_secs(900);
     if range.contains(&lease) { Ok(lease) } else { Err("must be from \"1s\" to \"15m\"".into()) }
+}
+
+/// A reader that was away for a night finds them all the same.
+fn keep_events(scalar: &Scalar) -> Result<Duration, String> {
+    let keep = scalar.duration()?;
+    if keep >= Duration::from_secs(86_400) { Ok(keep) } else { Err("must be at least \"1d\"".into()) }
 }
 
 fn tries(scalar: &Scalar, low: u64) -> Result<u32, String> {
@@ -179,5 +187,6 @@ pub(super) fn resolve(
         database: raw.database,
         lease: raw.lease.unwrap_or(default.lease),
         attempts: raw.attempts.unwrap_or(default.attempts),
+        keep_events: raw.keep_events,
     }
 }

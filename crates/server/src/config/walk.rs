@@ -298,10 +298,9 @@ impl Scalar {
             .ok_or_else(|| "must be a number from 0 to 1".into())
     }
 
-    /// `250ms`, `10s`, `5m`, `2h`.
+    /// `250ms`, `10s`, `5m`, `2h`, `7d`.
     pub(super) fn duration(&self) -> Result<Duration, String> {
-        const WANTED: &str =
-            "must be a duration such as \"250ms\", \"10s\", \"5m\" or \"2h\", and longer than nothing";
+        const WANTED: &str = "must be a duration such as \"250ms\", \"10s\", \"5m\", \"2h\" or \"7d\", and longer than nothing";
         let text = self.text().map_err(|_| WANTED.to_owned())?;
         let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
         let (number, unit) = text.split_at(digits);
@@ -311,6 +310,7 @@ impl Scalar {
             "s" => 1_000_000,
             "m" => 60_000_000,
             "h" => 3_600_000_000,
+            "d" => 86_400_000_000,
             _ => return Err(WANTED.into()),
         };
         let micros = number.parse::<u64>().ok().and_then(|number| number.checked_mul(scale));

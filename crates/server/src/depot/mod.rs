@@ -39,6 +39,8 @@ pub struct UploadConfig {
     pub lease: Duration,
     /// How often a chunk is tried before its upload has FAILED.
     pub attempts: u32,
+    /// How long events are kept that were told; for ever if `None`.
+    pub keep_events: Option<Duration>,
 }
 
 /// Where the bytes of chunks wait if the schema does not say.
@@ -52,7 +54,7 @@ pub enum ChunkPlace {
 
 impl Default for UploadConfig {
     fn default() -> Self {
-        let Options { lease, attempts, .. } = Options::default();
+        let Options { lease, attempts, keep_events, .. } = Options::default();
         Self {
             folder: PathBuf::from("./quaymaster-data"),
             chunks: ChunkPlace::Spool,
@@ -61,6 +63,7 @@ impl Default for UploadConfig {
             database: LedgerOptions::default(),
             lease,
             attempts,
+            keep_events,
         }
     }
 }
@@ -132,6 +135,7 @@ impl Depot {
                     lease: config.lease,
                     attempts: config.attempts,
                     wait: CLAIM_WAIT,
+                    keep_events: config.keep_events,
                     ..Options::default()
                 },
             },

@@ -1,5 +1,7 @@
 //! Events: one per upload, written with the row they tell of, told at least once.
 
+use std::time::Duration;
+
 use serde::Serialize;
 
 use super::Ledger;
@@ -32,7 +34,11 @@ const INSERT: &str = concat!(
 );
 const PUBLISHED: &str =
     "UPDATE quaymaster_outbox SET published_ms = $2 WHERE upload_id = $1 AND published_ms IS NULL";
-const PRUNE: &str = "DELETE FROM quaymaster_outbox WHERE published_ms IS NOT NULL AND published_ms < $1";
+/// Of the oldest only: there is nothing to find behind one that stays, and one call has an end.
+const PRUNE: &str = "DELETE FROM quaymaster_outbox WHERE seq IN (
+    SELECT seq FROM (SELECT seq, upload_id, published_ms FROM quaymaster_outbox ORDER BY seq LIMIT $2) AS oldest
+    WHERE published_ms IS NOT NULL AND published_ms < $1
+      AND NOT EXISTS (SELECT 1 FROM quaymaster_uploads WHERE quaymaster_uploads.upload_id = oldest.upload_id))";
 
 /// The documented event, and by what it is recognised.
 #[derive(Debug, Serialize)]
@@ -132,12 +138,15 @@ impl Ledger {
             .await
     }
 
-    /// Removes events that were told before `before_ms`; how many.
-    pub async fn prune_events(&self, before_ms: i64) -> Result<u64> {
+    /// Removes those of the oldest `count` events that were told so long ago and whose upload is forgotten; how many.
+    pub async fn prune_events(&self, told_for: Duration, count: u32) -> Result<u64> {
         self.database
             .bounded("ledger.prune_events", async {
                 let mut session = self.database.session().await?;
-                let removed = session.execute(PRUNE, &[Arg::Int(before_ms)]).await?;
+                let told_for = i64::try_from(told_for.as_millis()).unwrap_or(i64::MAX);
+                let before_ms = session.now_ms().await?.saturating_sub(told_for);
+                let removed =
+                    session.execute(PRUNE, &[Arg::Int(before_ms), Arg::Int(i64::from(count))]).await?;
                 session.done();
                 Ok(removed)
             })

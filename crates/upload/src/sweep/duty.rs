@@ -20,6 +20,9 @@ const SLOW: Duration = Duration::from_secs(30);
 /// What is due waits no longer for those that are only looked at.
 const TURN: Duration = Duration::from_secs(2);
 
+/// Events looked at in one call.
+const EVENTS: u32 = 1000;
+
 /// Where the slow part stands.
 #[derive(Debug, Clone, Default)]
 pub struct Cursor {
@@ -42,6 +45,9 @@ impl Uploads {
             }
             if slow.elapsed() >= SLOW {
                 slow = Instant::now();
+                if let Err(error) = self.prune().await {
+                    tracing::warn!(%error, "events that were kept long enough cannot be removed");
+                }
                 // Page after page: with many uploads one at a time would take days to come round.
                 loop {
                     if let Err(error) = self.sweep(&mut cursor).await {
@@ -74,6 +80,19 @@ impl Uploads {
             }
             if lapsed.len() < PAGE as usize {
                 return Ok(reclaimed);
+            }
+        }
+    }
+
+    /// Removes events that were kept as long as they are to be; how many. At most for a turn: the next one goes on.
+    pub async fn prune(&self) -> Result<u64> {
+        let Some(keep) = self.inner.options.keep_events else { return Ok(0) };
+        let (began, mut pruned) = (Instant::now(), 0);
+        loop {
+            let some = self.inner.ledger.prune_events(keep, EVENTS).await?;
+            pruned += some;
+            if some == 0 || began.elapsed() >= TURN {
+                return Ok(pruned);
             }
         }
     }

@@ -145,6 +145,7 @@ impl Place {
             attempts: self.attempts,
             backoff,
             wait: Duration::from_millis(200),
+            keep_events: None,
         };
         let announcer = Announcer::open("outbox:").unwrap();
         let uploads = Uploads::new(upload, bytes, objects, ledger, announcer, options);

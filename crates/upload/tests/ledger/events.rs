@@ -1,0 +1,150 @@
+//! Events: one per upload, written with its row, told in their order.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use quaymaster_upload::Trouble;
+use quaymaster_upload::ledger::{Moved, Step};
+
+use crate::run;
+use crate::support::databases::{Database, HOUR, LEASE, claimed, held, whole};
+
+pub(super) async fn a_repeated_move_gets_the_same_answer_and_one_event(database: Database) {
+    let ledger = database.ledger().await;
+    whole(&ledger, "a").await;
+    let fence = claimed(&ledger, "a", "w").await;
+    for _ in 0..2 {
+        held(ledger.renew(&fence, LEASE).await.unwrap());
+        assert_eq!(held(ledger.proved(&fence, "\"e\"", 20).await.unwrap()).step, Step::Proved);
+    }
+    for _ in 0..2 {
+        assert_eq!(held(ledger.recorded(&fence, "topic").await.unwrap()).step, Step::Recorded);
+    }
+    let untold = ledger.untold(0, 10).await.unwrap();
+    for _ in 0..2 {
+        assert_eq!(held(ledger.announced(&fence).await.unwrap()).step, Step::Announced);
+    }
+    for _ in 0..2 {
+        assert_eq!(held(ledger.finished(&fence, HOUR).await.unwrap()).step, Step::Done);
+    }
+    let events = ledger.events(0, 10).await.unwrap();
+    assert_eq!((untold.len(), events.len()), (1, 1));
+    assert_eq!(ledger.untold(0, 10).await.unwrap(), []);
+    let event = &events[0];
+    assert_eq!(ledger.event_of("a").await.unwrap().as_ref(), Some(event));
+    assert_eq!((event.event_id.as_str(), event.topic.as_str(), event.seq), ("a.completed", "topic", 1));
+    assert_eq!(
+        event.payload,
+        format!(
+            "{{\"node_id\":\"node-a\",\"s3_key\":\"connectors/default/node-a.pb\",\"etag\":\"\\\"e\\\"\",\"size\":20,\
+             \"timestamp\":{},\"event_id\":\"a.completed\",\"upload_id\":\"a\"}}",
+            event.created_ms
+        )
+    );
+}
+
+pub(super) async fn row_and_event_are_written_both_or_none(database: Database) {
+    let ledger = database.ledger().await;
+    whole(&ledger, "a").await;
+    whole(&ledger, "b").await;
+    let (a, b) = (claimed(&ledger, "a", "w").await, claimed(&ledger, "b", "w").await);
+    held(ledger.proved(&a, "\"e\"", 20).await.unwrap());
+    held(ledger.proved(&b, "\"e\"", 20).await.unwrap());
+    // The node of one is gone, and the event of the other cannot be written.
+    run(&database, "DELETE FROM nodes WHERE node_id = 'node-a'").await;
+    let squatter =
+        "INSERT INTO quaymaster_outbox (event_id, seq, upload_id, node_id, topic, payload, created_ms)
+        VALUES ('b.completed', 99, 'x', '', '', '', 0)";
+    run(&database, squatter).await;
+
+    let error = ledger.recorded(&a, "topic").await.unwrap_err();
+    assert_eq!((error.trouble(), error.code()), (Trouble::Never, Some("node_gone")));
+    let error = ledger.recorded(&b, "topic").await.unwrap_err();
+    assert_eq!(error.trouble(), Trouble::Never, "{error}");
+    for id in ["a", "b"] {
+        assert_eq!(ledger.find(id).await.unwrap().unwrap().step, Step::Proved);
+        assert_eq!(ledger.event_of(id).await.unwrap(), None);
+    }
+    assert_eq!(ledger.node("node-b").await.unwrap().unwrap().status, "PENDING");
+
+    run(&database, "DELETE FROM quaymaster_outbox").await;
+    held(ledger.recorded(&b, "topic").await.unwrap());
+    assert_eq!(ledger.node("node-b").await.unwrap().unwrap().status, "ACTIVE");
+}
+
+pub(super) async fn a_reader_of_events_misses_none(database: Database) {
+    const UPLOADS: usize = 40;
+    let ledgers = [Arc::new(database.ledger().await), Arc::new(database.ledger().await)];
+    let mut fences = Vec::new();
+    for n in 0..UPLOADS {
+        let id = format!("u{n}");
+        whole(&ledgers[0], &id).await;
+        let fence = claimed(&ledgers[0], &id, "w").await;
+        held(ledgers[0].proved(&fence, "\"e\"", 20).await.unwrap());
+        fences.push(fence);
+    }
+    let reader = Arc::new(database.ledger().await);
+    let reading = tokio::spawn(async move {
+        let (mut seen, mut after) = (Vec::new(), 0);
+        while seen.len() < UPLOADS {
+            for event in reader.events(after, 3).await.unwrap() {
+                after = event.seq;
+                seen.push(event);
+            }
+        }
+        seen
+    });
+    let writes = fences.into_iter().enumerate().map(|(n, fence)| {
+        let ledger = Arc::clone(&ledgers[n % 2]);
+        tokio::spawn(async move { held(ledger.recorded(&fence, "topic").await.unwrap()) })
+    });
+    for write in writes.collect::<Vec<_>>() {
+        write.await.unwrap();
+    }
+    let seen = tokio::time::timeout(Duration::from_secs(60), reading).await.expect("none is missed").unwrap();
+    assert_eq!(
+        seen.iter().map(|event| event.seq).collect::<Vec<_>>(),
+        (1..=UPLOADS as i64).collect::<Vec<_>>()
+    );
+    let ids: BTreeSet<_> = seen.iter().map(|event| &event.event_id).collect();
+    assert_eq!(ids.len(), UPLOADS);
+}
+
+pub(super) async fn events_are_removed_once_they_are_told_kept_and_their_upload_forgotten(
+    database: Database,
+) {
+    const MINUTE: Duration = Duration::from_secs(60);
+    let ledger = database.ledger().await;
+    let fences = {
+        let mut fences = Vec::new();
+        for id in ["a", "b", "c"] {
+            whole(&ledger, id).await;
+            let fence = claimed(&ledger, id, "w").await;
+            held(ledger.proved(&fence, "\"e\"", 20).await.unwrap());
+            held(ledger.recorded(&fence, "topic").await.unwrap());
+            fences.push(fence);
+        }
+        fences
+    };
+    let prune = async |kept, count| ledger.prune_events(kept, count).await.unwrap();
+    let left = async || {
+        let events = ledger.events(0, 10).await.unwrap();
+        events.into_iter().map(|event| event.upload_id).collect::<Vec<_>>()
+    };
+    assert_eq!(prune(Duration::ZERO, 10).await, 0, "what was not told stays");
+    for fence in &fences[..2] {
+        held(ledger.announced(fence).await.unwrap());
+        held(ledger.finished(fence, Duration::ZERO).await.unwrap());
+    }
+    run(&database, "UPDATE quaymaster_outbox SET published_ms = published_ms - 60001").await;
+    assert_eq!(prune(MINUTE, 10).await, 0, "the doctor looks for an upload's event");
+    for id in ["a", "b"] {
+        assert!(matches!(ledger.forget(id).await.unwrap(), Moved::Moved(_)));
+    }
+    assert_eq!(prune(HOUR, 10).await, 0, "not kept long enough");
+    assert_eq!(prune(MINUTE, 1).await, 1, "no more than it may look at");
+    assert_eq!(left().await, ["b", "c"]);
+    assert_eq!(prune(MINUTE, 10).await, 1);
+    assert_eq!(left().await, ["c"], "the one that was not told");
+}
