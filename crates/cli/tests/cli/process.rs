@@ -56,8 +56,18 @@ impl Started {
         Self(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
     }
 
-    pub(crate) fn stop_by(mut self, signal: Signal) -> Said {
+    /// Whether it has ended by itself.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.0.try_wait().unwrap().is_some()
+    }
+
+    pub(crate) fn stop_by(self, signal: Signal) -> Said {
         kill_process(Pid::from_raw(self.0.id() as i32).unwrap(), signal).unwrap();
+        self.end()
+    }
+
+    /// Waits for its end.
+    pub(crate) fn end(mut self) -> Said {
         let code = wait(&mut self.0);
         let (mut out, mut err) = (String::new(), String::new());
         self.0.stdout.take().unwrap().read_to_string(&mut out).unwrap();
@@ -207,7 +217,7 @@ impl Drop for Served {
 }
 
 fn wait(child: &mut Child) -> i32 {
-    let until = Instant::now() + Duration::from_secs(30);
+    let until = Instant::now() + Duration::from_secs(60);
     loop {
         if let Some(status) = child.try_wait().unwrap() {
             return status.code().unwrap_or(-1);

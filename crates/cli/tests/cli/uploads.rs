@@ -87,14 +87,8 @@ fn an_interrupted_upload_to_a_server_goes_on_where_it_was() {
     let mut sending = command(here);
     let sending = Started::spawn(sending.args(["upload", "put", "--json"]).args(words));
     let begun = Instant::now();
-    let family = "quaymaster_upload_chunks_total{upload=\"documents\",outcome=\"received\"} ";
-    loop {
-        let metrics = served.ask("GET", "/metrics", "").1;
-        let received = metrics.lines().find_map(|line| line.strip_prefix(family)?.parse::<u64>().ok());
-        if received.unwrap_or(0) >= 2 {
-            break;
-        }
-        assert!(begun.elapsed() < Duration::from_secs(60), "{metrics}");
+    while received(&served) < 2 {
+        assert!(begun.elapsed() < Duration::from_secs(60), "nothing came");
         std::thread::sleep(Duration::from_millis(1));
     }
     sending.stop_by(Signal::KILL);
@@ -103,6 +97,55 @@ fn an_interrupted_upload_to_a_server_goes_on_where_it_was() {
     assert!((10 << 20..60 << 20).contains(&kept), "{kept} bytes were there");
     assert_eq!(done["size"], json!(bytes.len()));
     assert_eq!(served.stop().code, 0);
+}
+
+/// How many chunks this process of the server has taken.
+fn received(served: &Served) -> u64 {
+    let family = "quaymaster_upload_chunks_total{upload=\"documents\",outcome=\"received\"} ";
+    let metrics = served.ask("GET", "/metrics", "").1;
+    metrics.lines().find_map(|line| line.strip_prefix(family)?.parse().ok()).unwrap_or(0)
+}
+
+#[test]
+fn a_server_that_is_killed_again_and_again_costs_its_clients_nothing() {
+    // Chunks that a dead server was sending are sent by the next one two seconds later.
+    let folder = folder(&[("quaymaster.toml", "[uploads]\nlease = \"2s\"\n")]);
+    let here = folder.path();
+    let kills = if std::env::var_os("QUAYMASTER_SOAK").is_some() { 20 } else { 3 };
+    let size = (kills + 4) * (15 << 20);
+    let sha256 = {
+        file(here, "a.bin", size);
+        let said = std::process::Command::new("sha256sum").arg(here.join("a.bin")).output().unwrap();
+        String::from_utf8(said.stdout).unwrap().split(' ').next().unwrap().to_owned()
+    };
+    let mut served = Served::start(here, &[]);
+    let address = served.address.clone();
+    let server = format!("http://{address}");
+    let mut sending = command(here);
+    sending.args(["upload", "put", "--json", "a.bin", "--server", &server, "--chunk-bytes", "5242880"]);
+    let mut sending = Started::spawn(sending.args(["--parallel", "3"]));
+    for kill in 0..kills {
+        let begun = Instant::now();
+        while received(&served) < 1 + kill as u64 % 3 {
+            assert!(!sending.has_ended(), "after {kill} kills: {:?}", sending.end());
+            assert!(begun.elapsed() < Duration::from_secs(60), "nothing more came after {kill} kills");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        served.stop_by(Signal::KILL);
+        let mut again = command(here);
+        served = Served::spawn(again.args(["serve", "--listen", &address]));
+    }
+    let sent = sending.end();
+    let done = first(&sent);
+    assert_eq!((&done["size"], &done["sha256"]), (&json!(size), &json!(sha256)), "{sent:?}");
+    let id = done["upload_id"].as_str().unwrap();
+    let status = served.take_get(&format!("/v1/upload/documents/{id}"));
+    assert_eq!(status["status"], json!("COMPLETED"), "{status}");
+    let events = served.take_get("/v1/upload/documents/events?after=0");
+    assert_eq!(events["events"].as_array().unwrap().len(), 1, "{events}");
+    assert_eq!(served.stop().code, 0);
+    let well = run(here, &["upload", "doctor"]);
+    assert_eq!((well.code, well.out.as_str()), (0, "nothing is wrong\n"), "{well:?}");
 }
 
 #[test]
