@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use anyhow::Result;
 use futures_util::TryStreamExt as _;
-use object_store::aws::{AmazonS3, AmazonS3Builder};
+use object_store::aws::{AmazonS3, AmazonS3Builder, Checksum};
 use object_store::local::LocalFileSystem;
 use object_store::path::Path as Key;
 use object_store::{MultipartUpload, ObjectStore, ObjectStoreExt as _, PutPayload};
@@ -40,20 +40,33 @@ pub(super) async fn verify_disk(folder: &Path, name: &str, load: &Load) -> Resul
     check(&LocalFileSystem::new_with_prefix(folder)?, name, load).await
 }
 
+/// What the store is told of a part beside its bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Checks {
+    /// Nothing to compare it with.
+    None,
+    /// Its SHA-256.
+    Sha256,
+}
+
 /// To S3.
-pub(super) async fn to_s3(port: u16, load: &Load, senders: usize) -> Result<Sample> {
-    multipart(&s3(port)?, load, senders, || std::future::ready(Ok(()))).await
+pub(super) async fn to_s3(port: u16, checks: Checks, load: &Load, senders: usize) -> Result<Sample> {
+    multipart(&s3(port, checks)?, load, senders, || std::future::ready(Ok(()))).await
 }
 
 /// Reads what somebody stored under a name.
 pub(super) async fn verify_s3(port: u16, name: &str, load: &Load) -> Result<()> {
-    check(&s3(port)?, name, load).await
+    check(&s3(port, Checks::None)?, name, load).await
 }
 
-fn s3(port: u16) -> Result<AmazonS3> {
+fn s3(port: u16, checks: Checks) -> Result<AmazonS3> {
     // Its client wants a provider of cryptography even where nothing is encrypted; whoever was first has chosen it.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    Ok(AmazonS3Builder::new()
+    let mut builder = AmazonS3Builder::new();
+    if checks == Checks::Sha256 {
+        builder = builder.with_checksum_algorithm(Checksum::SHA256);
+    }
+    Ok(builder
         .with_endpoint(format!("http://127.0.0.1:{port}"))
         .with_allow_http(true)
         .with_region("us-east-1")

@@ -78,10 +78,15 @@ pub(crate) fn run(settings: &Settings, findings: &mut Findings) -> Result<()> {
 const OURS: &str = "server, embedded, spooled";
 const OURS_ALONE: &str = "server, embedded, spooled, one sender";
 const OURS_AS_IS: &str = "server, embedded, spooled, its default of 20 parts at once";
+const OURS_UNCHECKED: &str = "server, embedded, spooled, checksums = \"signature\"";
 const OURS_REDIS: &str = "server on Redis, chunks through it";
 const DIRECT: &str = "object_store multipart, nothing between";
+const DIRECT_CHECKED: &str = "object_store multipart with SHA-256 checksums, nothing between";
 const PUT: &str = "plain HTTP PUT to files";
 const TUS: &str = "@tus/server";
+
+/// Parts are not compared with a checksum of their own, as `object_store` sends them unless told otherwise.
+const UNCHECKED: &str = "[uploads.s3]\nchecksums = \"signature\"\n";
 
 /// Both sides have every chunk on the disk before they acknowledge it.
 fn into_files(bench: &Bench<'_>, findings: &mut Findings) -> Result<()> {
@@ -115,19 +120,23 @@ fn into_files(bench: &Bench<'_>, findings: &mut Findings) -> Result<()> {
     Ok(())
 }
 
-/// SeaweedFS syncs nothing; our server syncs its spool and its database all the same. It sends as many parts at once as
-/// the floor does, for SeaweedFS spends more on many; and once as many as it does by default.
+/// SeaweedFS syncs nothing; our server syncs its spool and its database all the same. Rows that promise something are
+/// equal: both sides send as many parts at once, for SeaweedFS spends more on many, and both or neither let it compare
+/// parts with a checksum, which costs it a tenth. Beside them our server with all its defaults.
 fn into_seaweed(bench: &Bench<'_>, findings: &mut Findings) -> Result<()> {
     let contestants = [
         Contestant { name: OURS, senders: SENDERS },
-        Contestant { name: OURS_AS_IS, senders: SENDERS },
+        Contestant { name: DIRECT_CHECKED, senders: SENDERS },
+        Contestant { name: OURS_UNCHECKED, senders: SENDERS },
         Contestant { name: DIRECT, senders: SENDERS },
+        Contestant { name: OURS_AS_IS, senders: SENDERS },
         Contestant { name: OURS_REDIS, senders: SENDERS },
         Contestant { name: OURS_ALONE, senders: 1 },
         Contestant { name: TUS, senders: 1 },
     ];
     let wanted = [
-        Wanted { ours: OURS, theirs: DIRECT, target: Some(0.8) },
+        Wanted { ours: OURS, theirs: DIRECT_CHECKED, target: Some(0.8) },
+        Wanted { ours: OURS_UNCHECKED, theirs: DIRECT, target: Some(0.8) },
         Wanted { ours: OURS_AS_IS, theirs: DIRECT, target: None },
         Wanted { ours: OURS_REDIS, theirs: DIRECT, target: Some(0.4) },
         Wanted { ours: OURS_ALONE, theirs: TUS, target: Some(1.0) },
@@ -141,10 +150,12 @@ fn into_seaweed(bench: &Bench<'_>, findings: &mut Findings) -> Result<()> {
             if one.name != OURS_AS_IS {
                 environment.push(("UPLOAD_WORKERS", SENDERS.to_string()));
             }
-            let place = Place { environment, ..Place::default() };
+            let config = if one.name == OURS_UNCHECKED { UNCHECKED } else { "" };
+            let place = Place { environment, config, ..Place::default() };
             let beside = ("seaweed", seaweed.pid());
             match one.name {
-                DIRECT => bench.to_s3(seaweed.port, one.senders, beside),
+                DIRECT => bench.to_s3(seaweed.port, floor::Checks::None, one.senders, beside),
+                DIRECT_CHECKED => bench.to_s3(seaweed.port, floor::Checks::Sha256, one.senders, beside),
                 TUS => bench.tus_s3(seaweed.port, beside),
                 OURS_REDIS => bench.ours_on_redis(&place, one.senders, beside),
                 _ => bench.ours(&place, one.senders, &[beside]),
@@ -187,9 +198,15 @@ impl Bench<'_> {
         Ok(sample)
     }
 
-    fn to_s3(&self, port: u16, senders: usize, beside: (&'static str, u32)) -> Result<Sample> {
+    fn to_s3(
+        &self,
+        port: u16,
+        checks: floor::Checks,
+        senders: usize,
+        beside: (&'static str, u32),
+    ) -> Result<Sample> {
         let watch = Watch::start(&[beside]);
-        let sample = self.runtime.block_on(floor::to_s3(port, &self.load, senders))?;
+        let sample = self.runtime.block_on(floor::to_s3(port, checks, &self.load, senders))?;
         let sample = watch.note(sample, Own::Counts);
         self.runtime.block_on(floor::verify_s3(port, floor::NAME, &self.load))?;
         Ok(sample)

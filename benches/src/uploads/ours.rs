@@ -41,6 +41,8 @@ pub(super) struct Place {
     pub(super) store: Option<String>,
     /// What the schema and the object store take from the environment.
     pub(super) environment: Vec<(&'static str, String)>,
+    /// Its settings file.
+    pub(super) config: &'static str,
 }
 
 /// How an upload went.
@@ -62,6 +64,8 @@ impl Server {
         };
         let schema = folder.path().join("schema.toml");
         std::fs::write(&schema, SCHEMA)?;
+        // Found by its name, in the folder that the server begins in.
+        std::fs::write(folder.path().join("quaymaster.toml"), place.config)?;
         let port = free_port()?;
         let mut command = Command::new(settings.server.canonicalize().context("the server is not built")?);
         command.current_dir(folder.path()).arg("serve").arg("--schema").arg(&schema);
