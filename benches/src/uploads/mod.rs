@@ -138,7 +138,7 @@ fn into_seaweed(bench: &Bench<'_>, findings: &mut Findings) -> Result<()> {
         Wanted { ours: OURS, theirs: DIRECT_CHECKED, target: Some(0.8) },
         Wanted { ours: OURS_UNCHECKED, theirs: DIRECT, target: Some(0.8) },
         Wanted { ours: OURS_AS_IS, theirs: DIRECT, target: None },
-        Wanted { ours: OURS_REDIS, theirs: DIRECT, target: Some(0.4) },
+        Wanted { ours: OURS_REDIS, theirs: DIRECT_CHECKED, target: Some(0.4) },
         Wanted { ours: OURS_ALONE, theirs: TUS, target: Some(1.0) },
     ];
     let op = format!("{} MiB in chunks of 8 MiB into SeaweedFS", bench.load.mib());

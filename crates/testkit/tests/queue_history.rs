@@ -249,6 +249,7 @@ fn leases_whose_token_is_not_compared_are_found() {
         "only a record",
         "at once",
         "lost",
+        "one attempt",
     ];
     assert!(ways.iter().any(|way| wrong.contains(way)), "{wrong}");
 }

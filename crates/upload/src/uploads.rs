@@ -32,7 +32,8 @@ pub struct Options {
     pub backoff: Backoff,
     /// How long a claim of chunks waits before it asks again.
     pub wait: Duration,
-    /// How long events are kept after they were told and their upload was forgotten; for ever if `None`.
+    /// How long events of this topic are kept after they were told, and until their upload is forgotten; for ever if
+    /// `None`.
     pub keep_events: Option<Duration>,
 }
 

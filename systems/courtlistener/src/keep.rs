@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use anyhow::Context as _;
 
@@ -13,8 +14,10 @@ use crate::docket::Docket;
 #[derive(Debug, Clone)]
 pub(crate) struct Keep {
     folder: Arc<Path>,
-    /// Nodes may share the folder: their unfinished files do not meet.
+    /// Nodes may share the folder: their unfinished files do not meet …
     node: Arc<str>,
+    /// … nor do those of one node, which may have a docket in two hands when it lost its lease of the first.
+    next: Arc<AtomicU64>,
 }
 
 impl Keep {
@@ -29,7 +32,7 @@ impl Keep {
                 let _ = fs::remove_file(entry.path());
             }
         }
-        Ok(Self { folder: folder.into(), node: node.into() })
+        Ok(Self { folder: folder.into(), node: node.into(), next: Arc::default() })
     }
 
     /// Keeps a docket; when this returns it outlives a crash of the machine.
@@ -39,8 +42,10 @@ impl Keep {
     }
 
     fn write(&self, docket: &Docket, body: &[u8]) -> io::Result<()> {
-        let unfinished = self.folder.join(format!(".{docket}.{}", self.node));
-        let mut file = File::create(&unfinished)?;
+        let number = self.next.fetch_add(1, Relaxed);
+        let name = format!(".{docket}.{}-{number}.{}", std::process::id(), self.node);
+        let unfinished = self.folder.join(name);
+        let mut file = File::create_new(&unfinished)?;
         file.write_all(body)?;
         file.sync_all()?;
         fs::rename(&unfinished, self.path(docket))?;
@@ -70,5 +75,25 @@ mod tests {
             1,
             "nothing else is left behind"
         );
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_docket_in_two_hands_is_kept_whole_by_either() {
+        let folder = tempfile::tempdir().unwrap();
+        let keep = Keep::open(folder.path(), "node").unwrap();
+        let docket = Docket::parse("12345").unwrap();
+        let bodies = [vec![b'a'; 300_000], vec![b'b'; 100_000]];
+        for _ in 0..20 {
+            let (one, two) =
+                tokio::join!(keep.put(&docket, bodies[0].clone()), keep.put(&docket, bodies[1].clone()));
+            assert!(one.is_ok() && two.is_ok(), "{one:?} {two:?}");
+            assert!(
+                bodies.contains(&fs::read(folder.path().join("12345.json")).unwrap()),
+                "one or the other"
+            );
+        }
+        fs::write(folder.path().join(".7.0.node"), "half").unwrap();
+        Keep::open(folder.path(), "node").unwrap();
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "what was not finished is gone");
     }
 }

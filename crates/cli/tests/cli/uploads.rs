@@ -112,7 +112,7 @@ fn a_server_that_is_killed_again_and_again_costs_its_clients_nothing() {
     let folder = folder(&[("quaymaster.toml", "[uploads]\nlease = \"2s\"\n")]);
     let here = folder.path();
     let kills = if std::env::var_os("QUAYMASTER_SOAK").is_some() { 20 } else { 3 };
-    let size = (kills + 4) * (15 << 20);
+    let size = (kills + 2) * (30 << 20);
     let sha256 = {
         file(here, "a.bin", size);
         let said = std::process::Command::new("sha256sum").arg(here.join("a.bin")).output().unwrap();

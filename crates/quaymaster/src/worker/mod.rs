@@ -108,7 +108,8 @@ impl Worker {
     }
 
     /// The lease of each job; the queue's own unless told. It is renewed every third of it while the handler runs,
-    /// so it decides only how soon the job of a worker that died comes again.
+    /// so it decides how soon the job of a worker that died comes again. A store that takes two thirds of it to
+    /// answer is too slow for it: its jobs are not begun.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = Some(lease);
         self

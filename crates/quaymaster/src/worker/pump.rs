@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use super::Worker;
 use super::counts::Counts;
 use super::held::{Held, Lost};
-use crate::queue::{Ack, Claim, ClaimNext, Job, Queue};
+use crate::queue::{Ack, Claim, ClaimNext, Extended, Job, Lease, Queue};
 use crate::{Error, Retry};
 
 /// One call claims or acks at most so many.
@@ -98,17 +98,60 @@ impl Pump {
             // Those given back leave their permits behind.
             let slot = self.buffer.lock().pop_front();
             let Some(slot) = slot else { continue };
-            if slot.lost.left() >= self.lease / 3 {
+            if self.is_timely(&slot) {
                 return Some(slot);
             }
-            // The claim's reply was late, or two renewals failed: somebody else may have the job already.
-            tracing::warn!(
-                queue = self.queue.name(),
-                job = slot.job.id,
-                "a job came with its lease all but over, and is given back; the store answers too slowly for the lease"
-            );
-            self.give_back(&[slot.key], self.lease / 3).await;
+            self.late(slot).await;
         }
+    }
+
+    /// Whether enough of its lease is left to begin it.
+    fn is_timely(&self, slot: &Slot) -> bool {
+        !slot.lost.is_lost() && slot.lost.left() >= self.lease / 3
+    }
+
+    /// Jobs whose claim was answered late, or two of whose renewals failed: somebody else may have them already, and
+    /// only the store knows. What it renews is begun after all; the rest is not.
+    async fn late(&self, first: Slot) {
+        let mut late = vec![first];
+        {
+            let mut buffer = self.buffer.lock();
+            let (timely, others) =
+                buffer.drain(..).partition::<VecDeque<Slot>, _>(|slot| self.is_timely(slot));
+            *buffer = timely;
+            late.extend(others);
+        }
+        let keys: Vec<u64> = late.iter().map(|slot| slot.key).collect();
+        let leases: Vec<Lease> = late.iter().map(|slot| slot.job.lease.clone()).collect();
+        let queue = self.queue.name();
+        tracing::warn!(queue, jobs = keys.len(), "jobs came when their leases were all but over");
+        let sent = Instant::now();
+        // So that a third is left of what is renewed.
+        let call = tokio::time::timeout(self.lease * 2 / 3, self.queue.extend_all(&leases, Some(self.lease)));
+        let Ok(Ok(told)) = call.await else {
+            self.give_back(&keys, self.lease / 3).await;
+            // They come again at once, and would be as late again.
+            self.stop.run_until_cancelled(tokio::time::sleep(AWAY.delay(1))).await;
+            return;
+        };
+        let mut lost = Vec::new();
+        for (slot, told) in late.into_iter().zip(told) {
+            match told {
+                Extended::Lost => lost.push(slot.key),
+                Extended::Ours { expires_in } => {
+                    // As if it were claimed now: that it is lost may have been told before.
+                    self.held.remove(&[slot.key]);
+                    for (key, lost) in self.held.add(vec![(slot.job.lease.clone(), expires_in)], sent) {
+                        let slot = Slot { key, lost, job: slot.job.clone(), came: slot.came };
+                        self.buffer.lock().push_front(slot);
+                        self.ready.add_permits(1);
+                    }
+                }
+            }
+        }
+        Counts::add(&self.counts.lost, lost.len());
+        self.held.remove(&lost);
+        self.freed(lost.len());
     }
 
     /// Claims while there is room and no ack does.
@@ -284,7 +327,11 @@ impl Pump {
     pub(super) async fn give_back(&self, keys: &[u64], within: Duration) {
         let leases = self.held.leases(keys);
         match tokio::time::timeout(within, self.queue.release(&leases)).await {
-            Ok(Ok(_)) => Counts::add(&self.counts.given_back, keys.len()),
+            Ok(Ok(released)) => {
+                let released = usize::try_from(released).unwrap_or(usize::MAX).min(keys.len());
+                Counts::add(&self.counts.given_back, released);
+                Counts::add(&self.counts.lost, keys.len() - released);
+            }
             Ok(Err(error)) => self.away("given back", &error, 1),
             Err(_) => Counts::add(&self.counts.errors, 1),
         }

@@ -342,12 +342,42 @@ async fn a_job_whose_lease_ended_before_the_claims_reply_came_is_not_begun() {
     let others = scene.queue().claim(claim).await.unwrap();
     assert_eq!(others.iter().map(|job| job.attempt).collect::<Vec<_>>(), [2], "the lease has ended");
     scene.store.let_go.add_permits(1);
-    until("given back", || counts.given_back() == 1).await;
-    assert_eq!(begun.load(SeqCst), 0, "somebody else has it");
+    until("found lost", || counts.lost() == 1).await;
+    assert_eq!((begun.load(SeqCst), counts.given_back()), (0, 0), "somebody else has it");
     let acked =
         scene.queue().ack(Ack { leases: vec![others[0].lease.clone()], ..Ack::default() }).await.unwrap();
-    assert_eq!((acked.acked, acked.lost), (1, 0), "what was given back was not the other's lease");
+    assert_eq!((acked.acked, acked.lost), (1, 0), "the other's lease is untouched");
     let _ = scene.end(running).await;
+}
+
+#[tokio::test]
+async fn jobs_that_come_late_and_are_still_ours_are_begun_with_a_new_lease() {
+    const LEASE: Duration = Duration::from_secs(6);
+    const JOBS: u64 = 9;
+    let scene = Scene::new().await;
+    scene.push(JOBS as usize).await;
+    scene.store.late.store(true, SeqCst);
+    let worker = scene.worker().concurrency(2).lease(LEASE);
+    let counts = worker.counts().clone();
+    let attempts = Arc::new(Mutex::new(Vec::new()));
+    let seen = attempts.clone();
+    let running = scene.start(worker, move |job: Job, lost: Lost| {
+        seen.lock().push((job.attempt, lost.is_lost(), lost.lost().now_or_never()));
+        async { Ok::<_, Failure>(()) }
+    });
+    until("claimed", || !scene.store.late.load(SeqCst)).await;
+    // The test's subject: less than a third of the lease is left.
+    tokio::time::sleep(LEASE * 7 / 10).await;
+    scene.store.let_go.add_permits(1);
+    until("all acked", || counts.acked() == JOBS).await;
+    assert_eq!(
+        *attempts.lock(),
+        vec![(1, false, None); JOBS as usize],
+        "each once, and none told that it is lost"
+    );
+    assert_eq!((counts.lost(), counts.given_back()), (0, 0));
+    assert_eq!(scene.end(running).await, Ended { given_back: 0, cut: 0 });
+    assert_eq!((counts.busy(), counts.running()), (0, 0));
 }
 
 #[tokio::test]

@@ -16,11 +16,14 @@ const READING: usize = 4 << 20;
 const PIECES: usize = 2;
 
 /// Larger ones gain nothing; smaller ones cost more than they save.
-const LARGEST: usize = 512 << 10;
+const LARGEST: usize = 256 << 10;
 const LEAST: usize = 64 << 10;
 
 /// What buffers in use and spare ones have together, unless those in use have more.
 const HELD: usize = 8 << 20;
+
+/// Spare ones may have this in any case: with many readers they go round the fastest.
+const SPARE: usize = 2 << 20;
 
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
@@ -50,7 +53,7 @@ pub(crate) struct Buffer {
 fn piece_of(readers: usize) -> usize {
     // Of few sizes, so that a buffer fits again when readers came or went.
     let fair = READING / PIECES / readers.max(1);
-    [LARGEST, LARGEST / 2, LARGEST / 4].into_iter().find(|piece| *piece <= fair).unwrap_or(LEAST)
+    [LARGEST, LARGEST / 2].into_iter().find(|piece| *piece <= fair).unwrap_or(LEAST)
 }
 
 impl Reader<'_> {
@@ -94,14 +97,13 @@ impl Buffers {
         if size <= LEAST / 2 || size > LARGEST {
             return;
         }
-        let mut held = self.lent + size + self.spare.iter().map(Vec::capacity).sum::<usize>();
+        bytes.clear();
+        self.spare.push(bytes);
+        let most = HELD.saturating_sub(self.lent).max(SPARE);
+        let mut spare = self.spare.iter().map(Vec::capacity).sum::<usize>();
         // The oldest go: they may have the size of another hour.
-        while held > HELD && !self.spare.is_empty() {
-            held -= self.spare.remove(0).capacity();
-        }
-        if held <= HELD {
-            bytes.clear();
-            self.spare.push(bytes);
+        while spare > most {
+            spare -= self.spare.remove(0).capacity();
         }
     }
 }
@@ -145,18 +147,18 @@ mod tests {
 
     #[test]
     fn many_readers_together_fill_little_more_than_a_few() {
-        for readers in [0, 1, 4, 5, 8, 9, 16, 17, 32, 64] {
+        for readers in [0, 1, 8, 9, 16, 17, 32, 64] {
             let piece = piece_of(readers);
             assert!((LEAST..=LARGEST).contains(&piece));
             assert!(PIECES * piece * readers <= HELD, "{readers}");
         }
-        assert_eq!((piece_of(4), piece_of(5), piece_of(10_000)), (LARGEST, LARGEST / 2, LEAST));
+        assert_eq!((piece_of(8), piece_of(9), piece_of(10_000)), (LARGEST, LARGEST / 2, LEAST));
     }
 
     #[test]
     fn a_reader_counts_for_as_long_as_it_reads() {
         let pool = Arc::new(Pool::default());
-        let mut many: Vec<Reader<'_>> = (0..5).map(|_| pool.reader()).collect();
+        let mut many: Vec<Reader<'_>> = (0..9).map(|_| pool.reader()).collect();
         assert_eq!(many[0].buffer(u64::MAX).full, LARGEST / 2);
         many.pop();
         assert_eq!(many[0].buffer(u64::MAX).full, LARGEST);
@@ -197,6 +199,9 @@ mod tests {
         assert_eq!(spare(&pool), vec![LARGEST; HELD / LARGEST], "of the size that is wanted now");
         let many: Vec<Buffer> = (0..2 * HELD / LARGEST).map(|_| reader.buffer(u64::MAX)).collect();
         assert_eq!(pool.buffers.lock().lent, 2 * HELD, "nobody waits for memory");
+        let some: Vec<Buffer> = (0..2 * SPARE / LARGEST).map(|_| reader.buffer(u64::MAX)).collect();
+        drop(some);
+        assert_eq!(spare(&pool).iter().sum::<usize>(), SPARE, "many are lent, and some go round");
         drop(many);
         assert_eq!(spare(&pool).iter().sum::<usize>(), HELD);
     }

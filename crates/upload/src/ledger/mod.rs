@@ -43,6 +43,7 @@ pub use facts::{
     Claim, Created, Due, Errand, Event, Fence, Happening, Moved, New, NewNode, Node, Part, RecordPart,
     Reopen, Step, Total, Upload,
 };
+pub use outbox::Pruned;
 pub use tally::{Failure, Tally};
 
 use connection::Database;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::Ledger;
-use super::connection::{Arg, Cells, Session};
+use super::connection::{Arg, Cell, Cells, Session};
 use super::facts::{Event, Upload};
 use crate::Result;
 
@@ -34,11 +34,23 @@ const INSERT: &str = concat!(
 );
 const PUBLISHED: &str =
     "UPDATE quaymaster_outbox SET published_ms = $2 WHERE upload_id = $1 AND published_ms IS NULL";
-/// Of the oldest only: there is nothing to find behind one that stays, and one call has an end.
-const PRUNE: &str = "DELETE FROM quaymaster_outbox WHERE seq IN (
-    SELECT seq FROM (SELECT seq, upload_id, published_ms FROM quaymaster_outbox ORDER BY seq LIMIT $2) AS oldest
-    WHERE published_ms IS NOT NULL AND published_ms < $1
-      AND NOT EXISTS (SELECT 1 FROM quaymaster_uploads WHERE quaymaster_uploads.upload_id = oldest.upload_id))";
+/// A page of events of one topic: where it ends, how many there are, and when the youngest was made.
+const PAGE: &str = "SELECT MAX(seq), COUNT(*), MAX(created_ms) FROM (
+    SELECT seq, created_ms FROM quaymaster_outbox WHERE topic = $1 AND seq > $2 ORDER BY seq LIMIT $3) AS page";
+/// The doctor looks for the event of an upload that is not forgotten.
+const PRUNE: &str = "DELETE FROM quaymaster_outbox
+    WHERE topic = $1 AND seq > $2 AND seq <= $3 AND published_ms IS NOT NULL AND published_ms < $4
+      AND NOT EXISTS (SELECT 1 FROM quaymaster_uploads
+                      WHERE quaymaster_uploads.upload_id = quaymaster_outbox.upload_id)";
+
+/// What became of a page of events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Pruned {
+    /// How many were removed.
+    pub removed: u64,
+    /// Where to go on; 0, from the beginning, when what follows is too young.
+    pub next: i64,
+}
 
 /// The documented event, and by what it is recognised.
 #[derive(Debug, Serialize)]
@@ -138,17 +150,31 @@ impl Ledger {
             .await
     }
 
-    /// Removes those of the oldest `count` events that were told so long ago and whose upload is forgotten; how many.
-    pub async fn prune_events(&self, told_for: Duration, count: u32) -> Result<u64> {
+    /// Looks at `count` events of a topic after place `after`, and removes those that were told so long ago and whose
+    /// upload is forgotten.
+    pub async fn prune_events(
+        &self,
+        topic: &str,
+        told_for: Duration,
+        after: i64,
+        count: u32,
+    ) -> Result<Pruned> {
         self.database
             .bounded("ledger.prune_events", async {
                 let mut session = self.database.session().await?;
                 let told_for = i64::try_from(told_for.as_millis()).unwrap_or(i64::MAX);
                 let before_ms = session.now_ms().await?.saturating_sub(told_for);
-                let removed =
-                    session.execute(PRUNE, &[Arg::Int(before_ms), Arg::Int(i64::from(count))]).await?;
+                let page = [Arg::Text(topic), Arg::Int(after), Arg::Int(i64::from(count))];
+                let row = session.one(PAGE, &page).await?.unwrap_or_default();
+                let mut pruned = Pruned::default();
+                if let Some(last) = row.first().and_then(Cell::maybe_int) {
+                    let args = [Arg::Text(topic), Arg::Int(after), Arg::Int(last), Arg::Int(before_ms)];
+                    pruned.removed = session.execute(PRUNE, &args).await?;
+                    let whole = row[1].int() == i64::from(count) && row[2].int() < before_ms;
+                    pruned.next = if whole { last } else { 0 };
+                }
                 session.done();
-                Ok(removed)
+                Ok(pruned)
             })
             .await
     }

@@ -29,6 +29,7 @@ pub struct Cursor {
     upload_id: String,
     in_store: u64,
     in_flight: u64,
+    event: i64,
 }
 
 impl Uploads {
@@ -45,9 +46,6 @@ impl Uploads {
             }
             if slow.elapsed() >= SLOW {
                 slow = Instant::now();
-                if let Err(error) = self.prune().await {
-                    tracing::warn!(%error, "events that were kept long enough cannot be removed");
-                }
                 // Page after page: with many uploads one at a time would take days to come round.
                 loop {
                     if let Err(error) = self.sweep(&mut cursor).await {
@@ -57,6 +55,9 @@ impl Uploads {
                     if cursor.upload_id.is_empty() || slow.elapsed() >= TURN || stop.is_cancelled() {
                         break;
                     }
+                }
+                if let Err(error) = self.prune(&mut cursor).await {
+                    tracing::warn!(%error, "events that were kept long enough cannot be removed");
                 }
             }
             let rest = tokio::time::timeout(TICK, self.inner.whole.notified());
@@ -84,15 +85,17 @@ impl Uploads {
         }
     }
 
-    /// Removes events that were kept as long as they are to be; how many. At most for a turn: the next one goes on.
-    pub async fn prune(&self) -> Result<u64> {
+    /// Removes events that were kept as long as they are to be; how many. Goes on while there are some, at most for a
+    /// turn; the next one looks behind those that stay.
+    pub async fn prune(&self, cursor: &mut Cursor) -> Result<u64> {
         let Some(keep) = self.inner.options.keep_events else { return Ok(0) };
-        let (began, mut pruned) = (Instant::now(), 0);
+        let (began, topic, mut removed) = (Instant::now(), self.inner.announcer.topic(), 0);
         loop {
-            let some = self.inner.ledger.prune_events(keep, EVENTS).await?;
-            pruned += some;
-            if some == 0 || began.elapsed() >= TURN {
-                return Ok(pruned);
+            let pruned = self.inner.ledger.prune_events(topic, keep, cursor.event, EVENTS).await?;
+            cursor.event = pruned.next;
+            removed += pruned.removed;
+            if pruned.removed == 0 || pruned.next == 0 || began.elapsed() >= TURN {
+                return Ok(removed);
             }
         }
     }

@@ -127,7 +127,11 @@ pub(super) async fn events_are_removed_once_they_are_told_kept_and_their_upload_
         }
         fences
     };
-    let prune = async |kept, count| ledger.prune_events(kept, count).await.unwrap();
+    let look = async |topic: &str, kept, after, count| {
+        let pruned = ledger.prune_events(topic, kept, after, count).await.unwrap();
+        (pruned.removed, pruned.next)
+    };
+    let prune = async |kept, count| look("topic", kept, 0, count).await.0;
     let left = async || {
         let events = ledger.events(0, 10).await.unwrap();
         events.into_iter().map(|event| event.upload_id).collect::<Vec<_>>()
@@ -143,8 +147,12 @@ pub(super) async fn events_are_removed_once_they_are_told_kept_and_their_upload_
         assert!(matches!(ledger.forget(id).await.unwrap(), Moved::Moved(_)));
     }
     assert_eq!(prune(HOUR, 10).await, 0, "not kept long enough");
-    assert_eq!(prune(MINUTE, 1).await, 1, "no more than it may look at");
+    assert_eq!(look("another", MINUTE, 0, 10).await, (0, 0), "somebody else's are not touched");
+    run(&database, "UPDATE quaymaster_outbox SET created_ms = created_ms - 60001").await;
+    assert_eq!(look("topic", MINUTE, 0, 1).await, (1, 1), "no more than it may look at");
     assert_eq!(left().await, ["b", "c"]);
-    assert_eq!(prune(MINUTE, 10).await, 1);
+    assert_eq!(look("topic", MINUTE, 2, 1).await, (0, 3), "one that stays is looked behind");
+    assert_eq!(look("topic", MINUTE, 3, 1).await, (0, 0), "from the beginning");
+    assert_eq!(look("topic", MINUTE, 0, 10).await, (1, 0));
     assert_eq!(left().await, ["c"], "the one that was not told");
 }

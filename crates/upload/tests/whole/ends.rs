@@ -88,6 +88,12 @@ async fn an_upload_past_its_deadline_expires_unless_it_is_whole(place: Place) {
         assert_eq!(keys, Vec::<String>::new());
     }
     assert_eq!(rig.uploads.ledger().events(0, 10).await.unwrap().len(), 2);
+    // Kept for thirty days; the first was told a day before the second.
+    let mut cursor = Cursor::default();
+    for (time, removed) in [(Duration::ZERO, 0), (29 * 24 * HOUR, 1), (24 * HOUR, 1), (HOUR, 0)] {
+        pass(&clock, time);
+        assert_eq!(rig.uploads.prune(&mut cursor).await.unwrap(), removed, "{time:?} later");
+    }
 }
 
 async fn a_sweep_mends_forgets_and_leaves_the_rest_alone(place: Place) {

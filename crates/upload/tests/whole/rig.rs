@@ -24,6 +24,9 @@ use serde::{Deserialize, Serialize};
 /// How long a chunk is whose it is; short, for whoever waits for the lease of a dead one.
 pub const LEASE: Duration = Duration::from_millis(900);
 
+/// How long events are kept that were told.
+const KEEP_EVENTS: Duration = Duration::from_secs(30 * 86_400);
+
 /// Where everything is.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Place {
@@ -145,7 +148,7 @@ impl Place {
             attempts: self.attempts,
             backoff,
             wait: Duration::from_millis(200),
-            keep_events: None,
+            keep_events: Some(KEEP_EVENTS),
         };
         let announcer = Announcer::open("outbox:").unwrap();
         let uploads = Uploads::new(upload, bytes, objects, ledger, announcer, options);
