@@ -259,7 +259,11 @@ impl Uploads {
         };
         let mut accepted = Effect::IngestAccept.of(self.inner.store.accept(id, &offer)).await?;
         if accepted == Accepted::Unknown && self.restore(id).await? {
-            accepted = self.offer_again(id, &offer).await?;
+            accepted = match self.offer_again(id, &offer).await? {
+                // It has forgotten once more: to be sent anew.
+                Accepted::Unknown => Accepted::Busy { retry_after: GIVEN_UP },
+                accepted => accepted,
+            };
         }
         let took = match accepted {
             Accepted::Taken { receipt, status } => {

@@ -7,12 +7,15 @@ use quaymaster::upload as store;
 use quaymaster::upload::{Resend, State, Status};
 
 use super::create::{Strays, in_store};
-use crate::Result;
 use crate::complete::parts_are_lost;
 use crate::effect::Effect;
 use crate::ledger::{Moved, Reopen, Step, Upload};
 use crate::objects::Pieces;
 use crate::uploads::Uploads;
+use crate::{Error, Result, Trouble};
+
+/// How often a store is told an upload that it has forgotten, before somebody else is to ask again.
+const RESTORES: usize = 3;
 
 /// All a client is told of an upload.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,10 +79,22 @@ impl Uploads {
 
     /// The state, from the ledger if the store has forgotten it.
     pub(crate) async fn state(&self, id: &str) -> Result<Option<State>> {
-        if let Some(state) = self.inner.store.status(id).await? {
-            return Ok(Some(state));
+        // A store that is being restarted may forget once more what it was just told.
+        for _ in 0..RESTORES {
+            if let Some(state) = self.inner.store.status(id).await? {
+                return Ok(Some(state));
+            }
+            if !self.restore(id).await? {
+                return Ok(None);
+            }
         }
-        if self.restore(id).await? { Ok(self.inner.store.status(id).await?) } else { Ok(None) }
+        match self.inner.store.status(id).await? {
+            None if self.of_ours(id).await?.is_some_and(|upload| !upload.step.is_over()) => {
+                let detail = "the store forgets what it is told: is it being restarted?";
+                Err(Error::new("upload.state", Trouble::Passing, detail))
+            }
+            state => Ok(state),
+        }
     }
 
     /// Makes the store say what the ledger knows; false when that is nothing.
