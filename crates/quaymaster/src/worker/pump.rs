@@ -134,24 +134,18 @@ impl Pump {
             self.stop.run_until_cancelled(tokio::time::sleep(AWAY.delay(1))).await;
             return;
         };
-        let mut lost = Vec::new();
+        // As if they were claimed now: that one is lost may have been told before.
+        self.held.remove(&keys);
+        let mut ours = Vec::with_capacity(late.len());
         for (slot, told) in late.into_iter().zip(told) {
-            match told {
-                Extended::Lost => lost.push(slot.key),
-                Extended::Ours { expires_in } => {
-                    // As if it were claimed now: that it is lost may have been told before.
-                    self.held.remove(&[slot.key]);
-                    for (key, lost) in self.held.add(vec![(slot.job.lease.clone(), expires_in)], sent) {
-                        let slot = Slot { key, lost, job: slot.job.clone(), came: slot.came };
-                        self.buffer.lock().push_front(slot);
-                        self.ready.add_permits(1);
-                    }
-                }
+            if let Extended::Ours { expires_in } = told {
+                ours.push(Job { lease_expires_in: expires_in, ..slot.job });
             }
         }
-        Counts::add(&self.counts.lost, lost.len());
-        self.held.remove(&lost);
-        self.freed(lost.len());
+        let lost = keys.len() - ours.len();
+        self.hold(ours, sent);
+        Counts::add(&self.counts.lost, lost);
+        self.freed(lost);
     }
 
     /// Claims while there is room and no ack does.
@@ -271,7 +265,7 @@ impl Pump {
         self.room.notify_one();
     }
 
-    /// Puts claimed jobs where lanes find them. Their leases began no earlier than `sent`.
+    /// Takes the answer to a claim of `wanted` jobs in, which was sent then.
     fn deliver(&self, jobs: Vec<Job>, sent: Instant, wanted: usize) {
         let count = jobs.len();
         if wanted > count {
@@ -281,6 +275,12 @@ impl Pump {
             return;
         }
         Counts::add(&self.counts.claimed, count);
+        self.hold(jobs, sent);
+    }
+
+    /// Puts jobs where lanes find them. Their leases began no earlier than `sent`.
+    fn hold(&self, jobs: Vec<Job>, sent: Instant) {
+        let count = jobs.len();
         let leases = jobs.iter().map(|job| (job.lease.clone(), job.lease_expires_in)).collect();
         let known = self.held.add(leases, sent);
         let now = Instant::now();
