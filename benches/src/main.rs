@@ -70,6 +70,9 @@ pub(crate) struct Settings {
     /// MiB of the file that the `uploads` family sends: whole chunks of 8.
     #[arg(long, default_value_t = 1024)]
     mib: u64,
+    /// Only the parts of the `uploads` family that have this in their name: into files, into SeaweedFS, memory, small.
+    #[arg(long, default_value = "")]
+    only: String,
     /// Where data folders are made; must be a disk for figures about disks.
     #[arg(long, default_value = "target/bench-data")]
     data: PathBuf,

@@ -32,6 +32,7 @@ pub mod objects;
 mod sha;
 pub mod ship;
 pub mod sweep;
+mod synced;
 mod uploads;
 
 pub use digest::{Algorithm, Digest, Digester};

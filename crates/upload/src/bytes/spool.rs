@@ -13,7 +13,7 @@
 //! nothing.
 
 use std::fs::{self, File};
-use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::io::{self, ErrorKind, Read as _};
 use std::mem;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,6 +24,7 @@ use tokio::task::JoinHandle;
 
 use crate::digest::{Digested, Digesting};
 use crate::objects::Fsync;
+use crate::synced::{Synced, sync_folder};
 use crate::{Digest, Digester, Error, Result, Trouble, names};
 
 const OP: &str = "bytes.spool";
@@ -64,7 +65,7 @@ enum State {
 }
 
 struct Open {
-    file: File,
+    file: Synced,
     digesting: Digesting,
 }
 
@@ -92,13 +93,6 @@ fn removed(path: &Path) -> io::Result<bool> {
     }
 }
 
-fn sync_folder(folder: &Path, fsync: Fsync) -> io::Result<()> {
-    match fsync {
-        Fsync::Always => File::open(folder)?.sync_all(),
-        Fsync::Never => Ok(()),
-    }
-}
-
 impl Spool {
     pub(super) async fn open(folder: PathBuf, fsync: Fsync) -> Result<Self> {
         let made = folder.clone();
@@ -116,7 +110,7 @@ impl Spool {
         let made = path.clone();
         let file = off(&path, move || {
             loop {
-                match File::create_new(&made) {
+                match Synced::create_new(&made, fsync) {
                     Err(error) if error.kind() == ErrorKind::NotFound => {}
                     opened => return opened,
                 }
@@ -295,7 +289,7 @@ impl Spooled {
         let mut open = self.open().await?;
         self.state = State::Writes(tokio::task::spawn_blocking(move || {
             open.digesting.update(&piece);
-            open.file.write_all(&piece)?;
+            open.file.write(&piece)?;
             Ok(open)
         }));
         Ok(())
@@ -306,9 +300,7 @@ impl Spooled {
         let Open { file, digesting } = *self.open().await?;
         let (fsync, folder) = (self.fsync, self.path.parent().map(Path::to_owned));
         off(&self.path, move || {
-            if fsync == Fsync::Always {
-                file.sync_all()?;
-            }
+            file.sync()?;
             folder.map_or(Ok(()), |folder| sync_folder(&folder, fsync))?;
             Ok(digesting.finish())
         })

@@ -8,25 +8,11 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use super::super::options::Fsync;
 use crate::sha::hex;
+use crate::synced::{Synced, sync_file, sync_folder};
 use crate::{Digest, Digester, Error, Result, Trouble};
 
 /// Read and written at once.
 pub(super) const PIECE: usize = 256 * 1024;
-
-/// A file's or folder's change of names reaches the disk with its folder.
-pub(super) fn sync_folder(folder: &Path, fsync: Fsync) -> io::Result<()> {
-    match fsync {
-        Fsync::Always => File::open(folder)?.sync_all(),
-        Fsync::Never => Ok(()),
-    }
-}
-
-pub(super) fn sync_file(file: &File, fsync: Fsync) -> io::Result<()> {
-    match fsync {
-        Fsync::Always => file.sync_all(),
-        Fsync::Never => Ok(()),
-    }
-}
 
 /// A name nobody else has.
 pub(super) fn unique() -> io::Result<String> {
@@ -91,12 +77,11 @@ pub(super) fn move_file(from: &Path, to: &Path, size: u64, fsync: Fsync) -> io::
 
 /// A part being written: it gets its name only if its bytes are the right ones.
 pub(super) struct Writing {
-    file: File,
+    file: Synced,
     temporary: PathBuf,
     to: PathBuf,
     digester: Digester,
     digest: Digest,
-    written: u64,
     fsync: Fsync,
 }
 
@@ -105,29 +90,29 @@ impl Writing {
     pub(super) fn begin(to: &Path, digest: Digest, fsync: Fsync) -> io::Result<Self> {
         let folder = to.parent().unwrap_or(Path::new("."));
         let temporary = folder.join(format!(".tmp-{}", unique()?));
-        let file = File::create_new(&temporary)?;
+        let file = Synced::create_new(&temporary, fsync)?;
         let digester = Digester::like(&digest);
-        Ok(Self { file, temporary, to: to.to_owned(), digester, digest, written: 0, fsync })
+        Ok(Self { file, temporary, to: to.to_owned(), digester, digest, fsync })
     }
 
     pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.digester.update(bytes);
-        self.written += bytes.len() as u64;
-        self.file.write_all(bytes)
+        self.file.write(bytes)
     }
 
     pub(super) fn finish(mut self, size: u64) -> Result<()> {
         const OP: &str = "objects.part";
         let unused = Digester::like(&self.digest);
         let digest = std::mem::replace(&mut self.digester, unused).finish();
-        if (self.written, digest) != (size, self.digest) {
-            let detail = format!(
-                "the part has {} bytes of digest {digest}, not {size} of {}",
-                self.written, self.digest
-            );
+        let written = self.file.written();
+        if (written, digest) != (size, self.digest) {
+            let detail =
+                format!("the part has {written} bytes of digest {digest}, not {size} of {}", self.digest);
             return Err(Error::new(OP, Trouble::Passing, detail).coded("BadDigest"));
         }
-        let named = sync_file(&self.file, self.fsync)
+        let named = self
+            .file
+            .sync()
             .and_then(|()| fs::rename(&self.temporary, &self.to))
             .and_then(|()| self.to.parent().map_or(Ok(()), |folder| sync_folder(folder, self.fsync)));
         named.map_err(|error| Error::io(OP, "the part", error))

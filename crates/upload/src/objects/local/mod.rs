@@ -34,6 +34,7 @@ use super::answer::{
 use super::key::Key;
 use super::options::Fsync;
 use crate::ledger::Part;
+use crate::synced::sync_folder;
 use crate::{Digest, Error, Result, Sha256, Trouble};
 use disk::Writing;
 use manifest::{BEGUN, Begun, Description, MANIFEST, Manifest, PartFile, part_file};
@@ -160,8 +161,7 @@ impl Local {
         self.off(OP, move |folders| {
             let Some(manifest) = read_manifest(OP, &folder)? else { return Ok(None) };
             for above in folder.ancestors().skip(1).take_while(|above| above.starts_with(&folders.objects)) {
-                disk::sync_folder(above, folders.fsync)
-                    .map_err(|error| Error::io(OP, above.display(), error))?;
+                sync_folder(above, folders.fsync).map_err(|error| Error::io(OP, above.display(), error))?;
             }
             Ok(Some(manifest.head()))
         })
@@ -264,8 +264,7 @@ impl Folders {
                         Err(no_such_upload(OP))
                     } else if to.metadata().is_ok_and(|found| found.len() == size) {
                         // Moved before; the answer was lost.
-                        disk::sync_folder(folder, self.fsync)
-                            .map_err(|error| Error::io(OP, "the part", error))
+                        sync_folder(folder, self.fsync).map_err(|error| Error::io(OP, "the part", error))
                     } else {
                         Err(Error::io(OP, from.display(), error))
                     };
@@ -338,8 +337,8 @@ impl Folders {
             Err(error) if object.exists() => self.replace(op, key, folder, &object, error)?,
             Err(error) => return Err(failed(error)),
         }
-        disk::sync_folder(&parent, self.fsync)
-            .and_then(|()| disk::sync_folder(&self.uploads, self.fsync))
+        sync_folder(&parent, self.fsync)
+            .and_then(|()| sync_folder(&self.uploads, self.fsync))
             .map_err(failed)?;
         sweep_folder(&object, manifest);
         Ok(Completed::Done { etag: Some(manifest.etag.clone()) })
@@ -386,7 +385,7 @@ impl Folders {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Abort::Gone),
             Err(error) => return Err(failed(error)),
         }
-        disk::sync_folder(&self.uploads, self.fsync).map_err(failed)?;
+        sync_folder(&self.uploads, self.fsync).map_err(failed)?;
         // What cannot be removed now is removed when the store is opened.
         if let Err(error) = fs::remove_dir_all(&trash) {
             tracing::warn!(%error, folder = %trash.display(), "trash stays for now");
