@@ -11,7 +11,7 @@ use quaymaster_server::command::{self, Command, Fields};
 use serde_json::value::{RawValue, to_raw_value};
 
 use crate::args::Place;
-use crate::command::upload::args::{self as upload, Doctor, Put};
+use crate::command::upload::args::{self as upload, Content, Doctor, Follow, Put};
 
 /// One call, read from the command line.
 #[derive(Debug)]
@@ -35,7 +35,11 @@ pub(crate) enum Wish {
     /// `event stream`, which has no end.
     Listen(Listen),
     /// `upload put`, which takes files.
-    Put(Put),
+    Put(Box<Put>),
+    /// `upload content`, which answers with bytes.
+    Read(Content),
+    /// `upload progress`, which answers until the upload ends.
+    Follow(Follow),
     /// `upload doctor`, which looks at everything there is.
     Examine(Doctor),
     /// `stats report --watch`, asked again and again.
@@ -182,7 +186,9 @@ impl FromArgMatches for Wish {
         let (kind, of_kind) = matches.subcommand().ok_or_else(missing)?;
         let (verb, given) = of_kind.subcommand().ok_or_else(missing)?;
         match (kind, verb) {
-            ("upload", "put") => return Ok(Self::Put(Put::from_arg_matches(given)?)),
+            ("upload", "put") => return Ok(Self::Put(Box::new(Put::from_arg_matches(given)?))),
+            ("upload", "content") => return Ok(Self::Read(Content::from_arg_matches(given)?)),
+            ("upload", "progress") => return Ok(Self::Follow(Follow::from_arg_matches(given)?)),
             ("upload", "doctor") => return Ok(Self::Examine(Doctor::from_arg_matches(given)?)),
             _ => {}
         }

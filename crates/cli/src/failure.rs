@@ -21,7 +21,7 @@ impl std::fmt::Display for BadSchema {
 
 impl std::error::Error for BadSchema {}
 
-/// A file that cannot be read.
+/// A file that cannot be read, or written.
 #[derive(Debug)]
 pub(crate) struct Unreadable(pub(crate) String);
 

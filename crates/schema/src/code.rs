@@ -98,6 +98,7 @@ codes! {
     UploadRefused    "upload.refused"    422 1 Useless "This cannot be a chunk of the upload", "The detail says what contradicts what came before.";
     UploadDigest     "upload.digest"     422 1 Useless "The bytes are not those that were announced", "Send the chunk again.";
     UploadRange      "upload.range"      416 1 Useless "The range lies outside the content", "Ask for bytes that the content has.";
+    UploadGone       "upload.gone"       410 1 Useless "The object was removed from the object store", "Upload the file again; whoever may remove objects there can tell why it is gone.";
     UploadBackend    "upload.backend"    503 3 Later "The object store or the database of uploads cannot be used", "Check that it is there and may be used; what was acknowledged is kept.";
 
     ServerBusy       "server.busy"        503 3 Later "The server has too many requests at once", "Wait, or raise the bounds in [server].";

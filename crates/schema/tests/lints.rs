@@ -397,3 +397,58 @@ fn one_wrong_field_of_an_upload_makes_no_other_unknown() {
         );
     }
 }
+
+#[test]
+fn chunks_smaller_than_a_part_of_s3_may_be_are_told_wherever_they_were_said() {
+    let found = |text: &str, objects: &'static str| {
+        let env = move |name: &str| (name == "OBJECTS").then(|| objects.to_owned());
+        let found = load(&[Source { name: "s.toml", text }], &env).diagnostics;
+        found.into_iter().map(|d| (d.code, d.line)).collect::<Vec<_>>()
+    };
+    let small = "[upload.u]\nchunk_min = \"4MiB\"\nobjects = { env = \"OBJECTS\" }\n";
+    assert_eq!(
+        found(small, "s3://bucket/under"),
+        [("contradiction", 2)],
+        "S3 would refuse its parts at the end"
+    );
+    assert_eq!(found(small, "file:objects"), [], "files may be of any size");
+    let from_env = "[upload.u]\nchunk_min = { env = \"LEAST\", default = 1 }\nobjects = \"s3://b\"\n";
+    assert_eq!(found(from_env, ""), [("contradiction", 2)]);
+    assert_eq!(found("[upload.u]\nchunk_min = \"5MiB\"\nobjects = \"s3://b\"\n", ""), []);
+    assert_eq!(found("[upload.u]\nobjects = \"s3://b\"\n", ""), [], "as it is unless said");
+}
+
+#[test]
+fn a_topic_is_one_that_kafka_could_have() {
+    let found = |topic: &str| one(&format!("[upload.u]\ntopic = \"{topic}\"\n"));
+    for good in ["a", "repository.uploads.completed", "A_b-9", &"x".repeat(249)] {
+        assert_eq!(found(good), [], "{good}");
+    }
+    for bad in ["", ".", "..", "a b", "a/b", "ü", &"x".repeat(250)] {
+        let found = found(bad);
+        assert_eq!(found.iter().map(|d| (d.code, d.line)).collect::<Vec<_>>(), [("bad-value", 2)], "{bad}");
+        assert!(found[0].message.contains("`topic`"), "{}", found[0]);
+    }
+}
+
+#[test]
+fn an_object_key_that_could_become_too_long_is_told_before_a_row_is_written() {
+    let found = |key: &str, objects: &str| {
+        let found = one(&format!("[upload.u]\nobjects = \"{objects}\"\nobject_key = \"{key}\"\n"));
+        found.into_iter().map(|d| (d.code, d.line, d.message)).collect::<Vec<_>>()
+    };
+    // The longest connector has 128 bytes, every node's id 36.
+    let fits = |fill: usize| format!("{{connector_id}}-{{node_id}}{}", "x".repeat(fill));
+    assert_eq!(found(&fits(90), "file:o"), []);
+    let segment = found(&fits(91), "file:o");
+    assert!(matches!(&segment[..], [("bad-value", 3, why)] if why.contains("256")), "{segment:?}");
+    // 985 and a slash and 36 are 1022.
+    let deep = format!("{}x/{{node_id}}", "x/".repeat(492));
+    assert_eq!(found(&deep, "file:o"), []);
+    assert_eq!(found(&deep, "s3://bucket"), []);
+    let whole = found(&format!("abc{deep}"), "file:o");
+    assert!(matches!(&whole[..], [("bad-value", 3, why)] if why.contains("1025")), "{whole:?}");
+    let prefixed = found(&deep, "s3://bucket/ab/");
+    assert!(matches!(&prefixed[..], [("bad-value", 3, why)] if why.contains("1025")), "{prefixed:?}");
+    assert_eq!(found(&deep, "s3://bucket/a"), []);
+}

@@ -55,6 +55,17 @@ pub enum Eviction {
     Accepted,
 }
 
+impl Eviction {
+    const fn level(self) -> Level {
+        match self {
+            Self::Refused => Level::Refuse,
+            Self::Accepted => Level::Warn,
+        }
+    }
+}
+
+const EVICTION_FIX: &str = "set maxmemory-policy noeviction, or pass --accept-eviction";
+
 /// Looks at the deployment; the worst finding first. Fails when the store cannot be asked.
 pub async fn examine(schema: &Schema, engine: &dyn Engine, eviction: Eviction) -> Result<Vec<Finding>> {
     let facts = engine.deployment().await?;
@@ -78,6 +89,33 @@ pub async fn examine(schema: &Schema, engine: &dyn Engine, eviction: Eviction) -
     findings.extend(clock(engine.health().clock_offset_us));
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.level));
     Ok(findings)
+}
+
+/// Looks at a store that holds nothing but received chunks of one upload. A restart that forgets them is known, and their
+/// senders are asked for them again; eviction takes them while everything else is at work.
+pub async fn examine_chunks(upload: &str, engine: &dyn Engine, eviction: Eviction) -> Result<Vec<Finding>> {
+    let facts = engine.deployment().await?;
+    if !matches!(facts.product.as_str(), "redis" | "valkey") {
+        return Ok(Vec::new());
+    }
+    let evicts = facts.eviction_policy.filter(|policy| policy != "noeviction").map(|policy| Finding {
+        level: eviction.level(),
+        check: "eviction",
+        message: format!(
+            "maxmemory-policy {policy} of the store that `chunks` of upload.{upload} names destroys chunks that were \
+             acknowledged"
+        ),
+        fix: EVICTION_FIX.into(),
+    });
+    Ok(version(&facts.product, &facts.version).into_iter().chain(evicts).collect())
+}
+
+/// Tells of what is no reason to refuse a store; an error is.
+pub(crate) fn weigh(findings: &[Finding]) -> Result<()> {
+    for finding in findings.iter().filter(|finding| finding.level == Level::Warn) {
+        tracing::warn!(check = finding.check, "{}; {}", finding.message, finding.fix);
+    }
+    refusal(findings).map_or(Ok(()), Err)
 }
 
 /// The error that refused findings amount to.
@@ -126,15 +164,11 @@ fn evicts(schema: &Schema, policy: &str, eviction: Eviction) -> Option<Finding> 
     if all.len() > named.len() {
         named.push(format!("and {} more", all.len() - named.len()));
     }
-    let level = match eviction {
-        Eviction::Refused => Level::Refuse,
-        Eviction::Accepted => Level::Warn,
-    };
     Some(Finding {
-        level,
+        level: eviction.level(),
         check: "eviction",
         message: format!("maxmemory-policy {policy} destroys what the schema holds: {}", named.join("; ")),
-        fix: "set maxmemory-policy noeviction, or pass --accept-eviction".into(),
+        fix: EVICTION_FIX.into(),
     })
 }
 

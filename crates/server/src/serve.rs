@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use crate::app::{App, Bounds};
 use crate::config::{ServerConfig, Thresholds};
 use crate::depot::Depot;
-use crate::doctor::{self, Eviction, Level};
+use crate::doctor::{self, Eviction};
 use crate::duty;
 use crate::fan::Fan;
 use crate::http::auth::Guard;
@@ -63,15 +63,12 @@ pub async fn open_store(
         async move {
             let engine = store::open(options).await.map_err(not_run)?;
             let findings = doctor::examine(&schema, &*engine, eviction).await.map_err(not_run)?;
-            for finding in findings.iter().filter(|finding| finding.level == Level::Warn) {
-                tracing::warn!(check = finding.check, "{}; {}", finding.message, finding.fix);
-            }
-            match doctor::refusal(&findings) {
-                Some(refusal) => {
+            match doctor::weigh(&findings) {
+                Ok(()) => Ok(engine),
+                Err(refusal) => {
                     let _ = engine.close().await;
                     Err(refusal)
                 }
-                None => Ok(engine),
             }
         }
         .boxed()

@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use quaymaster::store::backoff::Backoff;
-use quaymaster::store::{Code, Retry, StoreOptions};
+use quaymaster::store::{Code, Engine, Retry, StoreOptions};
 use quaymaster::upload::Upload;
 use tokio::sync::Notify;
 
 use crate::announce::Announcer;
 use crate::bytes::{ChunkBytes, Pool};
+use crate::complete::Owned;
 use crate::figures::Figures;
 use crate::ledger::{Ledger, LedgerOptions};
 use crate::objects::{Objects, ObjectsOptions};
@@ -51,6 +52,9 @@ impl Default for Options {
     }
 }
 
+/// A chunk in a store is one string, and strings of Redis end here (`proto-max-bulk-len`).
+const STRING_MAX: u64 = 512 << 20;
+
 /// One upload resource with all its parts. Cheap to clone.
 #[derive(Clone)]
 pub struct Uploads {
@@ -71,6 +75,8 @@ pub(crate) struct Inner {
     pub(crate) pool: Arc<Pool>,
     /// Chunks that this process ships.
     pub(crate) leases: Arc<Mutex<Leases>>,
+    /// Completions and ends that it works on.
+    pub(crate) owned: Owned,
 }
 
 impl fmt::Debug for Uploads {
@@ -86,6 +92,8 @@ pub struct Settings {
     pub folder: PathBuf,
     /// Where chunks are spooled if the schema does not say; `None` keeps them in the store.
     pub spool: Option<PathBuf>,
+    /// The store that the schema's `chunks` names, if somebody has opened it already.
+    pub apart: Option<Arc<dyn Engine>>,
     /// How objects are reached.
     pub objects: ObjectsOptions,
     /// How the database is used.
@@ -94,11 +102,22 @@ pub struct Settings {
     pub options: Options,
 }
 
+const OP: &str = "upload.open";
+
 impl Uploads {
+    /// What opening would refuse whatever is there, and without a look at anything: chunks that their place cannot hold,
+    /// events that this build cannot send.
+    pub fn check(store: &Upload, settings: &Settings) -> Result<()> {
+        check_chunks(store, settings)?;
+        Announcer::with_topic(&store.spec().events, &store.spec().topic).map(drop)
+    }
+
     /// Opens everything that the schema names.
     pub async fn open(store: Upload, settings: Settings) -> Result<Self> {
-        const OP: &str = "upload.open";
+        check_chunks(&store, &settings)?;
         let spec = store.spec().clone();
+        // Asks nobody for anything, so it comes before what makes files.
+        let announcer = Announcer::with_topic(&spec.events, &spec.topic)?;
         let at = |path: &str| settings.folder.join(path);
         let bytes = match (
             spec.chunks.as_deref().map(|url| url.split_once(':').unwrap_or((url, ""))),
@@ -110,9 +129,14 @@ impl Uploads {
                 ChunkBytes::spool(folder, settings.objects.fsync).await?
             }
             (Some((scheme, _)), _) if scheme.starts_with("redis") => {
-                let url = spec.chunks.as_deref().unwrap_or_default();
-                let options = StoreOptions::from_url(url, &settings.folder)?;
-                ChunkBytes::Apart(Box::new(store.on(quaymaster::store::open(options).await?)))
+                let engine = match settings.apart.clone() {
+                    Some(engine) => engine,
+                    None => {
+                        let url = spec.chunks.as_deref().unwrap_or_default();
+                        quaymaster::store::open(StoreOptions::from_url(url, &settings.folder)?).await?
+                    }
+                };
+                ChunkBytes::Apart(Box::new(store.on(engine)))
             }
             (Some(_), _) => {
                 let detail = "chunks: is file:FOLDER or redis://…; without it they are in the store, or spooled when it is embedded";
@@ -142,7 +166,6 @@ impl Uploads {
             made.map_err(|error| Error::io(OP, folder.display(), error))?;
         }
         let ledger = Ledger::open(&database, &settings.ledger).await?;
-        let announcer = Announcer::with_topic(&spec.events, &spec.topic)?;
         Ok(Self::new(store, bytes, objects, ledger, announcer, settings.options))
     }
 
@@ -166,6 +189,7 @@ impl Uploads {
             figures: Figures::default(),
             pool: Arc::default(),
             leases: Arc::default(),
+            owned: Owned::default(),
         };
         Self { inner: Arc::new(inner) }
     }
@@ -205,6 +229,25 @@ impl Uploads {
         let spec = self.inner.store.spec();
         spec.state_ttl.saturating_sub(spec.keep_after_done).max(spec.state_ttl / 2)
     }
+}
+
+/// A chunk that was let in and is one byte too long for its place would be refused by a script, as a defect.
+fn check_chunks(store: &Upload, settings: &Settings) -> Result<()> {
+    let spec = store.spec();
+    let spooled = match &spec.chunks {
+        Some(url) => url.starts_with("file:"),
+        None => settings.spool.is_some(),
+    };
+    if spooled || spec.chunk_max <= STRING_MAX {
+        return Ok(());
+    }
+    let detail = format!(
+        "chunk_max: upload.{} takes chunks of {} bytes, and a store holds at most {STRING_MAX} (512MiB) in one key; lower \
+         it, or spool chunks with `chunks = \"file:FOLDER\"`",
+        store.name(),
+        spec.chunk_max
+    );
+    Err(Error::new(OP, Trouble::Never, detail).coded("config.invalid"))
 }
 
 impl From<quaymaster::Error> for Error {

@@ -4,10 +4,12 @@
 mod calls;
 mod cleaning;
 mod commands;
+mod content;
 mod documents;
 mod events;
 mod kafka;
 mod process;
+mod putting;
 mod queues;
 mod runs;
 mod serving;

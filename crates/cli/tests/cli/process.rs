@@ -61,6 +61,18 @@ impl Started {
         self.0.try_wait().unwrap().is_some()
     }
 
+    /// Reads what it says besides its answer until a line has `part`; that line.
+    pub(crate) fn wait_for(&mut self, part: &str) -> String {
+        let mut err = BufReader::with_capacity(1, self.0.stderr.take().unwrap());
+        let mut line = String::new();
+        while !line.contains(part) {
+            line.clear();
+            assert_ne!(err.read_line(&mut line).unwrap(), 0, "it never said {part}");
+        }
+        self.0.stderr = Some(err.into_inner());
+        line
+    }
+
     pub(crate) fn stop_by(self, signal: Signal) -> Said {
         kill_process(Pid::from_raw(self.0.id() as i32).unwrap(), signal).unwrap();
         self.end()

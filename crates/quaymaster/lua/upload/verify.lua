@@ -1,10 +1,11 @@
--- upload.verify: find waiting chunks whose bytes the store has lost; the client is asked for them again.
+-- upload.verify: find waiting chunks whose bytes are not here any more; the client is asked for them again.
 --
 -- KEYS  1.. own        any     the eight keys of `inc/upload.lua`
 --       2 chunks       string  the bytes of each chunk named; from the ninth on
 -- ARGV  1.. ttl_ms     int>0
 --       2 progress     text    channel
---       3 numbers      int     at most 500
+--       3 lapsed       int     1: what lies elsewhere has waited long enough, if the upload has FAILED
+--       4 numbers      int     at most 500
 -- OUT   "verified"  then the numbers that are lost
 -- COST  O(numbers log n), and O(chunks) for the counts when one is lost
 
@@ -15,10 +16,12 @@
 upload_sound(KEYS)
 local now_ms = math.floor(clock_us() / 1000)
 local reply = { "verified" }
-for at = 3, #ARGV do
+local elsewhere = not (ARGV[3] == "1" and redis.call("HGET", KEYS[1], "status") == "FAILED")
+for at = 4, #ARGV do
   local number = ARGV[at]
   local _, size, place = upload_facts(KEYS, number)
-  local here = place ~= "store" or size == 0 or redis.call("EXISTS", KEYS[6 + at]) == 1
+  local here = elsewhere
+  if place == "store" then here = size == 0 or redis.call("EXISTS", KEYS[5 + at]) == 1 end
   -- Whoever holds it may have read it already.
   if upload_mark(KEYS, number) == "r" and not here and not upload_held(KEYS, number, now_ms) then
     upload_lose(KEYS, number)

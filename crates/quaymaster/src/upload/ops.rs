@@ -280,8 +280,9 @@ pub(super) fn mend(upload: &Upload, id: &str) -> Result<Invocation> {
     Ok(call)
 }
 
-pub(super) fn verify(upload: &Upload, id: &str, numbers: &[u32]) -> Result<Invocation> {
+pub(super) fn verify(upload: &Upload, id: &str, elsewhere: Elsewhere, numbers: &[u32]) -> Result<Invocation> {
     let mut call = told(upload, SWEEP, &scripts::UPLOAD_VERIFY, id)?;
+    call.args.push_int(i64::from(elsewhere == Elsewhere::Lapses));
     for number in numbers {
         upload.bind_chunk(SWEEP, id, *number, &mut call.keys)?;
         call.args.push_int((*number).into());
@@ -344,6 +345,13 @@ pub(super) fn arrive(upload: &Upload, id: &str, spare: &str, name: &str, size: u
 pub(super) enum Mark {
     Attempt,
     Chunk,
+}
+
+/// What becomes of waiting chunks whose bytes lie outside of the store.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Elsewhere {
+    Stays,
+    Lapses,
 }
 
 impl Mark {

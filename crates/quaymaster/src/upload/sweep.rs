@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use quaymaster_store::{Parts, Reply};
 
 use super::answer::{Audited, Dropped, Due, Forgotten, Held, Place, Status, Tended};
-use super::ops::Mark;
+use super::ops::{Elsewhere, Mark};
 use super::{Upload, keys, ops, tell};
 use crate::{Code, Error, Result};
 
@@ -79,7 +79,7 @@ impl Upload {
             if looked.chunks.is_empty() || looked.aborted || !(open || looked.status == Status::Failed) {
                 return Ok(tended);
             }
-            let lost = self.verify(id, &looked.chunks).await?;
+            let lost = self.verify(id, Elsewhere::Stays, &looked.chunks).await?;
             let here = looked.chunks.iter().filter(|chunk| !lost.contains(&chunk.number));
             // Bytes of an upload that has FAILED count for as long as a chunk's may wait, and not until its deadline: a
             // bad hour of the object store must not keep others out for a day.
@@ -160,15 +160,34 @@ impl Upload {
         Ok(Some(Looked { status, aborted, next, total, marked, chunks }))
     }
 
-    /// Which of these the store has lost; they are given back, too.
-    async fn verify(&self, id: &str, chunks: &[Waiting]) -> Result<Vec<u32>> {
+    /// Chunks of an upload that has FAILED have waited long enough where they lie outside of this store: the client is
+    /// asked for them when it resumes. Their bytes are the caller's to remove. In the store they end by themselves.
+    pub async fn lapse(&self, id: &str) -> Result<Vec<Dropped>> {
+        let mut lapsed = Vec::new();
+        loop {
+            let Some(looked) = self.look(id, 0, PAGE).await? else { return Ok(lapsed) };
+            let lost = self.verify(id, Elsewhere::Lapses, &looked.chunks).await?;
+            let gone = looked.chunks.into_iter().filter(|chunk| lost.contains(&chunk.number));
+            lapsed.extend(gone.map(|chunk| Dropped { number: chunk.number, place: chunk.place }));
+            // Those that are left are held by somebody, and let go of soon.
+            if lost.is_empty() {
+                return Ok(lapsed);
+            }
+        }
+    }
+
+    /// Which of these are lost; they are given back, too.
+    async fn verify(&self, id: &str, elsewhere: Elsewhere, chunks: &[Waiting]) -> Result<Vec<u32>> {
         const OP: &str = ops::SWEEP;
-        let ours = chunks.iter().filter(|chunk| !chunk.held && chunk.size > 0 && chunk.place == Place::Store);
-        let numbers: Vec<u32> = ours.map(|chunk| chunk.number).collect();
+        let looked_for = |chunk: &&Waiting| {
+            let may_be_lost = chunk.place == Place::Store || elsewhere == Elsewhere::Lapses;
+            !chunk.held && chunk.size > 0 && may_be_lost
+        };
+        let numbers: Vec<u32> = chunks.iter().filter(looked_for).map(|chunk| chunk.number).collect();
         if numbers.is_empty() {
             return Ok(Vec::new());
         }
-        let mut parts = self.bound.run(OP, ops::verify(self, id, &numbers)?).await?.parts(OP)?;
+        let mut parts = self.bound.run(OP, ops::verify(self, id, elsewhere, &numbers)?).await?.parts(OP)?;
         parts.bytes()?;
         let lost: Vec<u32> = rest_of(&mut parts).iter().filter_map(|number| number.parse().ok()).collect();
         let gone = chunks.iter().filter(|chunk| lost.contains(&chunk.number));

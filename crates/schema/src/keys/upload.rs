@@ -99,7 +99,7 @@ pub(crate) fn upload_rows(key: &Template, spec: &UploadSpec) -> Option<Vec<RowDr
             state(),
             "Digest, size and place of every chunk ever received",
         )?
-        .format("field: chunk number; value: SHA-256, bytes, where they are, and which attempt brought them"),
+        .format("field: chunk number; value: digest, bytes, where they are, and which attempt brought them"),
         of("map", "map", RedisType::String, state(), "Where every chunk stands, a byte each")?
             .format("at the chunk's number: r received, d durable, m to be sent again, zero never seen"),
         of("todo", "todo", RedisType::Zset, state(), "Chunks to ship, by when they may be claimed")?

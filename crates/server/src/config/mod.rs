@@ -22,7 +22,7 @@ pub use read::RawConfig;
 pub use walk::Env;
 
 use crate::depot::UploadConfig;
-use crate::doctor::{self, Finding, SealKey};
+use crate::doctor::{self, Eviction, Finding, SealKey};
 use crate::http::auth::Token;
 use crate::own::OwnConfig;
 use crate::worker::WorkerConfig;
@@ -160,8 +160,11 @@ impl Config {
             Some(identity) => database.for_store(identity),
             None => database.for_store(&store.identity()),
         });
+        let accept_eviction = overrides.accept_eviction || raw.store.accept_eviction.unwrap_or(false);
+        let eviction = if accept_eviction { Eviction::Accepted } else { Eviction::Refused };
+        let uploads = raw.uploads.clone();
         let uploads =
-            uploads::resolve(raw.uploads.clone(), store.as_ref(), data_dir(&raw, &overrides), &mut problems);
+            uploads::resolve(uploads, store.as_ref(), data_dir(&raw, &overrides), eviction, &mut problems);
         let seal = Seal::from_text(overrides.seal_keys.as_deref().unwrap_or_default());
         let seal =
             seal.map_err(|error| problems.push(format!("{}: {}", doctor::SEAL_KEY, error.detail))).ok();
@@ -198,7 +201,6 @@ impl Config {
         };
         let schemas =
             if overrides.schemas.is_empty() { raw.schemas.unwrap_or_default() } else { overrides.schemas };
-        let accept_eviction = overrides.accept_eviction || raw.store.accept_eviction.unwrap_or(false);
         let nodes = raw.store.nodes;
         let required = raw.store.require_seal_key.unwrap_or(false);
         Ok(Self {

@@ -11,6 +11,7 @@ use quaymaster_upload::objects::{Checksums, Credentials, Fsync, ObjectsOptions};
 
 use super::walk::{Scalar, Table};
 use crate::depot::{ChunkPlace, UploadConfig};
+use crate::doctor::Eviction;
 
 /// `[uploads]` as it is written.
 #[derive(Debug, Clone, Default)]
@@ -160,6 +161,7 @@ pub(super) fn resolve(
     raw: RawUploads,
     store: Option<&StoreOptions>,
     data_dir: &Path,
+    eviction: Eviction,
     problems: &mut Vec<String>,
 ) -> UploadConfig {
     let chunks = match store {
@@ -188,5 +190,6 @@ pub(super) fn resolve(
         lease: raw.lease.unwrap_or(default.lease),
         attempts: raw.attempts.unwrap_or(default.attempts),
         keep_events: raw.keep_events,
+        eviction,
     }
 }

@@ -9,16 +9,19 @@ use std::collections::HashMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use quaymaster::store::{self, StoreOptions};
 use quaymaster::upload::Upload;
-use quaymaster::{Code, Error, Quaymaster, Result};
+use quaymaster::{Code, Engine, Error, Quaymaster, Result};
 use quaymaster_upload::ledger::LedgerOptions;
 use quaymaster_upload::objects::ObjectsOptions;
 use quaymaster_upload::{Options, Settings, Trouble, Uploads};
 use tokio::sync::{Notify, OnceCell};
 
+use crate::doctor::{self, Eviction};
 use crate::http::problem::Problem;
 use tail::Tail;
 
@@ -41,6 +44,8 @@ pub struct UploadConfig {
     pub attempts: u32,
     /// How long events are kept that were told; for ever if `None`.
     pub keep_events: Option<Duration>,
+    /// Whether a store that holds nothing but chunks may evict them.
+    pub eviction: Eviction,
 }
 
 /// Where the bytes of chunks wait if the schema does not say.
@@ -64,6 +69,7 @@ impl Default for UploadConfig {
             lease,
             attempts,
             keep_events,
+            eviction: Eviction::Refused,
         }
     }
 }
@@ -90,6 +96,11 @@ pub(crate) struct Berth {
     store: Upload,
     settings: Settings,
     opened: OnceCell<Uploads>,
+    /// The store that `chunks` names, if it names one.
+    apart: OnceCell<Arc<dyn Engine>>,
+    eviction: Eviction,
+    /// Whether that store is examined when it is opened: by whoever stays, as the store itself is.
+    examines: AtomicBool,
     /// Rings when somebody has opened it.
     bell: Notify,
     nodes: Mutex<HashMap<String, Arc<str>>>,
@@ -129,6 +140,7 @@ impl Depot {
                         Some(folder.join(store.name()))
                     }
                 },
+                apart: None,
                 objects: config.objects.clone(),
                 ledger: config.database.clone(),
                 options: Options {
@@ -140,6 +152,9 @@ impl Depot {
                 },
             },
             opened: OnceCell::new(),
+            apart: OnceCell::new(),
+            eviction: config.eviction,
+            examines: AtomicBool::new(false),
             bell: Notify::new(),
             nodes: Mutex::default(),
             tail: Arc::default(),
@@ -171,12 +186,34 @@ impl Depot {
         Ok(opened.clone())
     }
 
-    /// Opens what is in use. Refused is only what no waiting would change; what is away is opened once it is there.
+    /// Refuses a store that would evict what it acknowledged or lacks commands, for whoever takes chunks without having
+    /// been started as a server, which looks for itself.
+    pub async fn examine(&self, quaymaster: &Quaymaster) -> Result<()> {
+        for berth in self.berths() {
+            berth.examines.store(true, Relaxed);
+        }
+        let eviction = self.berths().first().map_or(Eviction::Refused, |berth| berth.eviction);
+        let findings = doctor::examine(quaymaster.schema(), &**quaymaster.engine(), eviction).await?;
+        doctor::refusal(&findings).map_or(Ok(()), Err)
+    }
+
+    /// Opens what is in use, and looks at the rest as far as that leaves nothing behind. Refused is only what no waiting
+    /// would change; what is away is opened once it is there.
     pub async fn check(&self) -> Result<()> {
-        for berth in self.berths().iter().filter(|berth| berth.is_used()) {
+        for berth in self.berths() {
+            berth.examines.store(true, Relaxed);
             let upload = berth.store.name();
-            match tokio::time::timeout(START, berth.uploads()).await {
-                Ok(Ok(_)) => {}
+            let ready = async {
+                // First what is wrong for good: what is only away would hide it.
+                Uploads::check(&berth.store, &berth.settings)?;
+                if berth.is_used() {
+                    berth.uploads().await.map(drop)
+                } else {
+                    berth.chunk_store().await.map(drop)
+                }
+            };
+            match tokio::time::timeout(START, ready).await {
+                Ok(Ok(())) => {}
                 Ok(Err(error)) if error.trouble() == Trouble::Never => return Err(told(error)),
                 Ok(Err(error)) => tracing::warn!(upload, %error, "uploads are not ready; trying on"),
                 Err(_) => tracing::warn!(upload, "uploads are not ready: no answer yet; trying on"),
@@ -215,8 +252,9 @@ impl Berth {
             return Ok(opened);
         }
         let open = || async {
+            let settings = Settings { apart: self.chunk_store().await?, ..self.settings.clone() };
             // Seldom, and large: not a part of every request's future.
-            let opened = Box::pin(Uploads::open(self.store.clone(), self.settings.clone())).await?;
+            let opened = Box::pin(Uploads::open(self.store.clone(), settings)).await?;
             self.warn_alone();
             self.bell.notify_one();
             Ok(opened)
@@ -225,6 +263,24 @@ impl Berth {
             let detail = "the database or the object store does not answer";
             Err(quaymaster_upload::Error::new("upload.open", Trouble::Passing, detail))
         })
+    }
+
+    /// The store that holds nothing but chunks, where the schema names one; opened now if it is not yet.
+    async fn chunk_store(&self) -> quaymaster_upload::Result<Option<Arc<dyn Engine>>> {
+        let chunks = self.store.spec().chunks.as_deref();
+        let Some(url) = chunks.filter(|url| url.starts_with("redis")) else { return Ok(None) };
+        let open = || async {
+            let engine = store::open(StoreOptions::from_url(url, &self.settings.folder)?).await?;
+            if self.examines.load(Relaxed) {
+                let findings = doctor::examine_chunks(self.store.name(), &*engine, self.eviction).await;
+                if let Err(error) = findings.and_then(|findings| doctor::weigh(&findings)) {
+                    let _ = engine.close().await;
+                    return Err(error);
+                }
+            }
+            Ok(engine)
+        };
+        Ok(Some(self.apart.get_or_try_init(open).await?.clone()))
     }
 
     /// Nodes meet in a store that is a server of its own, and not in a folder.

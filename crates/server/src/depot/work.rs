@@ -33,10 +33,19 @@ impl Depot {
         tokio::select! {
             _ = &mut all => {}
             () = late => {
-                tracing::warn!("the grace is over; chunks still on their way are shipped again");
-                let given = join_all(self.berths().iter().filter_map(Berth::at_hand).map(Uploads::give_chunks_back));
-                if tokio::time::timeout(GIVE_BACK, given).await.is_err() {
-                    tracing::warn!("the store does not answer; leases of chunks are left to end");
+                tracing::warn!("the grace is over; what is not done is left to others");
+                let at_hand = || self.berths().iter().filter_map(Berth::at_hand);
+                let chunks = join_all(at_hand().map(Uploads::give_chunks_back));
+                let completions = join_all(at_hand().map(Uploads::give_completions_back));
+                let given = tokio::time::timeout(GIVE_BACK, futures_util::future::join(chunks, completions));
+                let mut given = pin!(given);
+                // Told to end, and polled meanwhile: what stood still might keep the database that it is given back in.
+                let given = tokio::select! {
+                    given = &mut given => given,
+                    _ = &mut all => given.await,
+                };
+                if given.is_err() {
+                    tracing::warn!("store or database do not answer; leases are left to end");
                 }
             }
         }

@@ -23,6 +23,7 @@ mod snippets;
 mod stats;
 mod upload_events;
 mod upload_front;
+mod upload_start;
 mod uploads;
 mod waiting;
 mod workers;

@@ -188,7 +188,7 @@ async fn in_and_out(scene: Scene) {
     let content = scene.server.get(&path).await;
     assert_eq!((content.status, content.header("content-type")), (200, Some("application/x-test")));
     assert!(content.body == whole, "other bytes came out");
-    assert_eq!(content.header("content-disposition"), Some("attachment"));
+    assert_eq!(content.header("content-disposition"), Some("attachment; filename=\"a.bin\""));
     assert_eq!(content.header("x-content-type-options"), Some("nosniff"));
     let some = scene.server.raw(&request("GET", &path, &[("range", "bytes=65530-65540")], b"")).await;
     assert_eq!((some.status, some.header("content-range")), (206, Some("bytes 65530-65540/131172")));
@@ -317,7 +317,10 @@ async fn what_is_not_there_or_not_possible_says_so() {
         (json!({ "name": "a", "connector_id": "../x" }), "connector_id"),
         (json!({ "name": "a", "custom_metadata": [] }), "custom_metadata"),
         (json!({ "name": "a", "idempotency_key": "" }), "idempotency_key"),
-        (json!({ "name": "a", "request_id": "x".repeat(300) }), "request_id"),
+        (json!({ "name": "a", "request_id": "x".repeat(129) }), "request_id"),
+        (json!({ "name": "a", "request_id": "" }), "request_id"),
+        (json!({ "name": "a", "request_id": "a*", "idempotency_key": "k" }), "request_id"),
+        (json!({ "name": "a", "idempotency_key": "x".repeat(256) }), "idempotency_key"),
         (json!({ "name": "a", "nme": "b" }), "nme"),
     ] {
         let answer = scene.server.post("/v1/upload/files/create", &body.to_string()).await;
@@ -398,6 +401,67 @@ async fn an_upload_that_is_called_off_takes_no_more_and_a_completed_one_cannot_b
     assert_eq!((kept.status, &kept.json()["code"]), (409, &json!("upload.closed")));
     let content = scene.server.get(&format!("/v1/upload/files/{done}/content")).await;
     assert_eq!((content.status, content.body.len()), (200, 0));
+}
+
+#[tokio::test]
+async fn a_client_that_cuts_as_it_is_told_never_has_too_many_chunks() {
+    let scene = start().await;
+    let told = async |size: Value| {
+        let made = scene.create(&json!({ "name": "a", "size": size })).await;
+        made["chunk_min_bytes"].as_u64().unwrap()
+    };
+    assert_eq!(told(Value::Null).await, 1024, "whoever does not say how large it is must count for himself");
+    assert_eq!(told(json!(10_240_000)).await, 1024, "10,000 of the smallest");
+    assert_eq!(told(json!(10_240_001)).await, 1025);
+    assert_eq!(told(json!(655_360_000)).await, 65_536, "10,000 of the largest");
+    let body = json!({ "name": "a", "size": 655_360_001 }).to_string();
+    let refused = scene.server.post("/v1/upload/files/create", &body).await;
+    assert_eq!((refused.status, &refused.json()["field"]), (400, &json!("size")), "{}", refused.text());
+}
+
+#[tokio::test]
+async fn content_is_of_its_own_resource_and_of_nobody_elses() {
+    let scene = start().await;
+    let id = scene.id("a").await;
+    assert_eq!(scene.put(&id, "0?last=true", &[], &bytes(2000, 0)).await.status, 200);
+    scene.until(&id, "COMPLETED").await;
+    // `large` shares its database.
+    for headers in [&[][..], &[("if-none-match", "*")], &[("range", "bytes=5000-")]] {
+        let path = |name: &str| format!("/v1/upload/{name}/{id}/content");
+        let other = scene.server.raw(&request("GET", &path("large"), headers, b"")).await;
+        assert_eq!((other.status, &other.json()["code"]), (404, &json!("upload.unknown")), "{headers:?}");
+        let own = scene.server.raw(&request("GET", &path("files"), headers, b"")).await;
+        assert!(matches!(own.status, 200 | 304 | 416), "{}", own.text());
+    }
+}
+
+#[tokio::test]
+async fn an_object_that_somebody_removed_is_told_as_gone() {
+    let scene = start().await;
+    let id = scene.id("a").await;
+    assert_eq!(scene.put(&id, "0?last=true", &[], &bytes(2000, 0)).await.status, 200);
+    let state = scene.until(&id, "COMPLETED").await;
+    let key = state["s3_key"].as_str().unwrap();
+    std::fs::remove_dir_all(scene.folder.path().join("objects")).unwrap();
+    let gone = scene.server.get(&format!("/v1/upload/files/{id}/content")).await;
+    assert_eq!((gone.status, &gone.json()["code"]), (410, &json!("upload.gone")), "{}", gone.text());
+    assert!(gone.json()["detail"].as_str().unwrap().contains(key), "{}", gone.text());
+}
+
+#[tokio::test]
+async fn content_comes_under_the_name_it_was_given_whatever_that_says() {
+    let scene = start().await;
+    let id = scene.id("../ü\"\r\nx-injected: 1.pdf").await;
+    assert_eq!(scene.put(&id, "0?last=true", &[], b"x").await.status, 200);
+    scene.until(&id, "COMPLETED").await;
+    let content = scene.server.get(&format!("/v1/upload/files/{id}/content")).await;
+    assert_eq!((content.status, content.header("x-injected")), (200, None), "{}", content.head);
+    assert_eq!(
+        content.header("content-disposition"),
+        Some(
+            "attachment; filename=\"____x-injected_ 1.pdf\"; filename*=UTF-8''%C3%BC%22__x-injected%3A%201.pdf"
+        )
+    );
 }
 
 /// A sender that was let in and sends nothing more.

@@ -40,6 +40,8 @@ pub(super) enum Request<'a> {
     Script(&'a Invocation),
     /// Any other command, safe to repeat.
     Plain(&'a Words),
+    /// The same, and right behind it on its connection one whose reply nobody needs: it runs if the first one does.
+    Followed(&'a Words, &'a Words),
 }
 
 /// How the next attempt goes.
@@ -90,6 +92,19 @@ impl Inner {
     ) -> Result<Reply> {
         let started = Instant::now();
         let result = self.perform(&Request::Plain(command), key, workload, Repeat::Safe, started).await;
+        self.settle(result, op, started)
+    }
+
+    /// The same with a command that follows it on the same connection, whatever becomes of the caller.
+    pub(super) async fn ask_followed(
+        &self,
+        workload: Workload,
+        op: &'static str,
+        (command, then): (&Words, &Words),
+        key: &[u8],
+    ) -> Result<Reply> {
+        let (started, request) = (Instant::now(), Request::Followed(command, then));
+        let result = self.perform(&request, Some(key), workload, Repeat::Safe, started).await;
         self.settle(result, op, started)
     }
 
@@ -285,7 +300,14 @@ async fn send(live: &Live, request: &Request<'_>, until: Instant, way: &Way) -> 
     let asking = matches!(way.redirect, Some((_, Asking::Yes)));
     let loads = source == Source::Load && matches!(request, Request::Script(_));
     let skip = usize::from(loads) + usize::from(asking);
-    let answer = live.wire.call(skip, until, |out| {
+    let trail = if matches!(request, Request::Followed(..)) { 1 + usize::from(asking) } else { 0 };
+    let ask = |out: &mut Vec<u8>| {
+        if asking {
+            resp::begin(out, 1);
+            resp::word(out, b"ASKING");
+        }
+    };
+    let answer = live.wire.call_among(skip, trail, until, |out| {
         if let (Request::Script(call), true) = (request, loads) {
             // SCRIPT LOAD, not EVAL: what EVAL brings along may be evicted by newer servers.
             resp::begin(out, 3);
@@ -293,12 +315,14 @@ async fn send(live: &Live, request: &Request<'_>, until: Instant, way: &Way) -> 
             resp::word(out, b"LOAD");
             resp::word(out, call.script.source.as_bytes());
         }
-        if asking {
-            resp::begin(out, 1);
-            resp::word(out, b"ASKING");
-        }
+        ask(out);
         match (request, source) {
             (Request::Plain(command), _) => resp::command(out, command),
+            (Request::Followed(command, then), _) => {
+                resp::command(out, command);
+                ask(out);
+                resp::command(out, then);
+            }
             (Request::Script(call), Source::Whole) => script(out, "EVAL", call.script.source, call),
             (Request::Script(call), _) => script(out, "EVALSHA", call.script.sha, call),
         }

@@ -11,8 +11,8 @@ use crate::{Reply, Result, Words, Workload};
 
 impl Inner {
     /// The first piece makes the key together with its expiry, and again changes nothing, however late a repetition of
-    /// it runs. The others renew the expiry by a command sent along; where that found no key, the piece has just made
-    /// one, and it is sent again, so that no string is left to live for ever.
+    /// it runs. The others renew the expiry by a command right behind them on the same connection: whoever asked may be
+    /// gone, and the key too until the piece makes it anew, and still no string is left to live for ever.
     pub(super) async fn write_piece(&self, key: &[u8], at: u64, piece: &[u8], ttl: Duration) -> Result<u64> {
         check(WRITE, piece.len())?;
         let mut digits = itoa::Buffer::new();
@@ -26,13 +26,7 @@ impl Inner {
         let mut digits = itoa::Buffer::new();
         let write = command(&[b"SETRANGE", key, digits.format(offset(at)).as_bytes(), piece]);
         let renew = command(&[b"PEXPIRE", key, life]);
-        let ask = |command| self.ask_on(Workload::Bulk, WRITE, command, Some(key));
-        let (length, renewed) = tokio::join!(ask(&write), ask(&renew));
-        let length = written(&length?)?;
-        if renewed? != Reply::Int(1) {
-            ask(&renew).await?;
-        }
-        Ok(length)
+        written(&self.ask_followed(Workload::Bulk, WRITE, (&write, &renew), key).await?)
     }
 
     pub(super) async fn read_piece(&self, key: &[u8], at: u64, length: usize) -> Result<Bytes> {

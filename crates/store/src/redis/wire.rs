@@ -103,7 +103,18 @@ impl Wire {
         until: Instant,
         encode: impl FnOnce(&mut Vec<u8>),
     ) -> Result<Answer, Fault> {
-        let reply = self.post(skip, until, encode)?;
+        self.call_among(skip, 0, until, encode).await
+    }
+
+    /// The same with `trail` commands after it whose replies are ignored.
+    pub(super) async fn call_among(
+        &self,
+        skip: usize,
+        trail: usize,
+        until: Instant,
+        encode: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<Answer, Fault> {
+        let reply = self.post(skip, trail, until, encode)?;
         match reply.await {
             Ok(result) => result,
             Err(_) => Err(self.lost(Ran::Maybe, "the connection was closed")),
@@ -113,6 +124,7 @@ impl Wire {
     fn post(
         &self,
         skip: usize,
+        trail: usize,
         until: Instant,
         encode: impl FnOnce(&mut Vec<u8>),
     ) -> Result<oneshot::Receiver<Result<Answer, Fault>>, Fault> {
@@ -130,7 +142,10 @@ impl Wire {
                 outbox.waiting.push(Waiting { to: None, until, end });
             }
             outbox.waiting.push(Waiting { to: Some(to), until, end });
-            self.in_flight.fetch_add(skip + 1, Relaxed);
+            for _ in 0..trail {
+                outbox.waiting.push(Waiting { to: None, until, end });
+            }
+            self.in_flight.fetch_add(skip + 1 + trail, Relaxed);
         }
         self.driver.wake();
         Ok(reply)
@@ -382,16 +397,21 @@ mod tests {
     #[tokio::test]
     async fn replies_go_to_their_callers_in_order_and_skipped_ones_to_nobody() {
         let (wire, mut theirs) = connected(1024);
-        let (first, second, ()) = tokio::join!(
+        let (first, second, third, fourth, ()) = tokio::join!(
             biased;
             wire.call(0, soon(), |out| out.extend_from_slice(b"a")),
             wire.call(2, soon(), |out| out.extend_from_slice(b"bcd")),
+            wire.call_among(1, 2, soon(), |out| out.extend_from_slice(b"efgh")),
+            wire.call(0, soon(), |out| out.extend_from_slice(b"i")),
             async {
-                hear(&mut theirs, 4).await;
+                hear(&mut theirs, 9).await;
                 theirs.write_all(b":1\r\n:2\r\n+skipped\r\n:4\r\n").await.unwrap();
+                theirs.write_all(b":5\r\n:6\r\n-ERR trails\r\n:8\r\n:9\r\n").await.unwrap();
             },
         );
         assert_eq!((first.unwrap(), second.unwrap()), (int(1), int(4)));
+        assert_eq!((third.unwrap(), fourth.unwrap()), (int(6), int(9)));
+        assert_eq!(wire.in_flight(), 0);
     }
 
     #[tokio::test]

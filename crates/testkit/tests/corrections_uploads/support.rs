@@ -62,6 +62,7 @@ pub(crate) async fn ours_with(server: &RedisServer, folder: &Path, changes: &[(&
         objects: objects_options(),
         ledger: LedgerOptions { sync: Sync::Never, deadline: PATIENCE, ..LedgerOptions::default() },
         options: Options { backoff, ..Options::default() },
+        ..Settings::default()
     };
     let upload = quaymaster.upload("documents").expect("declared").clone();
     Uploads::open(upload, settings).await.expect("everything opens")

@@ -17,6 +17,8 @@ pub struct Known {
     pub asked: Asked,
     /// What a look at the object showed, after anything that could have changed it.
     pub seen: Seen,
+    /// Whether its row in `nodes` is there.
+    pub row: Row,
     /// Whether the multipart upload of one that ends is aborted.
     pub cut: Did,
     /// Whether the event is told.
@@ -64,6 +66,15 @@ pub enum Seen {
     Misfit,
 }
 
+/// Whether the row in `nodes` that an upload is for is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Row {
+    /// Nobody saw that it is not.
+    There,
+    /// Another program removed it.
+    Gone,
+}
+
 /// Whether this owner has done it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Did {
@@ -84,6 +95,8 @@ pub enum Flaw {
     Misfit,
     /// It did not work until the deadline.
     Late,
+    /// The object is there, and its row in `nodes` was removed by somebody.
+    RowGone,
 }
 
 /// The one thing to do next.
@@ -127,6 +140,7 @@ impl Known {
             begun,
             asked: Asked::Not,
             seen: Seen::Not,
+            row: Row::There,
             cut: Did::Not,
             told: Did::Not,
             shown: Did::Not,
@@ -157,7 +171,10 @@ impl Known {
 pub const fn decide(known: &Known) -> Next {
     match known.step {
         Step::Completing => completing(known),
-        Step::Proved => Next::Record,
+        Step::Proved => match known.row {
+            Row::There => Next::Record,
+            Row::Gone => Next::Fail(Flaw::RowGone),
+        },
         Step::Recorded => match known.told {
             Did::Not => Next::Tell,
             Did::Done => Next::Told,
@@ -191,12 +208,13 @@ const fn completing(known: &Known) -> Next {
 }
 
 const fn ending(known: &Known) -> Next {
-    match (known.seen, known.cut, known.shown) {
-        (Seen::Not, _, _) => Next::Look,
-        (Seen::Ours, _, _) => Next::Rescue,
-        (Seen::Absent | Seen::Misfit, Did::Not, _) => Next::Cut,
-        (Seen::Absent | Seen::Misfit, Did::Done, Did::Not) => Next::Show,
-        (Seen::Absent | Seen::Misfit, Did::Done, Did::Done) => Next::End,
+    match (known.seen, known.row, known.cut, known.shown) {
+        (Seen::Not, _, _, _) => Next::Look,
+        (Seen::Ours, Row::There, _, _) => Next::Rescue,
+        // An object that nobody's row leads to cannot be completed. It stays: bytes that are whole are not ours to delete.
+        (Seen::Ours, Row::Gone, Did::Not, _) | (Seen::Absent | Seen::Misfit, _, Did::Not, _) => Next::Cut,
+        (_, _, Did::Done, Did::Not) => Next::Show,
+        (_, _, Did::Done, Did::Done) => Next::End,
     }
 }
 
@@ -237,6 +255,20 @@ mod tests {
             assert_eq!(decide(&known), Next::Look);
             known.seen = Seen::Ours;
             assert_eq!(decide(&known), Next::Rescue);
+        }
+    }
+
+    #[test]
+    fn without_its_row_an_object_is_neither_recorded_nor_rescued() {
+        let proved = Known { row: Row::Gone, ..known(Step::Proved) };
+        assert_eq!(decide(&proved), Next::Fail(Flaw::RowGone));
+        for step in [Step::Expiring, Step::Aborting] {
+            let mut known = Known { seen: Seen::Ours, row: Row::Gone, ..known(step) };
+            assert_eq!(decide(&known), Next::Cut);
+            known = Known { seen: Seen::Ours, ..known.after_cutting() };
+            assert_eq!(decide(&known), Next::Show);
+            known.shown = Did::Done;
+            assert_eq!(decide(&known), Next::End);
         }
     }
 

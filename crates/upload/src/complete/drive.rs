@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use quaymaster::upload::Moved as Shown;
 
-use super::decide::{Asked, Begun, Did, Known, Next, Seen, decide};
+use super::decide::{Asked, Begun, Did, Known, Next, Row, Seen, decide};
 use crate::effect::Effect;
 use crate::ingest::{about, multipart_of};
-use crate::ledger::{Claim, Fence, Moved, Part, Step, Upload};
+use crate::ledger::{Claim, Fence, Moved, NODE_GONE, Part, Step, Upload};
 use crate::objects::{Completed, Head};
 use crate::uploads::Uploads;
 use crate::{Error, Result, Trouble, names};
@@ -83,9 +83,11 @@ impl Uploads {
             Claim::Unknown => return Ok(Ran::Unknown),
         };
         let errand = Errand { fence: fence.clone(), upload, parts: None, head: None, reason: String::new() };
+        let mine = self.inner.owned.begin(&fence);
         tokio::select! {
             ran = self.drive(errand) => ran,
             () = self.until_lost(&fence) => Ok(Ran::Taken),
+            () = mine.given_back() => Ok(Ran::LetGo("given back".to_owned())),
         }
     }
 
@@ -144,7 +146,12 @@ impl Uploads {
         let moved = match next {
             Next::Look => {
                 let seen = self.look(errand).await?;
-                return Ok(Some(Known { seen, ..known }));
+                let row = if known.step.is_ending() && seen == Seen::Ours {
+                    self.row_of(&errand.upload).await?
+                } else {
+                    known.row
+                };
+                return Ok(Some(Known { seen, row, ..known }));
             }
             Next::Ask => {
                 let asked = self.ask(errand).await?;
@@ -173,12 +180,32 @@ impl Uploads {
                 Effect::CompleteProve.of(proved).await?
             }
             Next::Record => {
-                Effect::CompleteRecord.of(ledger.recorded(&fence, self.inner.announcer.topic())).await?
+                match Effect::CompleteRecord.of(ledger.recorded(&fence, self.inner.announcer.topic())).await {
+                    Err(error) if error.code() == Some(NODE_GONE) => {
+                        errand.reason = format!(
+                            "{}; the object is at {}. Put the row back and resume, or call the upload off",
+                            error.detail(),
+                            errand.upload.object_key
+                        );
+                        return Ok(Some(Known { row: Row::Gone, ..known }));
+                    }
+                    moved => moved?,
+                }
             }
             Next::Told => Effect::CompleteTold.of(ledger.announced(&fence)).await?,
             Next::Finish => Effect::CompleteFinish.of(ledger.finished(&fence, keep)).await?,
             Next::Rescue => Effect::EndRescue.of(ledger.rescue(&fence)).await?,
-            Next::End => Effect::EndEnded.of(ledger.ended(&fence, keep)).await?,
+            Next::End => {
+                if known.seen == Seen::Ours {
+                    let (upload_id, object) = (fence.upload_id(), &*errand.upload.object_key);
+                    tracing::warn!(
+                        upload_id,
+                        object,
+                        "an upload ended whose object is there and whose row is gone"
+                    );
+                }
+                Effect::EndEnded.of(ledger.ended(&fence, keep)).await?
+            }
             Next::Fail(_) | Next::Wait | Next::Stop => return Ok(None),
         };
         let moved = moved.ours();
@@ -224,6 +251,11 @@ impl Uploads {
         };
         errand.head = ours;
         Ok(seen)
+    }
+
+    async fn row_of(&self, upload: &Upload) -> Result<Row> {
+        let node = self.inner.ledger.node(&upload.node_id).await?;
+        Ok(if node.is_some() { Row::There } else { Row::Gone })
     }
 
     async fn ask(&self, errand: &mut Errand) -> Result<Asked> {

@@ -2,10 +2,12 @@
 
 mod decide;
 mod drive;
+mod owned;
 mod show;
 
-pub use decide::{Asked, Begun, Did, Flaw, Known, Next, Seen, decide};
+pub use decide::{Asked, Begun, Did, Flaw, Known, Next, Row, Seen, decide};
 pub use drive::Ran;
+pub(crate) use owned::Owned;
 
 impl Flaw {
     /// The word that a stored reason begins with.
@@ -15,6 +17,7 @@ impl Flaw {
             Self::Refused => "refused",
             Self::Misfit => "misfit",
             Self::Late => "late",
+            Self::RowGone => "row_gone",
         }
     }
 

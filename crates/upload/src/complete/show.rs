@@ -3,6 +3,7 @@
 use quaymaster::upload::Moved as Shown;
 
 use crate::Result;
+use crate::ingest::multipart_of;
 use crate::ledger::{Step, Upload};
 use crate::uploads::Uploads;
 
@@ -37,13 +38,19 @@ impl Uploads {
                 let _ = self.inner.store.completed(id, etag, size).await?;
             }
         }
-        if size == 0 {
+        if size == 0
+            && let Some(multipart) = multipart_of(upload)
+        {
             // An empty object is not made of parts: its multipart upload is left over.
-            self.cut(upload).await?;
-        } else if upload.idempotency_key.is_some() {
-            // Whoever sent the same request before may have died after it asked for a multipart upload, which was begun
-            // when the next one had looked for such already.
-            self.cut_strays(upload).await?;
+            let _ = self.inner.objects.abort(&upload.object_key, &multipart).await?;
+        }
+        // Whoever sent the same request before may have died after it asked for a multipart upload, which was begun when
+        // the next one had looked for such already; and a request whose answer was lost is repeated.
+        if (upload.idempotency_key.is_some() || self.inner.objects.repeats())
+            && let Err(error) = self.cut_strays(upload).await
+        {
+            // The upload is as complete as it will be, and a doctor finds what is left.
+            tracing::warn!(upload_id = id, %error, "nobody knows whether multipart uploads of it are left");
         }
         self.clear(id).await
     }

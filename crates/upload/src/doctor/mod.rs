@@ -5,7 +5,7 @@ mod orphans;
 
 use std::fmt;
 
-use quaymaster::upload::{State, Status};
+use quaymaster::upload::{Forgotten, State, Status};
 
 use crate::Result;
 use crate::complete::Ran;
@@ -40,6 +40,38 @@ pub enum Mode {
     Look,
     /// Put right where that is safe.
     Repair,
+}
+
+/// Where a look at all uploads goes on.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum At {
+    /// With those of the ledger, after this one.
+    Ledger {
+        /// Its id; empty at the beginning.
+        after: String,
+    },
+    /// With those of the store's index, from this place on.
+    Store {
+        /// The place.
+        offset: u64,
+    },
+}
+
+impl Default for At {
+    fn default() -> Self {
+        Self::Ledger { after: String::new() }
+    }
+}
+
+/// What a look at some uploads found.
+#[derive(Debug, Clone, Default)]
+pub struct Page {
+    /// Those that are not well.
+    pub reports: Vec<Report>,
+    /// How many of the ledger's were looked at.
+    pub looked: u64,
+    /// Where to go on; `None` at the end.
+    pub next: Option<At>,
 }
 
 /// Something that does not fit together.
@@ -123,9 +155,10 @@ impl Uploads {
             if mode == Mode::Repair {
                 let _ = self.inner.store.expire(id).await?;
                 self.clear(id).await?;
-                let _ = self.inner.store.forget(id).await?;
-                report.repaired.push("removed from the store".to_owned());
-                report.left.clear();
+                if self.inner.store.forget(id).await? == Forgotten::Forgotten {
+                    report.repaired.push("removed from the store".to_owned());
+                    report.left.clear();
+                }
             }
             return Ok(Some(report));
         };
@@ -145,22 +178,49 @@ impl Uploads {
         Ok(Some(report))
     }
 
-    /// Looks at up to `count` uploads after the one named; those with findings, and where to go on.
-    pub async fn examine_page(
-        &self,
-        after: &str,
-        count: u32,
-        mode: Mode,
-    ) -> Result<(Vec<Report>, Option<String>)> {
-        let page = self.inner.ledger.page(after, count).await?;
-        let next = page.last().filter(|_| page.len() == count as usize).map(|last| last.upload_id.clone());
-        let mut found = Vec::new();
-        for upload in page.iter().filter(|upload| upload.resource == self.inner.store.name()) {
-            found.extend(
-                self.examine(&upload.upload_id, mode).await?.filter(|report| !report.findings.is_empty()),
-            );
+    /// Looks at up to `count` uploads from there on; those with findings, and where to go on: first at all that the
+    /// ledger has, then at those that the store alone knows.
+    pub async fn examine_page(&self, at: &At, count: u32, mode: Mode) -> Result<Page> {
+        match at {
+            At::Ledger { after } => {
+                let page = self.inner.ledger.page(after, count).await?;
+                let last = page.last().filter(|_| page.len() == count as usize);
+                let next =
+                    last.map_or(At::Store { offset: 0 }, |last| At::Ledger { after: last.upload_id.clone() });
+                let mut found = Page { looked: page.len() as u64, next: Some(next), ..Page::default() };
+                for upload in page.iter().filter(|upload| upload.resource == self.inner.store.name()) {
+                    let report = self.examine(&upload.upload_id, mode).await?;
+                    found.reports.extend(report.filter(|report| !report.findings.is_empty()));
+                }
+                Ok(found)
+            }
+            At::Store { offset } => {
+                let ids = self.inner.store.page(*offset, count as usize).await?;
+                let mut found = Page::default();
+                let mut stay = 0;
+                for id in &ids {
+                    let report = match self.of_ours(id).await? {
+                        Some(_) => None,
+                        None => self.examine_stranger(id, mode).await?,
+                    };
+                    stay += u64::from(report.as_ref().is_none_or(|report| !report.left.is_empty()));
+                    found.reports.extend(report);
+                }
+                if ids.len() == count as usize {
+                    // What was removed is not in front of the next page any more.
+                    found.next = Some(At::Store { offset: offset + stay });
+                }
+                Ok(found)
+            }
         }
-        Ok((found, next))
+    }
+
+    /// One that the store alone knows. It may be another ledger's, whose database this node was not given: what goes on
+    /// there is removed only by whoever names it.
+    async fn examine_stranger(&self, id: &str, mode: Mode) -> Result<Option<Report>> {
+        let state = self.inner.store.status(id).await?;
+        let goes_on = state.is_some_and(|state| !state.is_ended() && state.deadline_ms > state.now_ms);
+        self.examine(id, if goes_on { Mode::Look } else { mode }).await
     }
 
     async fn findings(&self, upload: &Upload, state: Option<&State>) -> Result<Vec<Finding>> {
@@ -198,9 +258,8 @@ impl Uploads {
         if node.is_none() || active && node.as_deref() != Some("ACTIVE") {
             found.push(Finding::NodeDiffers { status: node });
         }
-        // Told events may be pruned once the upload is done.
-        let untold = matches!(upload.step, Step::Recorded | Step::Announced);
-        if untold && self.inner.ledger.event_of(id).await?.is_none() {
+        // Told events are pruned only when their upload is forgotten.
+        if active && self.inner.ledger.event_of(id).await?.is_none() {
             found.push(Finding::EventMissing);
         }
         Ok(found)

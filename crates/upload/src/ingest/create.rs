@@ -48,7 +48,8 @@ pub struct Began {
     pub upload_id: String,
     /// The document's.
     pub node_id: String,
-    /// The fewest bytes of a chunk that is not the last.
+    /// The fewest bytes of a chunk that is not the last; as many as it takes for all chunks to be no more than there may
+    /// be, where the size is known.
     pub chunk_min_bytes: u64,
     /// The most bytes of a chunk.
     pub chunk_max_bytes: u64,
@@ -212,10 +213,12 @@ impl Uploads {
             let new = in_store(upload, node);
             let _ = Effect::CreateShown.of(self.inner.store.create(&upload.upload_id, &new)).await?;
         }
+        // No more than `chunk_max`: a schema may have been changed since an upload was created.
+        let least = upload.expected_size.unwrap_or(0).div_ceil(u64::from(store::MAX_CHUNKS));
         Ok(Began {
             upload_id: upload.upload_id.clone(),
             node_id: upload.node_id.clone(),
-            chunk_min_bytes: spec.chunk_min,
+            chunk_min_bytes: spec.chunk_min.max(least).min(spec.chunk_max),
             chunk_max_bytes: spec.chunk_max,
         })
     }

@@ -49,6 +49,8 @@ pub enum Content {
         mime_type: String,
         /// The object's ETag.
         etag: String,
+        /// What the file is called, where that is still known.
+        name: Option<String>,
         /// The bytes asked for.
         pieces: Pieces,
     },
@@ -104,8 +106,8 @@ impl Uploads {
         Ok(true)
     }
 
-    /// An upload of this resource.
-    pub(crate) async fn of_ours(&self, id: &str) -> Result<Option<Upload>> {
+    /// An upload of this resource, as the ledger has it: several resources may share a database.
+    pub async fn of_ours(&self, id: &str) -> Result<Option<Upload>> {
         // No database is asked for what no upload can be called.
         if store::Upload::check_id("upload.find", id).is_err() {
             return Ok(None);
@@ -203,10 +205,13 @@ impl Uploads {
         let (Some(size), Some(etag)) = (upload.final_size, upload.final_etag.clone()) else {
             return Ok(Content::Not(upload.step));
         };
-        Ok(match self.inner.objects.read(&upload.object_key, range).await? {
-            Some(pieces) => Content::Pieces { size, mime_type: upload.mime_type, etag, pieces },
-            None => Content::Not(upload.step),
-        })
+        let Some(pieces) = self.inner.objects.read(&upload.object_key, range).await? else {
+            // It was looked at before the upload got where it is: somebody else has removed it since.
+            let detail = format!("the object {:?} is no longer in the object store", upload.object_key);
+            return Err(Error::new("upload.content", Trouble::Never, detail).coded("upload.gone"));
+        };
+        let name = self.node_of(&upload).await?.name;
+        Ok(Content::Pieces { size, mime_type: upload.mime_type, etag, name, pieces })
     }
 }
 

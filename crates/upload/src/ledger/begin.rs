@@ -72,7 +72,15 @@ impl Ledger {
                 let what = if was.step == step { "taken over" } else { step.name() };
                 let from =
                     format!("from {}", if was.step == step { was.owner.as_str() } else { was.step.name() });
-                let moved = session.move_on(&was, now, what, &from).await?;
+                // Whoever let go of it for a reason said so; that it is tried again is no news.
+                let again = was.step == step && was.error.is_some() && was.lease_ms == was.updated_ms;
+                let moved = if again {
+                    session.put(&was, &now).await?;
+                    session.commit().await?;
+                    Moved::Moved(Box::new(now))
+                } else {
+                    session.move_on(&was, now, what, &from).await?
+                };
                 Ok(match moved {
                     Moved::Moved(now) => Claim::Ours(now.fence(), now),
                     Moved::Lost(now) => Claim::Elsewhere(now),
@@ -127,6 +135,12 @@ impl Ledger {
                     updated_ms: now_ms,
                     ..was.clone()
                 };
+                // Told once for each reason: what is tried every minute for days has no history of thousands of lines.
+                if now.error.is_some() && now.error == was.error {
+                    session.put(&was, &now).await?;
+                    session.commit().await?;
+                    return Ok(Moved::Moved(Box::new(now)));
+                }
                 session.move_on(&was, now, "released", why).await
             })
             .await

@@ -21,8 +21,8 @@ enum Who<'a> {
 impl Ledger {
     /// Gives an upload up, for this reason; it can be reopened until its deadline, and for an hour at least.
     ///
-    /// Without a fence only one that nobody owns. With the owner's, a completion before its object was proved. An
-    /// upload whose object is there is never failed: it is finished.
+    /// Without a fence only one that nobody owns. With the owner's, a completion before its row and event are there: an
+    /// upload whose object is proved is finished, unless its row was removed meanwhile.
     pub async fn fail(&self, upload_id: &str, fence: Option<&Fence>, reason: &str) -> Result<Moved> {
         self.give_up(upload_id, fence.map_or(Who::Anybody, Who::Owner), reason).await
     }
@@ -49,7 +49,9 @@ impl Ledger {
                 };
                 let ours = match who {
                     Who::Anybody => matches!(was.step, Step::Created | Step::Open),
-                    Who::Owner(fence) => was.step == Step::Completing && was.fence == fence.number,
+                    Who::Owner(fence) => {
+                        matches!(was.step, Step::Completing | Step::Proved) && was.fence == fence.number
+                    }
                     Who::Sender { multipart_id, number } => {
                         was.step == Step::Open
                             && was.multipart_id.as_deref() == Some(multipart_id)
@@ -69,6 +71,8 @@ impl Ledger {
                     deadline_ms,
                     due_ms: deadline_ms,
                     error: Some(reason.to_owned()),
+                    final_etag: None,
+                    final_size: None,
                     updated_ms: now_ms,
                     ..was.clone()
                 };

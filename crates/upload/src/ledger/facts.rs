@@ -75,6 +75,11 @@ impl Step {
         matches!(self, Self::Done | Self::Expired | Self::Aborted)
     }
 
+    /// Whether it is about to end without an object.
+    pub const fn is_ending(self) -> bool {
+        matches!(self, Self::Expiring | Self::Aborting)
+    }
+
     /// The documented status of an upload that stands here. Until it completes, whether chunks have come is the
     /// store's knowledge, so `PENDING` and `UPLOADING` are told apart by the first recorded part or there.
     pub const fn status(self) -> &'static str {

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! created ── open ── completing ── proved ── recorded ── announced ── done ── (forgotten)
-//!    │        │  ↖________│  reopen     │ nodes row and outbox row
-//!    │        ├── failed ─┘             │ in one transaction
+//!    │        │  ↖________│  reopen   │ │ nodes row and outbox row
+//!    │        ├── failed ─┴───────────┘ │ in one transaction
 //!    └────────┴── expiring ── expired ── (forgotten)
 //!             └── aborting ── aborted ── (forgotten)
 //! ```
@@ -44,6 +44,7 @@ pub use facts::{
     Reopen, Step, Total, Upload,
 };
 pub use outbox::Pruned;
+pub use progress::NODE_GONE;
 pub use tally::{Failure, Tally};
 
 use connection::Database;

@@ -9,6 +9,9 @@ use super::outbox;
 use super::rows::{after, stored};
 use crate::{Error, Result, Trouble};
 
+/// The code of an error: the row in `nodes` that an upload is for was removed.
+pub const NODE_GONE: &str = "node_gone";
+
 /// Of a node that another program removed or took, nothing is changed.
 const ACTIVE: &str =
     "UPDATE nodes SET status = 'ACTIVE', s3_key = $2, s3_etag = $3, size = $4, updated_at = $5
@@ -65,7 +68,7 @@ impl Ledger {
 
     /// The `nodes` row becomes ACTIVE and the event enters the outbox, both or none.
     ///
-    /// A node that another program removed is [`Trouble::Never`] with the code `node_gone`, and nothing is changed.
+    /// A node that another program removed is [`Trouble::Never`] with the code [`NODE_GONE`], and nothing is changed.
     pub async fn recorded(&self, fence: &Fence, topic: &str) -> Result<Moved> {
         self.database
             .bounded("ledger.recorded", async {
@@ -86,7 +89,7 @@ impl Ledger {
                 if session.execute(ACTIVE, &args).await? != 1 {
                     session.roll_back().await?;
                     let detail = format!("the row {} of nodes is gone", was.node_id);
-                    return Err(Error::new("ledger", Trouble::Never, detail).coded("node_gone"));
+                    return Err(Error::new("ledger", Trouble::Never, detail).coded(NODE_GONE));
                 }
                 session.put_event(&now, topic).await?;
                 session.move_on(&was, now, "recorded", topic).await

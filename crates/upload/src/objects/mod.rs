@@ -81,6 +81,11 @@ impl Objects {
         Ok(Self { store })
     }
 
+    /// Whether a request may be made twice without anybody knowing: its answer was lost on the way.
+    pub(crate) fn repeats(&self) -> bool {
+        matches!(self.store, Store::S3(_))
+    }
+
     /// By which algorithm the digests of its parts are.
     pub fn algorithm(&self) -> Algorithm {
         match &self.store {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use quaymaster::upload::Status;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -115,6 +116,11 @@ impl Uploads {
             {
                 round.trouble(&upload.upload_id, &error.into());
             }
+            if upload.step == Step::Failed
+                && let Err(error) = self.lapse(&upload.upload_id).await
+            {
+                round.trouble(&upload.upload_id, &error);
+            }
         }
         cursor.upload_id = match page.last() {
             Some(last) if page.len() == PAGE as usize => last.upload_id.clone(),
@@ -129,6 +135,21 @@ impl Uploads {
             self.sweep_spool(&mut round).await?;
         }
         Ok(round)
+    }
+
+    /// Bytes of what has FAILED are kept for as long as a chunk's may wait, and count as in flight for that long. In a
+    /// store they end by themselves; elsewhere they would lie there until the deadline, and others be let in beside them.
+    async fn lapse(&self, id: &str) -> Result<()> {
+        let store = &self.inner.store;
+        let Some(state) = store.status(id).await? else { return Ok(()) };
+        let waited = u64::try_from(state.now_ms - state.updated_ms).unwrap_or(0);
+        if state.status != Status::Failed || Duration::from_millis(waited) < store.spec().chunk_ttl {
+            return Ok(());
+        }
+        for chunk in store.lapse(id).await? {
+            self.inner.bytes.remove(id, &chunk.place).await?;
+        }
+        Ok(())
     }
 
     /// Uploads that the store has and the ledger does not know: forgotten ones whose keys were left, and what another

@@ -15,7 +15,7 @@ use crate::Result;
 use crate::complete::Ran;
 use crate::effect::Effect;
 use crate::ingest::Strays;
-use crate::ledger::{Due, Errand, Moved, Step, Upload};
+use crate::ledger::{Due, Errand, Moved, Step, Total, Upload};
 use crate::uploads::Uploads;
 
 /// Uploads looked at in one page.
@@ -117,14 +117,15 @@ impl Uploads {
     pub(crate) async fn reconcile(&self, upload: &Upload) -> Result<bool> {
         let (id, store) = (&upload.upload_id, &self.inner.store);
         let state = store.status(id).await?;
+        let learned = self.learn_total_from(upload, state.as_ref()).await?;
         if self.mend(upload, state.as_ref()).await? == Mend::Nothing {
-            return Ok(false);
+            return Ok(learned);
         }
         // The row may have been read long before the state, and whoever goes by an old one undoes what was done since:
         // it would fail an upload that was resumed, or have it sent to a multipart upload that is gone.
         let Some(upload) = self.of_ours(id).await? else { return Ok(false) };
         match self.mend(&upload, state.as_ref()).await? {
-            Mend::Nothing => return Ok(false),
+            Mend::Nothing => return Ok(learned),
             Mend::Restore => self.restore_from(&upload).await?,
             Mend::Reopen => self.reopen_in_store(&upload).await?,
             Mend::Begin => {
@@ -142,6 +143,20 @@ impl Uploads {
             }
         }
         Ok(true)
+    }
+
+    /// Both who brought the last chunk and who shipped it may have died before the ledger knew how many there are; then
+    /// the store alone knows, and nobody would complete what is durable. Whether it was told now.
+    async fn learn_total_from(&self, upload: &Upload, state: Option<&State>) -> Result<bool> {
+        let told = state.and_then(|state| state.receipt.total_chunks);
+        let Some(total) = told.filter(|_| upload.step == Step::Open && upload.total_chunks.is_none()) else {
+            return Ok(false);
+        };
+        let learned = self.inner.ledger.learn_total(&upload.upload_id, total).await?;
+        if learned == (Total::Known { all: true }) {
+            self.inner.whole.notify_one();
+        }
+        Ok(matches!(learned, Total::Known { .. }))
     }
 
     /// What the store has to be told of an upload.

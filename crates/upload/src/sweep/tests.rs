@@ -7,12 +7,15 @@ use std::sync::Arc;
 use quaymaster::Quaymaster;
 use quaymaster::schema::{Source, load};
 use quaymaster::store::StoreOptions;
-use quaymaster::upload::Status;
+use quaymaster::upload::{Last, Status};
+use sqlx::{ConnectOptions as _, Executor as _};
 use tempfile::TempDir;
 
-use crate::ingest::{Creation, Request, Resumed};
+use crate::ingest::{Creation, Incoming, Request, Resumed, Took};
 use crate::ledger::{LedgerOptions, Reopen, Step, Sync};
 use crate::objects::{Fsync, ObjectsOptions};
+use crate::ship::Sent;
+use crate::sweep::Round;
 use crate::{Settings, Uploads};
 
 async fn uploads(folder: &Path) -> Uploads {
@@ -79,4 +82,30 @@ async fn a_resume_that_died_before_its_multipart_upload_is_ended_by_the_sweep() 
     assert_eq!((row.step, state.status), (Step::Open, Status::Pending));
     assert_eq!(row.multipart_id, Some(state.multipart_id));
     assert_eq!(uploads.objects().pending("", None).await.unwrap().uploads.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_number_of_chunks_that_the_store_alone_knows_is_learned_by_the_sweep() {
+    let folder = TempDir::new().unwrap();
+    let uploads = uploads(folder.path()).await;
+    let request = Request { name: "a.pdf".to_owned(), ..Request::default() };
+    let Creation::New(began) = uploads.create(&request).await.unwrap() else { panic!("it is new") };
+    let (id, ledger) = (began.upload_id.as_str(), uploads.ledger());
+    let incoming = Incoming { number: 0, last: Last::Yes, size: Some(3), sha256: None };
+    let body = futures_util::stream::iter([Ok::<_, std::io::Error>(bytes::Bytes::from_static(b"abc"))]);
+    assert!(matches!(uploads.chunk(id, &incoming, body).await.unwrap(), Took::Received { .. }));
+    assert_eq!(uploads.ship_once(1).await.unwrap(), [Sent::Durable]);
+    // As if both who brought it and who shipped it had died before they could tell.
+    let file = folder.path().join("uploads.db");
+    let options = sqlx::sqlite::SqliteConnectOptions::new().filename(file);
+    let forget = sqlx::raw_sql("UPDATE quaymaster_uploads SET total_chunks = NULL, due_ms = deadline_ms");
+    options.connect().await.unwrap().execute(forget).await.unwrap();
+    assert_eq!(uploads.run_due().await.unwrap(), Round::default(), "nobody knows that it is whole");
+    let row = ledger.find(id).await.unwrap().unwrap();
+    assert_eq!((row.step, row.total_chunks), (Step::Open, None));
+
+    assert!(uploads.reconcile(&row).await.unwrap());
+    assert_eq!(ledger.find(id).await.unwrap().unwrap().total_chunks, Some(1));
+    assert_eq!(uploads.run_due().await.unwrap(), Round { ended: 1, ..Round::default() });
+    assert_eq!(ledger.find(id).await.unwrap().unwrap().step, Step::Done);
 }

@@ -1,7 +1,7 @@
 //! A doctor that holds store, objects, rows and events against each other.
 
 use libtest_mimic::Trial;
-use quaymaster_upload::doctor::{Finding, Mode, Report};
+use quaymaster_upload::doctor::{At, Finding, Mode, Report};
 use quaymaster_upload::ledger::{Part, RecordPart, Step};
 use quaymaster_upload::objects::{About, MultipartId, PartBody, Source};
 use tempfile::TempDir;
@@ -17,6 +17,7 @@ pub fn trials() -> Vec<Trial> {
     on_both! { trials:
         a_doctor_finds_what_does_not_fit_and_puts_it_right
         a_doctor_of_many_uploads_looks_at_each_once
+        a_doctor_sees_what_the_store_alone_knows_and_events_that_are_gone
     }
     trials
 }
@@ -78,15 +79,15 @@ async fn a_doctor_finds_what_does_not_fit_and_puts_it_right(place: Place) {
 
 /// All reports of a doctor who goes from page to page.
 async fn rounds(rig: &Rig, count: u32, mode: Mode) -> (Vec<Report>, usize) {
-    let (mut found, mut after, mut pages) = (Vec::new(), String::new(), 0);
+    let (mut found, mut at, mut pages) = (Vec::new(), At::default(), 0);
     loop {
-        let (reports, next) = rig.uploads.examine_page(&after, count, mode).await.unwrap();
-        found.extend(reports);
-        pages += 1;
-        match next {
+        let page = rig.uploads.examine_page(&at, count, mode).await.unwrap();
+        found.extend(page.reports);
+        pages += usize::from(matches!(at, At::Ledger { .. }));
+        match page.next {
             Some(next) => {
-                assert!(next > after, "it goes on");
-                after = next;
+                assert!(next > at || mode == Mode::Repair, "it goes on");
+                at = next;
             }
             None => return (found, pages),
         }
@@ -134,4 +135,41 @@ async fn a_doctor_of_many_uploads_looks_at_each_once(place: Place) {
     let (left, _) = rounds(&rig, 7, Mode::Look).await;
     assert!(left.is_empty(), "{left:?}");
     assert_eq!(rig.uploads.ledger().events(0, 100).await.unwrap().len(), 20, "all that are whole are told");
+}
+
+async fn a_doctor_sees_what_the_store_alone_knows_and_events_that_are_gone(place: Place) {
+    let rig = place.open().await;
+    let document = Document::new("told", 1, 2000);
+    let id = rig.create(&document).await;
+    send_all(&rig, &id, &document).await;
+    while !rig.uploads.ship_once(100).await.unwrap().is_empty() {}
+    let _ = rig.uploads.complete(&id).await.unwrap();
+    check_done(&rig, &id, &document).await;
+    assert_eq!(rounds(&rig, 2, Mode::Look).await.0.len(), 0);
+    place.run("DELETE FROM quaymaster_outbox").await;
+    // Uploads of another database: one is over, the others go on.
+    let now_ms = rig.uploads.store().status(&id).await.unwrap().unwrap().now_ms;
+    for (stranger, deadline_ms) in [("a", 1), ("b", now_ms + 3_600_000), ("c", 1), ("d", 1)] {
+        let new = quaymaster::upload::New { node_id: "n", deadline_ms, ..Default::default() };
+        let _ = rig.uploads.store().create(stranger, &new).await.unwrap();
+    }
+    for mode in [Mode::Look, Mode::Repair] {
+        let (mut found, _) = rounds(&rig, 2, mode).await;
+        found.sort_by(|a, b| a.upload_id.cmp(&b.upload_id));
+        let told: Vec<_> = found.iter().map(|report| (&*report.upload_id, &*report.findings)).collect();
+        let stranger = [Finding::UnknownToLedger];
+        let missing = [Finding::EventMissing];
+        let mut expected: Vec<(&str, &[Finding])> = vec![(&id, &missing)];
+        expected.extend(["a", "b", "c", "d"].map(|id| (id, &stranger[..])));
+        expected.sort_by_key(|(id, _)| *id);
+        assert_eq!(told, expected, "{mode:?}");
+        let left: Vec<&str> =
+            found.iter().filter(|report| !report.left.is_empty()).map(|report| &*report.upload_id).collect();
+        let mut stay = if mode == Mode::Look { vec!["a", "b", "c", "d", &id] } else { vec!["b", &id] };
+        stay.sort_unstable();
+        assert_eq!(left, stay, "what goes on is not removed unless it is named");
+    }
+    let named = rig.uploads.examine("b", Mode::Repair).await.unwrap().unwrap();
+    assert_eq!(named.left, vec![]);
+    assert!(rig.uploads.store().status("b").await.unwrap().is_none());
 }

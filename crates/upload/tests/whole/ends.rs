@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use libtest_mimic::Trial;
 use quaymaster::upload::Status;
+use quaymaster_upload::complete::Ran;
 use quaymaster_upload::ingest::Took;
 use quaymaster_upload::ledger::Step;
 use quaymaster_upload::objects::MultipartId;
 use quaymaster_upload::sweep::{Cursor, Round};
 use tempfile::TempDir;
 
-use crate::node::{check_done, on_both};
+use crate::node::{check_done, on_both, ship_and_complete};
 use crate::rig::{Document, Place, Rig, send_all};
 use crate::seaweed::Seaweed;
 use crate::tamper::Tamper;
@@ -25,7 +26,12 @@ pub fn trials() -> Vec<Trial> {
     on_both! { trials:
         an_upload_past_its_deadline_expires_unless_it_is_whole
         a_sweep_mends_forgets_and_leaves_the_rest_alone
+        an_upload_whose_row_was_removed_fails_and_goes_on_or_ends
     }
+    trials.push(trial("spool::what_failed_leaves_no_bytes_that_do_not_count", || async {
+        let folder = TempDir::new().unwrap();
+        what_failed_leaves_no_bytes_that_do_not_count(Place::in_folder(folder.path(), true)).await;
+    }));
     trials.push(trial("servers::nothing_is_aborted_before_a_look", nothing_is_aborted_before_a_look));
     trials
 }
@@ -132,6 +138,88 @@ async fn a_sweep_mends_forgets_and_leaves_the_rest_alone(place: Place) {
         assert_eq!(state.status, status, "{id}");
     }
     assert_eq!(rig.uploads.ship_once(10).await.unwrap().len(), 1, "its chunk waits as before");
+}
+
+async fn an_upload_whose_row_was_removed_fails_and_goes_on_or_ends(place: Place) {
+    let clock = clock();
+    let rig = place.open_at(&clock).await;
+    let documents = [("goes-on", 1), ("called-off", 2), ("left", 3)];
+    let documents = documents.map(|(key, seed)| Document::new(key, seed, 4000));
+    let mut ids = Vec::new();
+    for document in &documents {
+        let id = rig.create(document).await;
+        send_all(&rig, &id, document).await;
+        rig.ship_everything(&id, document).await;
+        ids.push(id);
+    }
+    place.run("CREATE TABLE aside AS SELECT * FROM nodes; DELETE FROM nodes").await;
+    assert_eq!(rig.uploads.run_due().await.unwrap(), Round { failed: 3, ..Round::default() });
+    for id in &ids {
+        let standing = rig.uploads.standing(id).await.unwrap().unwrap();
+        assert_eq!(standing.state.status, Status::Failed);
+        let upload = rig.uploads.ledger().find(id).await.unwrap().unwrap();
+        let error = upload.error.unwrap();
+        assert!(error.starts_with("row_gone: ") && error.contains(&upload.node_id), "{error}");
+        assert_eq!(rig.digest(id).await, None, "nothing is offered that is not completed");
+    }
+    assert_eq!(rig.uploads.run_due().await.unwrap(), Round::default(), "nobody tries for ever");
+    assert_eq!(rig.uploads.ledger().events(0, 10).await.unwrap(), vec![]);
+
+    // Called off without its row: over, and the object, which is whole, stays where it is.
+    assert_eq!(rig.uploads.abort(&ids[1]).await.unwrap(), Ran::Ended(Step::Aborted));
+    // Resumed in vain, it fails again.
+    let _ = rig.uploads.resume(&ids[0]).await.unwrap();
+    assert_eq!(rig.uploads.run_due().await.unwrap(), Round { failed: 1, ..Round::default() });
+    place.run("INSERT INTO nodes SELECT * FROM aside").await;
+    let _ = rig.uploads.resume(&ids[0]).await.unwrap();
+    assert_eq!(rig.uploads.run_due().await.unwrap(), Round { ended: 1, ..Round::default() });
+    check_done(&rig, &ids[0], &documents[0]).await;
+
+    place.run("DELETE FROM nodes").await;
+    pass(&clock, 24 * HOUR);
+    assert_eq!(rig.uploads.run_due().await.unwrap(), Round { ended: 1, forgotten: 2, ..Round::default() });
+    let upload = rig.uploads.ledger().find(&ids[2]).await.unwrap().unwrap();
+    assert_eq!(upload.step, Step::Expired);
+    let head = rig.uploads.objects().head(&upload.object_key).await.unwrap().unwrap();
+    assert_eq!((head.token, head.size), (Some(upload.token), documents[2].size()));
+    assert_eq!(rig.uploads.ledger().events(0, 10).await.unwrap().len(), 1, "of the one that was completed");
+    assert_eq!(rig.pending().await, 0);
+    rig.until_nothing_is_left("without rows").await;
+}
+
+async fn what_failed_leaves_no_bytes_that_do_not_count(place: Place) {
+    let document = Document::new("failed", 4, 3000);
+    let sweep = async |rig: &Rig| {
+        let round = rig.uploads.sweep(&mut Cursor::default()).await.unwrap();
+        assert_eq!(round.errors, 0);
+    };
+    let id = {
+        let rig = place.open().await;
+        let id = rig.create(&document).await;
+        for number in 0..4 {
+            assert!(Rig::received(&rig.send(&id, &document, number).await));
+        }
+        assert_eq!(rig.uploads.ship_once(1).await.unwrap().len(), 1);
+        let _ = rig.uploads.ledger().fail(&id, None, "by hand").await.unwrap();
+        sweep(&rig).await;
+        assert_eq!(rig.uploads.standing(&id).await.unwrap().unwrap().state.status, Status::Failed);
+        assert_eq!(rig.uploads.bytes().spooled(&id).await.unwrap(), 3, "kept for whoever resumes it soon");
+        rig.engine.close().await.unwrap();
+        id
+    };
+    let rig = Place { chunk_ttl: "1ms".to_owned(), ..place }.open().await;
+    while rig.uploads.bytes().spooled(&id).await.unwrap() > 0 {
+        sweep(&rig).await;
+    }
+    let _ = rig.uploads.resume(&id).await.unwrap();
+    let standing = rig.uploads.standing(&id).await.unwrap().unwrap();
+    let resend: Vec<u32> = standing.resend.into_iter().flatten().collect();
+    assert_eq!(resend.len(), 3, "asked for again, and what is durable is not: {resend:?}");
+    for number in resend {
+        assert!(Rig::received(&rig.send(&id, &document, number as usize).await));
+    }
+    ship_and_complete(&rig, &id).await;
+    check_done(&rig, &id, &document).await;
 }
 
 /// The order of the requests as the object store hears them.

@@ -42,6 +42,7 @@ pub struct Place {
     pub chunk_min: String,
     pub max_in_flight: String,
     pub keep_after_done: String,
+    pub chunk_ttl: String,
     /// How long a request that says nothing keeps its reservation, in milliseconds.
     pub reservation_ms: u64,
     /// How often a chunk is tried.
@@ -66,6 +67,7 @@ impl Place {
             reservation_ms: 60_000,
             attempts: 4,
             keep_after_done: "1h".to_owned(),
+            chunk_ttl: "1h".to_owned(),
             document: "document".to_owned(),
         }
     }
@@ -79,6 +81,14 @@ impl Place {
             chunk_min: "5MiB".to_owned(),
             ..Self::in_folder(folder, false)
         }
+    }
+
+    /// What another program does to the database.
+    pub async fn run(&self, sql: &'static str) {
+        use sqlx::{ConnectOptions as _, Executor as _};
+        let file = self.database.strip_prefix("sqlite:").unwrap();
+        let options = sqlx::sqlite::SqliteConnectOptions::new().filename(file);
+        options.connect().await.unwrap().execute(sqlx::raw_sql(sql)).await.unwrap();
     }
 
     pub async fn open(&self) -> Rig {
@@ -103,9 +113,9 @@ impl Place {
     pub async fn open_on(&self, engine: Arc<dyn Engine>, clock: Clock) -> Rig {
         let toml = format!(
             "[schema]\nname = \"uploads\"\nowner = \"tests\"\n[upload.documents]\nkey = \"upload:{{upload_id}}:state\"\n\
-             state_ttl = \"24h\"\nchunk_ttl = \"1h\"\nkeep_after_done = \"{}\"\nchunk_min = \"{}\"\nchunk_max = \"16MiB\"\n\
+             state_ttl = \"24h\"\nchunk_ttl = \"{}\"\nkeep_after_done = \"{}\"\nchunk_min = \"{}\"\nchunk_max = \"16MiB\"\n\
              max_bytes_in_flight = \"{}\"\nobjects = \"file:unused\"\ndatabase = \"sqlite:unused\"\n",
-            self.keep_after_done, self.chunk_min, self.max_in_flight
+            self.chunk_ttl, self.keep_after_done, self.chunk_min, self.max_in_flight
         );
         let loaded = load(&[Source { name: "uploads.toml", text: &toml }], &|_| None);
         let schema = Arc::new(loaded.schema.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics)));

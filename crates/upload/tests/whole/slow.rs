@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use libtest_mimic::Trial;
 use quaymaster::upload::Status;
-use quaymaster_upload::ledger::Clock;
+use quaymaster_upload::complete::Ran;
+use quaymaster_upload::ledger::{Clock, Step};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
@@ -23,6 +24,9 @@ pub fn trials() -> Vec<Trial> {
         trial("slow::a_part_that_takes_longer_than_a_lease_is_sent_once", sent_once),
         trial("slow::whoever_lost_its_lease_and_comes_late_does_no_harm", late_comers_do_no_harm),
         trial("slow::a_worker_that_may_not_wait_gives_its_chunks_back", given_back),
+        trial("slow::strays_that_cannot_be_listed_hold_up_no_completion", unlisted_strays),
+        trial("slow::a_completion_that_is_tried_again_and_again_has_a_short_history", short_history),
+        trial("slow::whoever_completes_and_may_not_wait_gives_that_back", completion_given_back),
     ]
 }
 
@@ -104,6 +108,61 @@ async fn late_comers_do_no_harm() {
     rigs[1].until_nothing_is_left("both have ended").await;
 }
 
+async fn unlisted_strays() {
+    let slow = Slow::start().await;
+    let [rig, _] = slow.nodes().await;
+    let document = document("unlisted");
+    let id = rig.create(&document).await;
+    assert!(Rig::received(&rig.send(&id, &document, 0).await));
+    rig.ship_everything(&id, &document).await;
+    slow.tamper.next("GET", "uploads=", 1, Fault::Answer(403, "<Error><Code>AccessDenied</Code></Error>"));
+    assert_eq!(rig.uploads.complete(&id).await.unwrap(), Ran::Ended(Step::Done));
+    assert_eq!(slow.tamper.left(), 0, "it was asked");
+    check_done(&rig, &id, &document).await;
+}
+
+/// An object store that is away for days: its completion is told once, and not with every attempt.
+async fn short_history() {
+    let slow = Slow::start().await;
+    let [rig, _] = slow.nodes().await;
+    let document = document("away");
+    let id = rig.create(&document).await;
+    assert!(Rig::received(&rig.send(&id, &document, 0).await));
+    rig.ship_everything(&id, &document).await;
+    slow.tamper.next("POST", "?uploadId=", 6, Fault::Answer(503, ""));
+    while slow.tamper.left() > 0 {
+        let _ = rig.uploads.run_due().await.unwrap();
+    }
+    rig.work_until(&id, &document, |step| step == Some(Step::Done)).await;
+    let history = rig.uploads.ledger().history(&id).await.unwrap();
+    let told = |word: &str| history.iter().filter(|line| line.what == word).count();
+    assert_eq!((told("released"), told("taken over")), (1, 0), "{history:?}");
+}
+
+async fn completion_given_back() {
+    let slow = Slow::start().await;
+    let [rig, other] = slow.nodes().await;
+    // A lease that nobody would wait for.
+    slow.tamper.next("POST", "?uploadId=", 1, Fault::Late(Duration::from_secs(3600)));
+    let document = document("stopped completing");
+    let id = rig.create(&document).await;
+    assert!(Rig::received(&rig.send(&id, &document, 0).await));
+    rig.ship_everything(&id, &document).await;
+    let working = Arc::clone(&rig);
+    let working_id = id.clone();
+    let completing = tokio::spawn(async move { working.uploads.complete(&working_id).await.unwrap() });
+    while slow.tamper.left() > 0 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(other.uploads.complete(&id).await.unwrap(), Ran::Taken, "it is somebody's");
+    assert_eq!(rig.uploads.give_completions_back().await, 1);
+    assert_eq!(completing.await.unwrap(), Ran::LetGo("given back".to_owned()));
+    // At once, and not when its lease is over.
+    assert_eq!(other.uploads.complete(&id).await.unwrap(), Ran::Ended(Step::Done));
+    check_done(&other, &id, &document).await;
+    assert_eq!(rig.uploads.give_completions_back().await, 0, "nothing is owned any more");
+}
+
 async fn given_back() {
     let slow = Slow::start().await;
     let [rig, _] = slow.nodes().await;
@@ -127,6 +186,6 @@ async fn given_back() {
     assert_eq!(claimed.iter().map(|chunk| chunk.attempt).collect::<Vec<_>>(), [1]);
     let _ = rig.uploads.store().release(&claimed[0].lease).await.unwrap();
     shipping.await.unwrap();
-    rig.work_until(&id, &document, |step| step == Some(quaymaster_upload::ledger::Step::Done)).await;
+    rig.work_until(&id, &document, |step| step == Some(Step::Done)).await;
     check_done(&rig, &id, &document).await;
 }

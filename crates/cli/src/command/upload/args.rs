@@ -1,9 +1,11 @@
-//! What `upload put` and `upload doctor` are given.
+//! What `upload put`, `content`, `progress` and `doctor` are given.
 
 use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
 use clap::builder::BoolishValueParser;
+use quaymaster::upload::Upload;
+use serde_json::value::RawValue;
 
 use crate::args::Place;
 
@@ -11,6 +13,12 @@ pub(crate) fn commands() -> Vec<clap::Command> {
     vec![
         Put::augment_args(clap::Command::new("put"))
             .about("Upload files; the same command again goes on where it was interrupted")
+            .long_about(None),
+        Content::augment_args(clap::Command::new("content"))
+            .about("Write the bytes of a completed upload to stdout or a file")
+            .long_about(None),
+        Follow::augment_args(clap::Command::new("progress"))
+            .about("Print how far an upload is and every change, a line of JSON each, until it ends")
             .long_about(None),
         Doctor::augment_args(clap::Command::new("doctor"))
             .about("Hold store, objects, rows and events of uploads against each other")
@@ -39,6 +47,18 @@ pub(crate) struct Put {
     #[arg(long, env = "QUAYMASTER_CHUNK_BYTES", value_name = "BYTES", default_value_t = 8 << 20,
         value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) chunk_bytes: u64,
+    /// What the file is called in the upload; its own name unless given. Only for a single FILE.
+    #[arg(long, env = "QUAYMASTER_NAME", value_name = "TEXT")]
+    pub(crate) name: Option<String>,
+    /// The relative path.
+    #[arg(long, env = "QUAYMASTER_PATH", value_name = "TEXT")]
+    pub(crate) path: Option<String>,
+    /// Your own stable id.
+    #[arg(long, env = "QUAYMASTER_CLIENT_NODE_ID", value_name = "TEXT")]
+    pub(crate) client_node_id: Option<String>,
+    /// An object of your own.
+    #[arg(long, env = "QUAYMASTER_CUSTOM_METADATA", value_name = "JSON", value_parser = object)]
+    pub(crate) custom_metadata: Option<String>,
     /// The files' MIME type.
     #[arg(long, env = "QUAYMASTER_MIME_TYPE", value_name = "TEXT")]
     pub(crate) mime_type: Option<String>,
@@ -63,6 +83,33 @@ pub(crate) struct Put {
 }
 
 #[derive(Debug, ClapArgs)]
+pub(crate) struct Content {
+    /// The upload's name in the schema.
+    #[arg(value_name = "NAME", id = "NAME")]
+    pub(crate) name: String,
+    /// The upload's id.
+    #[arg(long, env = "QUAYMASTER_UPLOAD_ID", value_name = "TEXT", value_parser = upload_id)]
+    pub(crate) upload_id: String,
+    /// The file to write, which gets its name when all of it is there; stdout unless given.
+    #[arg(long, env = "QUAYMASTER_OUTPUT", value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) place: Place,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Follow {
+    /// The upload's name in the schema.
+    #[arg(value_name = "NAME", id = "NAME")]
+    pub(crate) name: String,
+    /// The upload's id.
+    #[arg(long, env = "QUAYMASTER_UPLOAD_ID", value_name = "TEXT", value_parser = upload_id)]
+    pub(crate) upload_id: String,
+    #[command(flatten)]
+    pub(crate) place: Place,
+}
+
+#[derive(Debug, ClapArgs)]
 pub(crate) struct Doctor {
     /// An upload: its history is told. None: every upload is looked at, and those with findings are listed.
     #[arg(value_name = "UPLOAD_ID")]
@@ -78,4 +125,21 @@ pub(crate) struct Doctor {
     /// Print JSON.
     #[arg(long, env = "QUAYMASTER_JSON", value_parser = BoolishValueParser::new())]
     pub(crate) json: bool,
+}
+
+fn upload_id(text: &str) -> Result<String, String> {
+    match Upload::check_id("upload", text) {
+        Ok(()) => Ok(text.to_owned()),
+        Err(error) => Err(error.detail),
+    }
+}
+
+/// A JSON object, as it was typed.
+fn object(text: &str) -> Result<String, String> {
+    let text = text.trim();
+    match serde_json::from_str::<&RawValue>(text) {
+        Ok(_) if text.starts_with('{') => Ok(text.to_owned()),
+        Ok(_) => Err("must be a JSON object".to_owned()),
+        Err(error) => Err(format!("is no JSON: {error}")),
+    }
 }

@@ -8,7 +8,7 @@ use quaymaster::run::moment;
 use quaymaster::{Code, Error};
 use quaymaster_server::{Depot, upload_error};
 use quaymaster_upload::Uploads;
-use quaymaster_upload::doctor::{Mode, Orphan, Report};
+use quaymaster_upload::doctor::{At, Mode, Orphan, Report};
 use serde_json::{Value, json};
 
 use super::args::Doctor;
@@ -64,13 +64,13 @@ async fn all(depot: &Depot, name: &str, mode: Mode) -> Looked {
     let uploads = depot.open(name).await?;
     let progress = Progress::new("looking");
     let (mut reports, mut looked) = (Vec::new(), 0);
-    let mut after = Some(String::new());
-    while let Some(from) = after {
-        let (found, next) = uploads.examine_page(&from, PAGE, mode).await.map_err(upload_error)?;
-        reports.extend(found);
-        looked += u64::from(PAGE);
+    let mut next = Some(At::default());
+    while let Some(at) = next {
+        let page = uploads.examine_page(&at, PAGE, mode).await.map_err(upload_error)?;
+        reports.extend(page.reports);
+        looked += page.looked;
         progress.told(looked);
-        after = next;
+        next = page.next;
     }
     let orphans = orphans(&uploads, mode).await.map_err(upload_error)?;
     progress.end();

@@ -3,6 +3,7 @@
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
@@ -14,23 +15,16 @@ use quaymaster_upload::{Hasher, Sha256};
 use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _};
 
 use super::args::Put;
-use super::way::{Seen, Tried, Trying, Way};
+use super::bar::{Bar, Doing};
+use super::patience::patiently;
+use super::reading::Reading;
+use super::way::{Seen, Way};
 use crate::failure::Unreadable;
-use crate::output;
 
-/// What fails is tried again for so long …
-const PATIENCE: Duration = Duration::from_secs(60);
-/// … and at least so often: one attempt on a slow line may take longer than that.
-const ATTEMPTS: u32 = 5;
-/// A store that only says when to come back may do so for longer.
-const BUSY_PATIENCE: Duration = Duration::from_secs(15 * 60);
-/// Between two attempts, doubled up to the longest.
-const FIRST_PAUSE: Duration = Duration::from_millis(200);
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// Attempts before it is said that something does not work.
-const TOLD_AFTER: u32 = 3;
 /// Between two looks at an upload whose chunks are all sent.
 const LOOK: Duration = Duration::from_millis(100);
+/// After so much waiting for its end it is said what for.
+const QUIET: Duration = Duration::from_secs(10);
 /// Uploads of one file that ended without an object, each of which takes a key.
 const ENDED_MAX: u32 = 100;
 /// Read at once when comparing.
@@ -48,14 +42,12 @@ pub(super) struct Uploaded {
     pub(super) kept: u64,
 }
 
-/// Told how many bytes are sent, or were there.
-pub(super) type Tell<'a> = &'a (dyn Fn(u64) + Send + Sync);
-
 pub(super) struct Sending<'a> {
     pub(super) way: &'a Way,
     pub(super) put: &'a Put,
     pub(super) path: &'a Path,
-    pub(super) tell: Tell<'a>,
+    /// Told how many bytes are sent, or were there.
+    pub(super) bar: &'a Bar,
 }
 
 /// A file as it was when the upload began.
@@ -81,7 +73,7 @@ impl Sending<'_> {
         let has = |number: &u32| seen.has.iter().any(|range| range.contains(number));
         let mut todo: Vec<u32> = (0..cut.count).filter(|number| !has(number)).collect();
         let kept: u64 = (0..cut.count).filter(has).map(|number| cut.length(&source, number)).sum();
-        (self.tell)(kept);
+        self.bar.more(kept);
         if seen.status == Status::Completed {
             todo.clear();
         }
@@ -92,6 +84,7 @@ impl Sending<'_> {
                 None => break,
             }
         }
+        self.bar.end();
         self.unchanged(&source, &cut).await?;
         let sha256 = if self.put.no_verify { None } else { Some(self.verify(&source, &cut).await?) };
         Ok(Uploaded { upload_id: cut.upload_id, node_id: cut.node_id, size: source.size, sha256, kept })
@@ -137,29 +130,43 @@ impl Sending<'_> {
         let put = self.put;
         let once =
             if put.again { format!("{}.{:?}", std::process::id(), Instant::now()) } else { String::new() };
-        let name = self.path.file_name().unwrap_or(self.path.as_os_str()).to_string_lossy().into_owned();
+        let name = put.name.clone().unwrap_or_else(|| name_of(self.path));
+        let (path, chunk_bytes) = (source.path.to_string_lossy(), put.chunk_bytes.to_string());
         for ended in 0..ENDED_MAX {
-            let facts = [
-                source.path.to_string_lossy().as_ref(),
+            let nth = ended.to_string();
+            let mut facts = vec![
+                path.as_ref(),
                 &source.mark,
                 &once,
-                &put.chunk_bytes.to_string(),
-                &ended.to_string(),
+                &chunk_bytes,
+                &nth,
                 put.mime_type.as_deref().unwrap_or_default(),
                 put.drive.as_deref().unwrap_or_default(),
                 put.connector_id.as_deref().unwrap_or_default(),
                 put.parent_id.as_deref().unwrap_or_default(),
-            ]
-            .join("\0");
+            ];
+            // Only where they are given: uploads that were begun before there were such flags go on.
+            let flags = [
+                ("name", &put.name),
+                ("path", &put.path),
+                ("client_node_id", &put.client_node_id),
+                ("custom_metadata", &put.custom_metadata),
+            ];
+            for (flag, value) in flags {
+                facts.extend(value.as_deref().into_iter().flat_map(|value| [flag, value]));
+            }
+            let facts = facts.join("\0");
             let request = Request {
                 name: name.clone(),
                 size: Some(source.size),
                 mime_type: put.mime_type.clone(),
                 drive: put.drive.clone(),
                 connector_id: put.connector_id.clone(),
+                path: put.path.clone(),
                 parent_id: put.parent_id.clone(),
+                custom_metadata: put.custom_metadata.clone(),
+                client_node_id: put.client_node_id.clone(),
                 idempotency_key: Some(format!("put-{}", Sha256::of(facts.as_bytes()))),
-                ..Request::default()
             };
             let began = patiently(|| self.way.create(&request)).await?;
             let chunk = put.chunk_bytes.clamp(began.chunk_min_bytes, began.chunk_max_bytes);
@@ -190,14 +197,21 @@ impl Sending<'_> {
     async fn send_one(&self, source: &Source, cut: &Cut, number: u32) -> anyhow::Result<()> {
         let bytes = cut.read(source, number).await?;
         let last = if number + 1 == cut.count { Last::Yes } else { Last::No };
-        patiently(|| self.way.chunk(&cut.upload_id, number, last, bytes.clone())).await?;
-        (self.tell)(bytes.len() as u64);
+        let shown = AtomicU64::new(0);
+        let tell = |sent: u64| self.bar.moved(shown.swap(sent, Relaxed), sent);
+        patiently(|| {
+            // What was sent of it before is sent again.
+            tell(0);
+            self.way.chunk(&cut.upload_id, number, last, bytes.clone(), &tell)
+        })
+        .await?;
+        tell(bytes.len() as u64);
         Ok(())
     }
 
     /// Waits until the object is there; chunks that are asked for again come back before.
     async fn wait(&self, cut: &Cut) -> anyhow::Result<Option<Vec<u32>>> {
-        let mut pause = LOOK;
+        let (mut pause, since, mut told) = (LOOK, Instant::now(), false);
         loop {
             let Some(seen) = patiently(|| self.way.standing(&cut.upload_id)).await? else {
                 return Err(Error::new("upload.put", Code::UploadUnknown, "the upload was forgotten").into());
@@ -215,9 +229,25 @@ impl Sending<'_> {
                 _ if !seen.resend.is_empty() => return Ok(Some(seen.resend)),
                 _ => {}
             }
+            if !told && since.elapsed() >= QUIET {
+                told = true;
+                self.say_waiting(cut, &seen);
+            }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(Duration::from_secs(1));
         }
+    }
+
+    /// Nobody should sit before a bar that is full and a command that says nothing.
+    fn say_waiting(&self, cut: &Cut, seen: &Seen) {
+        let (what, done) = match seen.status {
+            Status::Completing => ("waiting for the completion", "durable"),
+            _ => ("waiting until its chunks are durable", "sent"),
+        };
+        let why = seen.error.as_deref().filter(|why| !why.is_empty());
+        let why = why.map_or_else(String::new, |why| format!(" ({why})"));
+        let line = format!("all chunks of upload {} are {done}; {what}{why}", cut.upload_id);
+        self.bar.waits(what, &line);
     }
 
     /// Reads the content back and compares it with the file.
@@ -234,10 +264,12 @@ impl Sending<'_> {
                 }
             }
         });
-        let mut content = patiently(|| self.way.content(&cut.upload_id)).await?;
+        let bar = Bar::new(Doing::Comparing, name_of(self.path), source.size);
+        let mut content = Reading::begin(self.way, &cut.upload_id).await?;
         let mut hasher = Hasher::new();
-        while let Some(piece) = content.next().await {
-            hasher.update(&piece.map_err(Error::from)?);
+        while let Some(piece) = content.next().await? {
+            hasher.update(&piece);
+            bar.more(piece.len() as u64);
         }
         let (theirs, ours) = (hasher.finish(), ours.await??);
         if theirs != ours {
@@ -249,6 +281,11 @@ impl Sending<'_> {
         }
         Ok(theirs)
     }
+}
+
+/// A file's name without its folder.
+pub(super) fn name_of(path: &Path) -> String {
+    path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
 }
 
 impl Cut {
@@ -266,31 +303,5 @@ impl Cut {
             Unreadable(format!("cannot read {}: {error}; did it change meanwhile?", source.path.display()))
         })?;
         Ok(bytes.freeze())
-    }
-}
-
-/// Tries until it works, will not, or has not for too long.
-async fn patiently<T, F: Future<Output = Tried<T>>>(call: impl Fn() -> F) -> Result<T, Error> {
-    let (mut failing, mut attempts, mut pause) = (None, 0, FIRST_PAUSE);
-    loop {
-        let (wait, error) = match call().await {
-            Ok(done) => return Ok(done),
-            Err(Trying::Never(error)) => return Err(error),
-            Err(Trying::Later(wait, error)) => (wait, error),
-        };
-        let patience = if error.code == Code::UploadBusy { BUSY_PATIENCE } else { PATIENCE };
-        let rest = wait.unwrap_or(pause);
-        attempts += 1;
-        let since = *failing.get_or_insert_with(Instant::now);
-        if since.elapsed() + rest > patience && attempts >= ATTEMPTS {
-            return Err(error);
-        }
-        // Nobody should sit before a command that says nothing; a store that is only busy is part of the plan.
-        if attempts == TOLD_AFTER && error.code != Code::UploadBusy {
-            output::error(&format!("{}; trying on for {} s", error.detail, patience.as_secs()));
-        }
-        tracing::debug!(%error, ?rest, "will try again");
-        tokio::time::sleep(rest).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }

@@ -1,14 +1,22 @@
-//! `upload put` and `upload doctor`; the other verbs of uploads are calls like any other.
+//! `upload put`, `content`, `progress` and `doctor`; the other verbs of uploads are calls like any other.
 
 pub(crate) mod args;
+mod bar;
+pub(crate) mod content;
 pub(crate) mod doctor;
 mod file;
+mod patience;
+pub(crate) mod progress;
 pub(crate) mod put;
+mod reading;
 mod remote;
 mod way;
 
 use quaymaster::schema::{Kind, Schema};
 use quaymaster::{Code, Error};
+
+/// What a shell gives for a command that was interrupted.
+const INTERRUPTED: u8 = 130;
 
 /// The upload that is meant: the one named, or the only one there is.
 fn resource(schema: &Schema, named: Option<String>) -> Result<String, Error> {

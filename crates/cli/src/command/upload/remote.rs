@@ -8,15 +8,17 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use futures_util::StreamExt as _;
-use futures_util::stream::{self, BoxStream};
+use futures_util::stream;
 use quaymaster::upload::{Last, Status};
 use quaymaster::{Code, Error};
 use quaymaster_upload::Sha256;
 use quaymaster_upload::ingest::{Began, Request};
 use reqwest::{Body, Method, RequestBuilder, Response, StatusCode};
+use serde::Serialize;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::way::{Seen, Tried, Trying};
+use super::way::{Body as Content, Seen, Sent, Tried, Trying};
 
 /// How long a server may say nothing.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -25,8 +27,14 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// hold a chunk for longer than a server thinks.
 const STALLED: Duration = Duration::from_secs(300);
 
+/// Between two looks at how much of a chunk is handed over.
+const LOOK: Duration = Duration::from_millis(200);
+
 /// What is handed to the connection at once.
 const PIECE: usize = 64 << 10;
+
+/// The most that is shown of what no server of uploads would answer.
+const EXCERPT: usize = 200;
 
 pub(super) struct Remote {
     client: reqwest::Client,
@@ -68,22 +76,22 @@ impl Remote {
     }
 
     pub(super) async fn create(&self, request: &Request) -> Tried<Began> {
-        let mut body = json!({ "name": request.name, "size": request.size });
-        let fields = [
-            ("mime_type", &request.mime_type),
-            ("drive", &request.drive),
-            ("connector_id", &request.connector_id),
-            ("path", &request.path),
-            ("parent_id", &request.parent_id),
-            ("client_node_id", &request.client_node_id),
-            ("idempotency_key", &request.idempotency_key),
-        ];
-        for (name, value) in fields {
-            if let Some(value) = value {
-                body[name] = json!(value);
-            }
-        }
-        let made = json_of(self.answered(self.posted("create", &body)).await?).await?;
+        // Metadata goes as it was given: the same request straight to the store must be the same to the last byte.
+        let metadata = request.custom_metadata.as_deref().map(serde_json::from_str).transpose();
+        let body = Creating {
+            name: &request.name,
+            size: request.size,
+            mime_type: request.mime_type.as_deref(),
+            drive: request.drive.as_deref(),
+            connector_id: request.connector_id.as_deref(),
+            path: request.path.as_deref(),
+            parent_id: request.parent_id.as_deref(),
+            custom_metadata: metadata.map_err(unwritten)?,
+            client_node_id: request.client_node_id.as_deref(),
+            idempotency_key: request.idempotency_key.as_deref(),
+        };
+        let body = serde_json::to_string(&body).map_err(unwritten)?;
+        let made = json_of(self.answered(self.posted("create", body)).await?).await?;
         let text = |name: &str| made[name].as_str().map(str::to_owned);
         let count = |name: &str| made[name].as_u64();
         let began = (text("upload_id"), text("node_id"), count("chunk_min_bytes"), count("chunk_max_bytes"));
@@ -95,9 +103,8 @@ impl Remote {
         }
     }
 
-    fn posted(&self, verb: &str, body: &Value) -> RequestBuilder {
-        let request = self.request(Method::POST, verb).header("content-type", "application/json");
-        request.body(body.to_string())
+    fn posted(&self, verb: &str, body: String) -> RequestBuilder {
+        self.request(Method::POST, verb).header("content-type", "application/json").body(body)
     }
 
     pub(super) async fn standing(&self, id: &str) -> Tried<Option<Seen>> {
@@ -137,39 +144,53 @@ impl Remote {
         last: Last,
         sha256: Sha256,
         bytes: Bytes,
+        sent: Sent<'_>,
     ) -> Tried<()> {
         let query = if last == Last::Yes { "?last=true" } else { "" };
         let digest = format!("sha-256=:{}:", BASE64_STANDARD.encode(sha256.as_bytes()));
         let request = self.request(Method::PUT, &format!("{id}/chunk/{number}{query}"));
-        let (begun, moved_ms) = (Instant::now(), Arc::new(AtomicU64::new(0)));
+        let (begun, moved) = (Instant::now(), Arc::new(Moved::default()));
         let length = bytes.len();
         let request = request.header("content-digest", digest).header("content-length", length);
         let request = match length {
             0 => request,
-            _ => request.body(Body::wrap_stream(watched(bytes, begun, moved_ms.clone()))),
+            _ => request.body(Body::wrap_stream(watched(bytes, begun, moved.clone()))),
         };
         // A chunk takes as long as the line needs: given up is only one of which nothing moves.
         let mut sending = std::pin::pin!(answer_of(request));
         loop {
             tokio::select! {
                 answer = &mut sending => return answer.map(drop),
-                () = tokio::time::sleep(self.stalled / 10) => {}
+                () = tokio::time::sleep(LOOK.min(self.stalled / 10)) => {}
             }
-            let moved = Duration::from_millis(moved_ms.load(Relaxed));
-            if begun.elapsed().saturating_sub(moved) > self.stalled {
+            sent(moved.bytes.load(Relaxed));
+            let last = Duration::from_millis(moved.at_ms.load(Relaxed));
+            if begun.elapsed().saturating_sub(last) > self.stalled {
                 return Err(silent(self.stalled));
             }
         }
     }
 
     pub(super) async fn resume(&self, id: &str) -> Tried<()> {
-        self.answered(self.posted("resume", &json!({ "upload_id": id }))).await.map(drop)
+        self.answered(self.posted("resume", json!({ "upload_id": id }).to_string())).await.map(drop)
     }
 
-    pub(super) async fn content(&self, id: &str) -> Tried<BoxStream<'static, Tried<Bytes>>> {
-        let response = self.answered(self.request(Method::GET, &format!("{id}/content"))).await?;
-        let pieces = response.bytes_stream().map(|piece| piece.map_err(away)).boxed();
-        let patience = self.patience;
+    pub(super) async fn content(&self, id: &str, from: u64) -> Tried<Content> {
+        let mut request = self.request(Method::GET, &format!("{id}/content"));
+        if from > 0 {
+            request = request.header("range", format!("bytes={from}-"));
+        }
+        let response = self.answered(request).await?;
+        let size = response.content_length().filter(|_| from == 0);
+        // A proxy that knows no ranges answers with everything.
+        let mut skip = if response.status() == StatusCode::PARTIAL_CONTENT { 0 } else { from };
+        let pieces = response.bytes_stream().map(move |piece| {
+            let piece = piece.map_err(away)?;
+            let over = usize::try_from(skip).unwrap_or(usize::MAX).min(piece.len());
+            skip -= over as u64;
+            Ok(piece.slice(over..))
+        });
+        let (pieces, patience) = (pieces.boxed(), self.patience);
         let pieces = stream::unfold(Some(pieces), move |pieces| async move {
             let mut pieces = pieces?;
             match tokio::time::timeout(patience, pieces.next()).await {
@@ -177,21 +198,50 @@ impl Remote {
                 Err(_) => Some((Err(silent(patience)), None)),
             }
         });
-        Ok(pieces.boxed())
+        Ok(Content { size, pieces: pieces.boxed() })
     }
 }
 
-/// The bytes by pieces, and when the last of them was taken.
+/// What `create` is given.
+#[derive(Serialize)]
+struct Creating<'a> {
+    name: &'a str,
+    size: Option<u64>,
+    mime_type: Option<&'a str>,
+    drive: Option<&'a str>,
+    connector_id: Option<&'a str>,
+    path: Option<&'a str>,
+    parent_id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    custom_metadata: Option<&'a RawValue>,
+    client_node_id: Option<&'a str>,
+    idempotency_key: Option<&'a str>,
+}
+
+/// How much of a chunk was handed to the connection, and when the last of it.
+#[derive(Debug, Default)]
+struct Moved {
+    at_ms: AtomicU64,
+    bytes: AtomicU64,
+}
+
+/// The bytes by pieces, and how far they are taken.
 fn watched(
     bytes: Bytes,
     begun: Instant,
-    moved_ms: Arc<AtomicU64>,
+    moved: Arc<Moved>,
 ) -> impl futures_util::Stream<Item = Result<Bytes, std::convert::Infallible>> + Send + 'static {
     let pieces = (0..bytes.len()).step_by(PIECE);
     stream::iter(pieces).map(move |from| {
-        moved_ms.store(u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX), Relaxed);
+        moved.at_ms.store(u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX), Relaxed);
+        moved.bytes.store(from as u64, Relaxed);
         Ok(bytes.slice(from..bytes.len().min(from + PIECE)))
     })
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
+fn unwritten(error: serde_json::Error) -> Trying {
+    Trying::Never(Error::new("upload.put", Code::RequestInvalid, format!("custom_metadata: {error}")))
 }
 
 fn silent(patience: Duration) -> Trying {
@@ -200,7 +250,7 @@ fn silent(patience: Duration) -> Trying {
 }
 
 fn strange(answer: &Value) -> Trying {
-    let shown: String = answer.to_string().chars().take(200).collect();
+    let shown: String = answer.to_string().chars().take(EXCERPT).collect();
     let detail = format!("this is not what a server of uploads answers: {shown}");
     Trying::Never(Error::new("upload.put", Code::StoreProtocol, detail))
 }
@@ -219,8 +269,14 @@ fn away(error: reqwest::Error) -> Trying {
 async fn json_of(response: Response) -> Tried<Value> {
     let body = tokio::time::timeout(PATIENCE, response.bytes()).await;
     let body = body.map_err(|_| silent(PATIENCE))?.map_err(away)?;
-    let shown = || Value::String(String::from_utf8_lossy(&body).into_owned());
-    serde_json::from_slice(&body).map_err(|_| strange(&shown()))
+    serde_json::from_slice(&body).map_err(|_| strange(&Value::String(excerpt(&body))))
+}
+
+/// The beginning of a text that somebody else wrote, on one line and without what could steer a terminal.
+fn excerpt(body: &[u8]) -> String {
+    let text = String::from_utf8_lossy(&body[..body.len().min(4 * EXCERPT)]);
+    let words = text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty());
+    words.collect::<Vec<_>>().join(" ").chars().take(EXCERPT).collect()
 }
 
 /// The answer, or the problem that it tells.
@@ -232,17 +288,24 @@ async fn answer_of(request: RequestBuilder) -> Tried<Response> {
     }
     let wait = response.headers().get("retry-after").and_then(|value| value.to_str().ok()?.parse().ok());
     let wait = wait.map(Duration::from_secs);
-    let problem = json_of(response).await?;
-    let code = problem["code"].as_str().unwrap_or_default();
-    let known = Code::ALL.iter().find(|known| known.name() == code).copied();
-    let detail = problem["detail"].as_str().unwrap_or("no detail");
-    let error = Error::new(
-        "upload.put",
-        known.unwrap_or(Code::StoreProtocol),
-        format!("the server answers {status}: {detail}"),
-    );
+    // The status decides, whatever the body is: between here and the server stand proxies, which answer with pages of
+    // their own, or with nothing, while it is away.
     let later = status.is_server_error()
         || matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT);
+    let body = match tokio::time::timeout(PATIENCE, response.bytes()).await {
+        Ok(Ok(body)) => body,
+        Ok(Err(_)) | Err(_) => Bytes::new(),
+    };
+    let problem: Value = serde_json::from_slice(&body).unwrap_or_default();
+    let known = problem["code"].as_str().and_then(|code| Code::ALL.iter().find(|known| known.name() == code));
+    let unknown = if later { Code::UploadBackend } else { Code::StoreProtocol };
+    let detail = match problem["detail"].as_str() {
+        Some(detail) => format!(": {detail}"),
+        None if body.is_empty() => String::new(),
+        None => format!(": {}", excerpt(&body)),
+    };
+    let detail = format!("the server answers {status}{detail}");
+    let error = Error::new("upload.put", known.copied().unwrap_or(unknown), detail);
     Err(if later { Trying::Later(wait, error) } else { Trying::Never(error) })
 }
 
@@ -257,21 +320,24 @@ mod tests {
 
     const CHUNK: usize = 16 << 20;
 
-    /// Sends a chunk to a server that does this with the connection.
+    /// Sends a chunk to a server that does this with the connection; what became of it, and how much was told to be on
+    /// its way before.
     async fn sent<F: Future<Output = ()> + Send + 'static>(
         serve: impl FnOnce(TcpStream) -> F + Send + 'static,
         patience: Duration,
         stalled: Duration,
-    ) -> Tried<()> {
+    ) -> (Tried<()>, u64) {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let server = format!("http://{}", listener.local_addr().unwrap());
         let serving = tokio::spawn(async move { serve(listener.accept().await.unwrap().0).await });
         let remote = Remote { patience, stalled, ..Remote::new(&server, "documents", None).unwrap() };
         let bytes = Bytes::from(vec![7; CHUNK]);
-        let took = remote.chunk("a", 0, Last::Yes, Sha256::of(&bytes), bytes).await;
+        let most = AtomicU64::new(0);
+        let tell = |sent: u64| most.store(most.load(Relaxed).max(sent), Relaxed);
+        let took = remote.chunk("a", 0, Last::Yes, Sha256::of(&bytes), bytes, &tell).await;
         serving.abort();
-        took
+        (took, most.into_inner())
     }
 
     #[tokio::test]
@@ -284,8 +350,9 @@ mod tests {
             }
             stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}").await.unwrap();
         };
-        let took = sent(serve, Duration::from_millis(100), Duration::from_secs(20)).await;
+        let (took, told) = sent(serve, Duration::from_millis(100), Duration::from_secs(20)).await;
         assert!(took.is_ok(), "{took:?}");
+        assert!((1..CHUNK as u64).contains(&told), "{told} bytes were told to be on their way");
     }
 
     #[tokio::test]
@@ -294,7 +361,7 @@ mod tests {
             std::future::pending::<()>().await;
             drop(stream);
         };
-        let took = sent(serve, Duration::from_secs(20), Duration::from_millis(300)).await;
+        let (took, _) = sent(serve, Duration::from_secs(20), Duration::from_millis(300)).await;
         assert!(
             matches!(&took, Err(Trying::Later(_, error)) if error.detail.contains("said nothing")),
             "{took:?}"

@@ -33,6 +33,16 @@ pub(super) struct Seen {
     pub(super) error: Option<String>,
 }
 
+/// The content of an upload.
+pub(super) struct Body {
+    /// Of all of it; `None` where nobody says it.
+    pub(super) size: Option<u64>,
+    pub(super) pieces: BoxStream<'static, Tried<Bytes>>,
+}
+
+/// Told how many bytes of a chunk are on their way.
+pub(super) type Sent<'a> = &'a (dyn Fn(u64) + Sync);
+
 /// Why something did not work.
 #[derive(Debug)]
 pub(super) enum Trying {
@@ -40,14 +50,6 @@ pub(super) enum Trying {
     Later(Option<Duration>, Error),
     /// It will not.
     Never(Error),
-}
-
-impl From<Trying> for Error {
-    fn from(trying: Trying) -> Self {
-        match trying {
-            Trying::Later(_, error) | Trying::Never(error) => error,
-        }
-    }
 }
 
 pub(super) type Tried<T> = Result<T, Trying>;
@@ -88,10 +90,17 @@ impl Way {
         }
     }
 
-    pub(super) async fn chunk(&self, id: &str, number: u32, last: Last, bytes: Bytes) -> Tried<()> {
+    pub(super) async fn chunk(
+        &self,
+        id: &str,
+        number: u32,
+        last: Last,
+        bytes: Bytes,
+        sent: Sent<'_>,
+    ) -> Tried<()> {
         let sha256 = Sha256::of(&bytes);
         let uploads = match self {
-            Self::Server(remote) => return remote.chunk(id, number, last, sha256, bytes).await,
+            Self::Server(remote) => return remote.chunk(id, number, last, sha256, bytes, sent).await,
             Self::Store(uploads) => uploads,
         };
         let incoming = Incoming { number, last, size: Some(bytes.len() as u64), sha256: Some(sha256) };
@@ -131,15 +140,28 @@ impl Way {
         }
     }
 
-    /// All bytes of the object.
-    pub(super) async fn content(&self, id: &str) -> Tried<BoxStream<'static, Tried<Bytes>>> {
-        match self {
-            Self::Server(remote) => remote.content(id).await,
-            Self::Store(uploads) => match uploads.content(id, None).await.map_err(told)? {
-                Content::Pieces { pieces, .. } => Ok(pieces.map(|piece| piece.map_err(told)).boxed()),
-                Content::Not(step) => Err(never(Code::UploadClosed, format!("there is no content: {step}"))),
-                Content::Unknown => Err(never(Code::UploadUnknown, format!("there is no upload {id}"))),
-            },
+    /// The object's bytes from the one at `from`.
+    pub(super) async fn content(&self, id: &str, from: u64) -> Tried<Body> {
+        let uploads = match self {
+            Self::Server(remote) => return remote.content(id, from).await,
+            Self::Store(uploads) => uploads,
+        };
+        let range = match from {
+            0 => None,
+            _ => {
+                let known = uploads.ledger().find(id).await.map_err(told)?;
+                known.and_then(|upload| upload.final_size).map(|size| from..size)
+            }
+        };
+        match uploads.content(id, range).await.map_err(told)? {
+            Content::Pieces { size, pieces, .. } => {
+                Ok(Body { size: Some(size), pieces: pieces.map(|piece| piece.map_err(told)).boxed() })
+            }
+            Content::Not(step) => {
+                let detail = format!("there is no content: the upload is {}", step.status());
+                Err(never(Code::UploadClosed, detail))
+            }
+            Content::Unknown => Err(never(Code::UploadUnknown, format!("there is no upload {id}"))),
         }
     }
 }

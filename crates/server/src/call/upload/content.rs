@@ -12,6 +12,7 @@ use futures_util::{FutureExt as _, StreamExt as _};
 use quaymaster::Code;
 use quaymaster_upload::ingest::Content;
 
+use super::disposition::disposition;
 use super::route::{Asked, Route};
 use super::{berth_of, unknown};
 use crate::app::App;
@@ -49,7 +50,7 @@ pub(crate) async fn content(app: &App, asked: Asked<'_>) -> Result<Response<Body
     let (id, activity) = (asked.id, asked.activity);
     let berth = berth_of(app, asked.name, id)?;
     let uploads = berth.uploads().await?;
-    let known = uploads.ledger().find(id).await?;
+    let known = uploads.of_ours(id).await?;
     let known = known.and_then(|upload| Some((upload.final_size?, quoted(&upload.final_etag?))));
     let range = match &known {
         Some((_, etag)) if has(asked.headers, etag) => return Ok(unchanged(etag)),
@@ -59,8 +60,8 @@ pub(crate) async fn content(app: &App, asked: Asked<'_>) -> Result<Response<Body
         },
         _ => None,
     };
-    let (size, mime_type, etag, pieces) = match uploads.content(id, range.clone()).await? {
-        Content::Pieces { size, mime_type, etag, pieces } => (size, mime_type, etag, pieces),
+    let (size, mime_type, etag, name, pieces) = match uploads.content(id, range.clone()).await? {
+        Content::Pieces { size, mime_type, etag, name, pieces } => (size, mime_type, etag, name, pieces),
         Content::Not(step) => {
             let detail = format!("there is no content: the upload is {}", step.status());
             return Err(Problem::new(Code::UploadClosed, detail));
@@ -78,7 +79,8 @@ pub(crate) async fn content(app: &App, asked: Asked<'_>) -> Result<Response<Body
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("private, no-cache"));
     // Somebody else's bytes, under the dashboard's own origin: never run, never shown in place.
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    headers.insert(CONTENT_DISPOSITION, HeaderValue::from_static("attachment"));
+    let disposition = HeaderValue::from_str(&disposition(name.as_deref().unwrap_or_default())).ok();
+    headers.insert(CONTENT_DISPOSITION, disposition.unwrap_or(HeaderValue::from_static("attachment")));
     headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static("sandbox; default-src 'none'"));
     if let Ok(etag) = HeaderValue::from_str(&quoted(&etag)) {
         headers.insert(ETAG, etag);

@@ -48,6 +48,9 @@ pub(in super::super) const CREATE: Call = Call {
 /// The longest idempotency key.
 const KEY_MAX: usize = 255;
 
+/// The longest `request_id`, as for every call.
+const REQUEST_ID_MAX: usize = 128;
+
 #[derive(Debug, Default)]
 struct CreateBody<'a> {
     name: Option<Cow<'a, str>>,
@@ -136,7 +139,7 @@ pub(crate) struct UploadCreated {
     /// The document.
     #[schema(example = "550e8400-e29b-41d4-a716-446655440000")]
     node_id: String,
-    /// The fewest bytes of a chunk that is not the last.
+    /// The fewest bytes of a chunk that is not the last; with a `size`, as many as keep it to 10,000 chunks.
     chunk_min_bytes: u64,
     /// The most bytes of a chunk.
     chunk_max_bytes: u64,
@@ -168,6 +171,19 @@ pub(crate) async fn create(app: &App, input: Input<'_>) -> Answer {
     Ok(written(&UploadCreated { upload_id, node_id, chunk_min_bytes, chunk_max_bytes, outcome }))
 }
 
+/// It is no part of a key here, and the same rules hold: a caller that names its requests names all of them alike.
+fn check_request_id(id: &str) -> Result<(), Problem> {
+    let usable = |c: char| !c.is_control() && !matches!(c, '{' | '}' | '*' | '?' | '[' | ']');
+    if (1..=REQUEST_ID_MAX).contains(&id.len()) && id.chars().all(usable) {
+        return Ok(());
+    }
+    let detail = format!(
+        "request_id: 1 to {REQUEST_ID_MAX} bytes without control characters and {{ }} * ? [ ], got {} bytes",
+        id.len()
+    );
+    Err(Problem::new(Code::RequestInvalid, detail).field("request_id"))
+}
+
 fn request(body: CreateBody<'_>) -> Result<Request, Problem> {
     let wrong = |field: &'static str, detail: String| Problem::new(Code::RequestInvalid, detail).field(field);
     let name = body.name.filter(|name| !name.is_empty());
@@ -177,13 +193,16 @@ fn request(body: CreateBody<'_>) -> Result<Request, Problem> {
         return Err(wrong("custom_metadata", "custom_metadata must be an object".into()));
     }
     // A key and a request's id are different names, whatever they say.
+    if let Some(id) = &body.request_id {
+        check_request_id(id)?;
+    }
     let key = body.idempotency_key.map(|key| ("idempotency_key", "k:", key));
-    let key = key.or_else(|| body.request_id.map(|id| ("request_id", "r:", id)));
     if let Some((field, _, key)) = &key
         && !(1..=KEY_MAX).contains(&key.len())
     {
         return Err(wrong(field, format!("{field} has 1 to {KEY_MAX} bytes")));
     }
+    let key = key.or_else(|| body.request_id.map(|id| ("request_id", "r:", id)));
     if let Some((field, ..)) = key.as_ref().filter(|(_, _, key)| key.contains('\0')) {
         return Err(wrong(field, format!("{field}: must not contain NUL")));
     }

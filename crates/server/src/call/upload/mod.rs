@@ -6,6 +6,7 @@
 pub(crate) mod chunk;
 pub(crate) mod content;
 pub(crate) mod create;
+mod disposition;
 pub(crate) mod events;
 pub(crate) mod progress;
 mod route;

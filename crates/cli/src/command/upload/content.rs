@@ -1,0 +1,131 @@
+//! `upload content NAME --upload-id ID [--output FILE]`.
+
+use std::fmt::Display;
+use std::io::IsTerminal as _;
+use std::os::fd::AsFd as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use quaymaster_server::Depot;
+use tokio::fs::{File, OpenOptions};
+use tokio::io::AsyncWriteExt as _;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::INTERRUPTED;
+use super::args::Content;
+use super::bar::{Bar, Doing};
+use super::file::name_of;
+use super::reading::Reading;
+use super::way::Way;
+use crate::args::Global;
+use crate::command::serve::signalled;
+use crate::failure::{NothingRan, Unreadable};
+use crate::setup::{self, Intent};
+
+pub(crate) async fn run(args: Content, global: &Global) -> anyhow::Result<ExitCode> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let (quaymaster, depot) = setup::open_all(global, args.place, Intent::Look).await?;
+    // What is half written is removed when it is dropped, which a signal does too.
+    let copied = tokio::select! {
+        copied = copy(&depot, &args.name, &args.upload_id, args.output.as_deref()) => copied.map(|()| ExitCode::SUCCESS),
+        _ = signalled(&mut terminate, &mut interrupt) => Ok(ExitCode::from(INTERRUPTED)),
+    };
+    let closed = quaymaster.engine().close().await;
+    let code = copied?;
+    closed?;
+    Ok(code)
+}
+
+async fn copy(depot: &Depot, name: &str, id: &str, output: Option<&Path>) -> anyhow::Result<()> {
+    let way = Way::Store(depot.open(name).await.map_err(NothingRan::from)?);
+    // Before there is a file for it.
+    let mut content = Reading::begin(&way, id).await.map_err(NothingRan::from)?;
+    let Some(output) = output else {
+        let shown = if std::io::stdout().is_terminal() { None } else { Some(id.to_owned()) };
+        let stdout = std::io::stdout().as_fd().try_clone_to_owned()?;
+        let mut stdout = File::from_std(std::fs::File::from(stdout));
+        return match pour(&mut content, &mut stdout, shown).await {
+            // Whoever read it may have enough (`| head`).
+            Err(Stop::Write(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+            poured => poured.map_err(|stop| stop.told(Path::new("stdout"))),
+        };
+    };
+    let mut target = Target::open(output).await.map_err(|error| unwritable(output, &error))?;
+    let poured = pour(&mut content, &mut target.file, Some(name_of(output))).await;
+    poured.map_err(|stop| stop.told(output))?;
+    target.keep().await.map_err(|error| unwritable(output, &error))?;
+    Ok(())
+}
+
+/// What a copy ended with.
+enum Stop {
+    Read(quaymaster::Error),
+    Write(std::io::Error),
+}
+
+impl Stop {
+    fn told(self, to: &Path) -> anyhow::Error {
+        match self {
+            Self::Read(error) => NothingRan::from(error).into(),
+            Self::Write(error) => unwritable(to, &error).into(),
+        }
+    }
+}
+
+fn unwritable(path: &Path, why: &dyn Display) -> Unreadable {
+    Unreadable(format!("cannot write {}: {why}", path.display()))
+}
+
+async fn pour(content: &mut Reading<'_>, to: &mut File, shown: Option<String>) -> Result<(), Stop> {
+    let bar = shown.map(|name| Bar::new(Doing::Reading, name, content.size().unwrap_or_default()));
+    while let Some(piece) = content.next().await.map_err(Stop::Read)? {
+        to.write_all(&piece).await.map_err(Stop::Write)?;
+        if let Some(bar) = &bar {
+            bar.more(piece.len() as u64);
+        }
+    }
+    to.flush().await.map_err(Stop::Write)
+}
+
+/// A file that gets its name when all of it is there.
+struct Target {
+    file: File,
+    /// What it is called until then, and afterwards; `None` for what is no file, such as a pipe or `/dev/null`: that is
+    /// written to, never replaced.
+    names: Option<(Part, PathBuf)>,
+}
+
+impl Target {
+    async fn open(path: &Path) -> std::io::Result<Self> {
+        let known = tokio::fs::metadata(path).await.ok();
+        if known.is_some_and(|known| !known.is_file()) {
+            return Ok(Self { file: OpenOptions::new().write(true).open(path).await?, names: None });
+        }
+        // A link stays one: what it leads to is replaced.
+        let path = tokio::fs::canonicalize(path).await.unwrap_or_else(|_| path.to_owned());
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let part = format!(".{}.{}-{}.part", name_of(&path), std::process::id(), now.as_nanos());
+        // Made before the file is: a signal in between finds nothing to remove.
+        let part = Part(path.with_file_name(part));
+        let file = OpenOptions::new().write(true).create_new(true).open(&part.0).await?;
+        Ok(Self { file, names: Some((part, path)) })
+    }
+
+    async fn keep(self) -> std::io::Result<()> {
+        let Some((part, path)) = self.names else { return Ok(()) };
+        // Else a crash of the machine could leave the name without the bytes.
+        self.file.sync_all().await?;
+        tokio::fs::rename(&part.0, &path).await
+    }
+}
+
+/// A file that is removed unless it was given another name.
+struct Part(PathBuf);
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
