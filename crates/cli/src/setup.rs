@@ -121,7 +121,16 @@ pub(crate) async fn open_all(
     place: Place,
     intent: Intent,
 ) -> anyhow::Result<(Quaymaster, Depot)> {
-    let config = config(global, overrides(place))?;
+    open_with(global, overrides(place), intent).await
+}
+
+/// The same with more than a place.
+pub(crate) async fn open_with(
+    global: &Global,
+    overrides: Overrides,
+    intent: Intent,
+) -> anyhow::Result<(Quaymaster, Depot)> {
+    let config = config(global, overrides)?;
     let schema = usable(load(&config.schemas)?)?;
     config.check_seal(&schema)?;
     let settings = config.settings();

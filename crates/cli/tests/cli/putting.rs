@@ -103,6 +103,23 @@ impl Usual {
 }
 
 #[test]
+fn a_proxy_that_asks_to_come_back_in_hours_is_not_waited_for() {
+    let server = fake(|_| {
+        Answer::Does(Box::new(|stream| {
+            let later =
+                b"HTTP/1.1 503 Away\r\nRetry-After: 3600\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+            stream.write_all(later).unwrap();
+        }))
+    });
+    let folder = folder(&[]);
+    file(folder.path(), "a.bin", 100);
+    let said = put(folder.path(), &["a.bin", "--server", &server]);
+    assert_eq!(said.code, 3, "{said:?}");
+    let error = said.json()["files"][0]["error"].as_str().unwrap().to_owned();
+    assert!(error.contains("503") && error.contains("3600 s"), "{error}");
+}
+
+#[test]
 fn a_file_that_changes_while_it_is_sent_is_told() {
     let folder = folder(&[("log", "one\n")]);
     let log = folder.path().join("log");

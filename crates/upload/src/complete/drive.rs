@@ -66,6 +66,10 @@ impl Uploads {
 
     async fn run(&self, id: &str, aim: Aim) -> Result<Ran> {
         let (ledger, lease) = (&self.inner.ledger, self.inner.options.lease);
+        let given_back = || Ok(Ran::LetGo("given back".to_owned()));
+        if self.inner.owned.is_closed() {
+            return given_back();
+        }
         if self.of_ours(id).await?.is_none() {
             return Ok(Ran::Unknown);
         }
@@ -83,11 +87,14 @@ impl Uploads {
             Claim::Unknown => return Ok(Ran::Unknown),
         };
         let errand = Errand { fence: fence.clone(), upload, parts: None, head: None, reason: String::new() };
-        let mine = self.inner.owned.begin(&fence);
+        let Some(mine) = self.inner.owned.begin(&fence) else {
+            self.give_completion_back(&fence).await;
+            return given_back();
+        };
         tokio::select! {
             ran = self.drive(errand) => ran,
             () = self.until_lost(&fence) => Ok(Ran::Taken),
-            () = mine.given_back() => Ok(Ran::LetGo("given back".to_owned())),
+            () = mine.given_back() => given_back(),
         }
     }
 
@@ -181,7 +188,11 @@ impl Uploads {
             }
             Next::Record => {
                 match Effect::CompleteRecord.of(ledger.recorded(&fence, self.inner.announcer.topic())).await {
-                    Err(error) if error.code() == Some(NODE_GONE) => {
+                    // One that was replaced in the very moment is there again, and the next try finds it.
+                    Err(error)
+                        if error.code() == Some(NODE_GONE)
+                            && self.row_of(&errand.upload).await? == Row::Gone =>
+                    {
                         errand.reason = format!(
                             "{}; the object is at {}. Put the row back and resume, or call the upload off",
                             error.detail(),

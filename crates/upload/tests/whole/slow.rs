@@ -161,6 +161,8 @@ async fn completion_given_back() {
     assert_eq!(other.uploads.complete(&id).await.unwrap(), Ran::Ended(Step::Done));
     check_done(&other, &id, &document).await;
     assert_eq!(rig.uploads.give_completions_back().await, 0, "nothing is owned any more");
+    // Whoever has given back begins nothing more in the time that it has left.
+    assert_eq!(rig.uploads.complete(&id).await.unwrap(), Ran::LetGo("given back".to_owned()));
 }
 
 async fn given_back() {

@@ -106,7 +106,7 @@ impl Target {
         // A link stays one: what it leads to is replaced.
         let path = tokio::fs::canonicalize(path).await.unwrap_or_else(|_| path.to_owned());
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let part = format!(".{}.{}-{}.part", name_of(&path), std::process::id(), now.as_nanos());
+        let part = format!(".quaymaster-{}-{}.part", std::process::id(), now.as_nanos());
         // Made before the file is: a signal in between finds nothing to remove.
         let part = Part(path.with_file_name(part));
         let file = OpenOptions::new().write(true).create_new(true).open(&part.0).await?;

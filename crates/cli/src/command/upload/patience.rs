@@ -23,7 +23,7 @@ const TOLD_AFTER: u32 = 3;
 pub(super) async fn patiently<T, F: Future<Output = Tried<T>>>(call: impl Fn() -> F) -> Result<T, Error> {
     let (mut failing, mut attempts, mut pause) = (None, 0, FIRST_PAUSE);
     loop {
-        let (wait, error) = match call().await {
+        let (wait, mut error) = match call().await {
             Ok(done) => return Ok(done),
             Err(Trying::Never(error)) => return Err(error),
             Err(Trying::Later(wait, error)) => (wait, error),
@@ -32,6 +32,11 @@ pub(super) async fn patiently<T, F: Future<Output = Tried<T>>>(call: impl Fn() -
         let rest = wait.unwrap_or(pause);
         attempts += 1;
         let since = *failing.get_or_insert_with(Instant::now);
+        // A proxy may ask for hours: nobody should sit before that.
+        if rest > patience {
+            error.detail = format!("{}; it asks to come back in {} s", error.detail, rest.as_secs());
+            return Err(error);
+        }
         if since.elapsed() + rest > patience && attempts >= ATTEMPTS {
             return Err(error);
         }

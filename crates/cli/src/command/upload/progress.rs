@@ -66,8 +66,22 @@ async fn follow(depot: &Depot, name: &str, id: &str) -> Result<ExitCode, Error> 
                         }
                     }
                 }
-                // It was called off or forgotten.
-                None => return Ok(ExitCode::from(1)),
+                // It was called off or forgotten, or the store has lost it, and is told again by this look.
+                None => match uploads.standing(id).await {
+                    Ok(Some(standing)) if !standing.state.is_ended() => {
+                        tokio::time::sleep(PAUSE).await;
+                        break;
+                    }
+                    Ok(Some(standing)) if standing.state.status == Status::Completed => {
+                        return Ok(ExitCode::SUCCESS);
+                    }
+                    Ok(_) => return Ok(ExitCode::from(1)),
+                    Err(error) => {
+                        say_away(&upload_error(error), &mut away);
+                        tokio::time::sleep(PAUSE).await;
+                        break;
+                    }
+                },
                 Some(Err(error)) if seen.is_none() => return Err(error),
                 Some(Err(error)) => {
                     say_away(&error, &mut away);

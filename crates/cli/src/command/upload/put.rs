@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use quaymaster::{Code, Error, Quaymaster};
 use quaymaster_server::Depot;
+use quaymaster_server::config::Overrides;
 use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinHandle;
@@ -94,7 +95,8 @@ async fn open(put: &Put, global: &Global) -> anyhow::Result<(Way, Option<Help>)>
         let token = std::env::var(TOKEN).ok().filter(|token| !token.is_empty());
         return Ok((Way::Server(Remote::new(server, &name, token)?), None));
     }
-    let (quaymaster, depot) = setup::open_all(global, place, Intent::Change).await?;
+    let overrides = Overrides { accept_eviction: put.accept_eviction, ..setup::overrides(place) };
+    let (quaymaster, depot) = setup::open_with(global, overrides, Intent::Change).await?;
     let name = resource(quaymaster.schema(), put.resource.clone())?;
     depot.examine(&quaymaster).await?;
     let uploads = depot.open(&name).await?;
