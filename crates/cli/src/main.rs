@@ -2,6 +2,7 @@
 //!
 //! Exit codes: 0 done, 1 the answer is no or a check failed, 2 usage, 3 the store cannot be reached.
 
+mod allocator;
 mod answer;
 mod args;
 mod calls;
@@ -18,6 +19,7 @@ use crate::args::{Args, Command, Wish};
 use crate::failure::exit_code;
 
 fn main() -> ExitCode {
+    allocator::settle();
     // Two providers could come in through dependencies; naming one keeps `rediss://` from panicking later.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let args = Args::read();

@@ -17,13 +17,13 @@ const PIECES: usize = 2;
 
 /// Larger ones gain nothing; smaller ones cost more than they save.
 const LARGEST: usize = 256 << 10;
-const LEAST: usize = 64 << 10;
+const LEAST: usize = 32 << 10;
 
 /// What buffers in use and spare ones have together, unless those in use have more.
-const HELD: usize = 8 << 20;
+const HELD: usize = 4 << 20;
 
 /// Spare ones may have this in any case: with many readers they go round the fastest.
-const SPARE: usize = 2 << 20;
+const SPARE: usize = 1 << 20;
 
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
@@ -53,7 +53,7 @@ pub(crate) struct Buffer {
 fn piece_of(readers: usize) -> usize {
     // Of few sizes, so that a buffer fits again when readers came or went.
     let fair = READING / PIECES / readers.max(1);
-    [LARGEST, LARGEST / 2].into_iter().find(|piece| *piece <= fair).unwrap_or(LEAST)
+    [LARGEST, LARGEST / 2, LARGEST / 4].into_iter().find(|piece| *piece <= fair).unwrap_or(LEAST)
 }
 
 impl Reader<'_> {
