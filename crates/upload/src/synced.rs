@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Write as _};
 use std::path::Path;
 
-use crate::objects::Fsync;
+use crate::objects::{Fsync, Look};
 
 /// As soon as so much is written, the disk begins with it: when the file is whole, little is left to wait for.
 #[cfg(target_os = "linux")]
@@ -45,6 +45,11 @@ impl Synced {
     /// So many have come.
     pub(crate) const fn written(&self) -> u64 {
         self.written
+    }
+
+    /// How it looks now.
+    pub(crate) fn look(&self) -> io::Result<Look> {
+        Look::of(&self.file)
     }
 
     /// Once all of it is on the disk, if that is asked for.

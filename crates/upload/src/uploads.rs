@@ -12,7 +12,7 @@ use quaymaster::upload::Upload;
 use tokio::sync::Notify;
 
 use crate::announce::Announcer;
-use crate::bytes::{ChunkBytes, Pool};
+use crate::bytes::{self, ChunkBytes, Pool, Share};
 use crate::complete::Owned;
 use crate::figures::Figures;
 use crate::ledger::{Ledger, LedgerOptions};
@@ -73,6 +73,8 @@ pub(crate) struct Inner {
     pub(crate) figures: Figures,
     /// The memory of bodies that are read.
     pub(crate) pool: Arc<Pool>,
+    /// The memory of chunks that are read from a store, on their way out.
+    pub(crate) fetching: Arc<Share>,
     /// Chunks that this process ships.
     pub(crate) leases: Arc<Mutex<Leases>>,
     /// Completions and ends that it works on.
@@ -103,6 +105,12 @@ pub struct Settings {
 }
 
 const OP: &str = "upload.open";
+
+/// What all bodies together fill: of each one piece is filled while another is written.
+const READING: usize = 4 << 20;
+
+/// What all chunks that are fetched from a store have in memory.
+const FETCHING: usize = 6 << 20;
 
 impl Uploads {
     /// What opening would refuse whatever is there, and without a look at anything: chunks that their place cannot hold,
@@ -187,7 +195,8 @@ impl Uploads {
             options,
             whole: Notify::new(),
             figures: Figures::default(),
-            pool: Arc::default(),
+            pool: Arc::new(Pool::new(Share::new(READING, 2))),
+            fetching: Arc::new(Share::new(FETCHING, bytes::AHEAD + 1)),
             leases: Arc::default(),
             owned: Owned::default(),
         };

@@ -1,27 +1,44 @@
 //! Whether whoever asked is still there: a connection whose other end can be noticed to be gone while an answer is
-//! being waited for.
+//! being waited for. And how much of what it sends is taken at once: little, when many send much.
 
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll, ready};
 
+use bytes::BufMut as _;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, Shutdown};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-/// What is read at once until a read shows that there is more.
-const FEW: usize = 4 * 1024;
-/// What is read at once then.
-const MANY: usize = 64 * 1024;
+/// Who sends so much at once sends more than a question.
+const MUCH: usize = 4 * 1024;
+
+/// What is read of all of those at once, and of each of them at least and at most.
+const TOGETHER: usize = 1 << 20;
+const LEAST: usize = 16 * 1024;
+const MOST: usize = 64 * 1024;
+
+/// How many connections are being sent much: the buffer of each grows by what is read of it at once, and stays so.
+#[derive(Debug, Default)]
+pub(crate) struct Crowd(AtomicUsize);
+
+impl Crowd {
+    fn most(&self) -> usize {
+        (TOGETHER / self.0.load(Relaxed).max(1)).clamp(LEAST, MOST)
+    }
+}
 
 /// The server's end of a connection.
 #[derive(Debug)]
 pub(crate) struct Stream {
     socket: Arc<TcpStream>,
-    /// Whether the last read took all it could.
-    filled: bool,
+    crowd: Arc<Crowd>,
+    /// Whether it counts among them.
+    much: bool,
 }
 
 /// The other end, as far as it can be seen from here.
@@ -29,12 +46,27 @@ pub(crate) struct Stream {
 pub(crate) struct Presence(Option<Arc<TcpStream>>);
 
 impl Stream {
-    pub(crate) fn new(socket: TcpStream) -> Self {
-        Self { socket: Arc::new(socket), filled: false }
+    pub(crate) fn new(socket: TcpStream, crowd: Arc<Crowd>) -> Self {
+        Self { socket: Arc::new(socket), crowd, much: false }
+    }
+
+    fn came(&mut self, count: usize) {
+        match (self.much, count >= MUCH) {
+            (false, true) => self.crowd.0.fetch_add(1, Relaxed),
+            (true, false) => self.crowd.0.fetch_sub(1, Relaxed),
+            _ => return,
+        };
+        self.much = !self.much;
     }
 
     pub(crate) fn presence(&self) -> Presence {
         Presence(Some(self.socket.clone()))
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.came(0);
     }
 }
 
@@ -67,13 +99,12 @@ impl AsyncRead for Stream {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let most = buf.remaining().min(if self.filled { MANY } else { FEW });
+        let most = self.crowd.most();
         loop {
             ready!(self.socket.poll_read_ready(cx))?;
-            match self.socket.try_read(buf.initialize_unfilled_to(most)) {
+            match self.socket.try_read_buf(&mut (&mut *buf).limit(most)) {
                 Ok(count) => {
-                    buf.advance(count);
-                    self.filled = count == most;
+                    self.came(count);
                     return Poll::Ready(Ok(()));
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}

@@ -15,17 +15,15 @@ use quaymaster::upload::{Chunk, Dropped, Place, Reservation, Source, Stage, Uplo
 use crate::digest::{Digested, Digesting};
 use crate::objects::{self, Fsync, Then};
 use crate::{Algorithm, Digest, Digester, Result};
-pub(crate) use pool::{Buffer, Pool};
+use pool::Sharing;
+pub(crate) use pool::{Buffer, Pool, Reader, Share};
 pub use spool::Swept;
 use spool::{Spool, Spooled};
 
 const OP: &str = "upload.bytes";
 
-/// Read from a store at once: all workers together hold a few of them each.
-const PIECE: usize = 256 << 10;
-
-/// Pieces of a chunk that are read ahead while it is sent.
-const AHEAD: usize = 3;
+/// Pieces of a chunk that are fetched from a store while the one before them is sent.
+pub(crate) const AHEAD: usize = 3;
 
 /// What is known of a chunk that is to be staged.
 pub(crate) struct Wanted {
@@ -74,20 +72,28 @@ impl ChunkBytes {
     }
 
     /// The bytes of a claimed chunk, for the object store; `None` when they are gone.
-    pub(crate) async fn open(&self, store: &Upload, chunk: &Chunk) -> Result<Option<Opened>> {
+    pub(crate) async fn open(
+        &self,
+        store: &Upload,
+        chunk: &Chunk,
+        fetching: &Arc<Share>,
+    ) -> Result<Option<Opened>> {
         if chunk.size == 0 {
             return Ok(Some(Opened { source: objects::Source::Pieces(Vec::new()), cut: None, link: None }));
         }
         match (&chunk.place, self) {
-            (Place::Store, _) => from_store(&At::chunk(store, chunk), chunk.size).await,
+            (Place::Store, _) => from_store(&At::chunk(store, chunk, fetching), chunk.size).await,
             (Place::Elsewhere(name), Self::Apart(apart)) => {
-                from_store(&At::parked(apart, chunk, name)?, chunk.size).await
+                from_store(&At::parked(apart, chunk, name, fetching)?, chunk.size).await
             }
             (Place::Elsewhere(name), Self::Spool(SpoolFolder(spool))) => {
                 let Some(path) = spool.lend(chunk.lease.upload_id(), name, chunk.size).await? else {
                     return Ok(None);
                 };
-                let source = objects::Source::File(path.clone(), Then::Take);
+                let source = match spool.look_of(name) {
+                    Some(look) => objects::Source::Written(path.clone(), look),
+                    None => objects::Source::File(path.clone(), Then::Take),
+                };
                 Ok(Some(Opened { source, cut: None, link: Some(path) }))
             }
             (Place::Elsewhere(_), Self::Store) => Ok(None),
@@ -95,12 +101,12 @@ impl ChunkBytes {
     }
 
     /// Whether the bytes of a claimed chunk are the ones that were received.
-    pub(crate) async fn verify(&self, store: &Upload, chunk: &Chunk) -> Result<bool> {
+    pub(crate) async fn verify(&self, store: &Upload, chunk: &Chunk, fetching: &Arc<Share>) -> Result<bool> {
         let expected = chunk.digest;
         match (&chunk.place, self) {
-            (Place::Store, _) => Ok(digest(&At::chunk(store, chunk), chunk).await? == expected),
+            (Place::Store, _) => Ok(digest(&At::chunk(store, chunk, fetching), chunk).await? == expected),
             (Place::Elsewhere(name), Self::Apart(apart)) => {
-                Ok(digest(&At::parked(apart, chunk, name)?, chunk).await? == expected)
+                Ok(digest(&At::parked(apart, chunk, name, fetching)?, chunk).await? == expected)
             }
             (Place::Elsewhere(name), Self::Spool(SpoolFolder(spool))) => {
                 Ok(spool.digest(chunk.lease.upload_id(), name, &expected).await? == Some(expected))
@@ -209,6 +215,7 @@ struct At {
     store: Upload,
     id: Arc<str>,
     name: Name,
+    sharing: Arc<Sharing>,
 }
 
 #[derive(Clone)]
@@ -218,21 +225,29 @@ enum Name {
 }
 
 impl At {
-    fn chunk(store: &Upload, chunk: &Chunk) -> Self {
+    fn chunk(store: &Upload, chunk: &Chunk, fetching: &Arc<Share>) -> Self {
         let id = chunk.lease.upload_id().into();
-        Self { store: store.clone(), id, name: Name::Chunk(chunk.lease.number()) }
+        let sharing = Arc::new(fetching.join());
+        Self { store: store.clone(), id, name: Name::Chunk(chunk.lease.number()), sharing }
     }
 
-    fn parked(apart: &Upload, chunk: &Chunk, name: &str) -> Result<Self> {
+    fn parked(apart: &Upload, chunk: &Chunk, name: &str, fetching: &Arc<Share>) -> Result<Self> {
         let name = Name::Parked(Stage::parse(OP, name)?);
-        Ok(Self { store: apart.clone(), id: chunk.lease.upload_id().into(), name })
+        let sharing = Arc::new(fetching.join());
+        Ok(Self { store: apart.clone(), id: chunk.lease.upload_id().into(), name, sharing })
     }
 
-    async fn read(&self, offset: u64) -> Result<Bytes> {
+    async fn read(&self, offset: u64, length: usize) -> Result<Bytes> {
         Ok(match &self.name {
-            Name::Chunk(number) => self.store.read(&self.id, *number, offset, PIECE).await?,
-            Name::Parked(stage) => self.store.parked(&self.id, stage, offset, PIECE).await?,
+            Name::Chunk(number) => self.store.read(&self.id, *number, offset, length).await?,
+            Name::Parked(stage) => self.store.parked(&self.id, stage, offset, length).await?,
         })
+    }
+
+    /// How long the piece is that begins there, as things stand.
+    fn length(&self, offset: u64, size: u64) -> usize {
+        let most = self.sharing.piece();
+        usize::try_from(size.saturating_sub(offset)).map_or(most, |left| left.min(most))
     }
 
     /// The bytes from `from` on; an empty piece where there are none any more.
@@ -242,18 +257,26 @@ impl At {
         size: u64,
     ) -> impl futures_util::Stream<Item = Result<Bytes>> + Send + 'static + use<> {
         let at = self.clone();
-        stream::iter((from..size).step_by(PIECE))
-            .map(move |offset| {
+        let first = (from, at.length(from, size));
+        let lengths = {
+            let at = at.clone();
+            std::iter::successors(Some(first), move |(offset, length)| {
+                let next = offset + *length as u64;
+                Some((next, at.length(next, size)))
+            })
+        };
+        stream::iter(lengths.take_while(|(_, length)| *length > 0))
+            .map(move |(offset, length)| {
                 let at = at.clone();
-                async move { at.read(offset).await }
+                async move { at.read(offset, length).await }
             })
             .buffered(AHEAD)
     }
 }
 
 async fn from_store(at: &At, size: u64) -> Result<Option<Opened>> {
-    let first = at.read(0).await?;
-    let expected = size.min(PIECE as u64);
+    let length = at.length(0, size);
+    let (first, expected) = (at.read(0, length).await?, length as u64);
     if first.len() as u64 != expected {
         return Ok(None);
     }

@@ -1,6 +1,7 @@
-//! The memory of bodies that are read: little more for many requests than for a few, and the same buffers again and
-//! again, for what an allocator is given back by many threads it does not soon give back itself.
+//! The memory of bytes on their way in and out: little more for many chunks than for a few, and the same buffers again
+//! and again, for what an allocator is given back by many threads it does not soon give back itself.
 
+use std::io::{self, Read};
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -9,25 +10,60 @@ use std::sync::atomic::Ordering::Relaxed;
 use bytes::Bytes;
 use parking_lot::Mutex;
 
-/// What all requests together fill: when there are many, each takes smaller pieces.
-const READING: usize = 4 << 20;
-
-/// One that is filled, and one that is written meanwhile.
-const PIECES: usize = 2;
-
 /// Larger ones gain nothing; smaller ones cost more than they save.
 const LARGEST: usize = 256 << 10;
 const LEAST: usize = 32 << 10;
 
-/// What buffers in use and spare ones have together, unless those in use have more.
-const HELD: usize = 4 << 20;
-
 /// Spare ones may have this in any case: with many readers they go round the fastest.
 const SPARE: usize = 1 << 20;
 
-#[derive(Debug, Default)]
+/// Memory that chunks on one way have together: when there are many, each takes smaller pieces.
+#[derive(Debug)]
+pub(crate) struct Share {
+    whole: usize,
+    /// How many pieces a chunk has at once.
+    pieces: usize,
+    chunks: AtomicUsize,
+}
+
+/// A chunk among those that share.
+#[derive(Debug)]
+pub(crate) struct Sharing(Arc<Share>);
+
+impl Share {
+    pub(crate) const fn new(whole: usize, pieces: usize) -> Self {
+        Self { whole, pieces, chunks: AtomicUsize::new(0) }
+    }
+
+    pub(crate) fn join(self: &Arc<Self>) -> Sharing {
+        self.chunks.fetch_add(1, Relaxed);
+        Sharing(Arc::clone(self))
+    }
+
+    fn piece_of(&self, chunks: usize) -> usize {
+        // Of few sizes, so that a buffer fits again when chunks came or went.
+        let fair = self.whole / self.pieces / chunks.max(1);
+        [LARGEST, LARGEST / 2, LARGEST / 4].into_iter().find(|piece| *piece <= fair).unwrap_or(LEAST)
+    }
+}
+
+impl Sharing {
+    /// How long its next piece should be.
+    pub(crate) fn piece(&self) -> usize {
+        self.0.piece_of(self.0.chunks.load(Relaxed))
+    }
+}
+
+impl Drop for Sharing {
+    fn drop(&mut self) {
+        self.0.chunks.fetch_sub(1, Relaxed);
+    }
+}
+
+/// Buffers for chunks that share.
+#[derive(Debug)]
 pub(crate) struct Pool {
-    readers: AtomicUsize,
+    share: Arc<Share>,
     buffers: Mutex<Buffers>,
 }
 
@@ -39,10 +75,15 @@ struct Buffers {
     lent: usize,
 }
 
-/// A request that reads a body, among all that do.
-pub(crate) struct Reader<'a>(&'a Arc<Pool>);
+/// A chunk whose bytes are read into buffers, among all that are.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    sharing: Sharing,
+    pool: Arc<Pool>,
+}
 
 /// What it fills; comes back to its pool from wherever it is dropped.
+#[derive(Debug)]
 pub(crate) struct Buffer {
     bytes: Vec<u8>,
     /// How many bytes it is there for.
@@ -50,37 +91,33 @@ pub(crate) struct Buffer {
     pool: Arc<Pool>,
 }
 
-fn piece_of(readers: usize) -> usize {
-    // Of few sizes, so that a buffer fits again when readers came or went.
-    let fair = READING / PIECES / readers.max(1);
-    [LARGEST, LARGEST / 2, LARGEST / 4].into_iter().find(|piece| *piece <= fair).unwrap_or(LEAST)
-}
-
-impl Reader<'_> {
+impl Reader {
     /// An empty buffer for the next piece, of which at most `left` bytes will come.
     pub(crate) fn buffer(&self, left: u64) -> Buffer {
-        let most = piece_of(self.0.readers.load(Relaxed));
-        let full = usize::try_from(left).map_or(most, |left| left.min(most));
-        let bytes = self.0.buffers.lock().lend(full);
-        Buffer { bytes, full, pool: Arc::clone(self.0) }
-    }
-}
-
-impl Drop for Reader<'_> {
-    fn drop(&mut self) {
-        self.0.readers.fetch_sub(1, Relaxed);
+        let most = self.sharing.piece();
+        let (full, bytes) = self.pool.buffers.lock().lend(left, most, self.pool.share.whole);
+        Buffer { bytes, full, pool: Arc::clone(&self.pool) }
     }
 }
 
 impl Pool {
-    pub(crate) fn reader(self: &Arc<Self>) -> Reader<'_> {
-        self.readers.fetch_add(1, Relaxed);
-        Reader(self)
+    pub(crate) fn new(share: Share) -> Self {
+        Self { share: Arc::new(share), buffers: Mutex::default() }
+    }
+
+    pub(crate) fn reader(self: &Arc<Self>) -> Reader {
+        Reader { sharing: self.share.join(), pool: Arc::clone(self) }
     }
 }
 
 impl Buffers {
-    fn lend(&mut self, full: usize) -> Vec<u8> {
+    /// How many bytes it is there for, and the buffer.
+    fn lend(&mut self, left: u64, most: usize, whole: usize) -> (usize, Vec<u8>) {
+        let mut full = usize::try_from(left).map_or(most, |left| left.min(most));
+        // Those who came first may still have large ones; nobody waits for them.
+        while full > LEAST && self.lent + full > whole {
+            full = (full / 2).max(LEAST);
+        }
         // What is much smaller is not worth keeping.
         let size = if full > LEAST / 2 { full.next_power_of_two() } else { full };
         let bytes = match self.spare.iter().rposition(|buffer| buffer.capacity() == size) {
@@ -88,10 +125,10 @@ impl Buffers {
             None => Vec::with_capacity(size),
         };
         self.lent += bytes.capacity();
-        bytes
+        (full, bytes)
     }
 
-    fn take_back(&mut self, mut bytes: Vec<u8>) {
+    fn take_back(&mut self, mut bytes: Vec<u8>, whole: usize) {
         let size = bytes.capacity();
         self.lent = self.lent.saturating_sub(size);
         if size <= LEAST / 2 || size > LARGEST {
@@ -99,7 +136,7 @@ impl Buffers {
         }
         bytes.clear();
         self.spare.push(bytes);
-        let most = HELD.saturating_sub(self.lent).max(SPARE);
+        let most = whole.saturating_sub(self.lent).max(SPARE);
         let mut spare = self.spare.iter().map(Vec::capacity).sum::<usize>();
         // The oldest go: they may have the size of another hour.
         while spare > most {
@@ -119,6 +156,12 @@ impl Buffer {
         self.bytes.extend_from_slice(&from.split_to(room.min(from.len())));
     }
 
+    /// The same from a file; it has nothing more if this takes nothing.
+    pub(crate) fn read(&mut self, from: &mut impl Read) -> io::Result<()> {
+        let room = self.full.saturating_sub(self.bytes.len());
+        from.take(room as u64).read_to_end(&mut self.bytes).map(drop)
+    }
+
     pub(crate) fn freeze(self) -> Bytes {
         Bytes::from_owner(self)
     }
@@ -133,32 +176,45 @@ impl AsRef<[u8]> for Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         let bytes = mem::take(&mut self.bytes);
-        self.pool.buffers.lock().take_back(bytes);
+        self.pool.buffers.lock().take_back(bytes, self.pool.share.whole);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
     use super::*;
+
+    const WHOLE: usize = 4 << 20;
+
+    fn pool() -> Arc<Pool> {
+        Arc::new(Pool::new(Share::new(WHOLE, 2)))
+    }
 
     fn spare(pool: &Pool) -> Vec<usize> {
         pool.buffers.lock().spare.iter().map(Vec::capacity).collect()
     }
 
     #[test]
-    fn many_readers_together_fill_little_more_than_a_few() {
-        for readers in [0, 1, 8, 9, 16, 17, 32, 64] {
-            let piece = piece_of(readers);
-            assert!((LEAST..=LARGEST).contains(&piece));
-            assert!(PIECES * piece * readers <= HELD, "{readers}");
+    fn many_together_have_little_more_than_a_few() {
+        for (whole, pieces) in [(WHOLE, 2), (6 << 20, 4)] {
+            let share = Share::new(whole, pieces);
+            for chunks in [0, 1, 2, 6, 7, 8, 9, 16, 17, 20, 32] {
+                let piece = share.piece_of(chunks);
+                assert!((LEAST..=LARGEST).contains(&piece));
+                assert!(pieces * piece * chunks <= whole, "{chunks}");
+            }
+            assert_eq!(share.piece_of(10_000), LEAST);
         }
-        assert_eq!((piece_of(8), piece_of(9), piece_of(10_000)), (LARGEST, LARGEST / 2, LEAST));
+        let share = Share::new(WHOLE, 2);
+        assert_eq!((share.piece_of(8), share.piece_of(9), share.piece_of(64)), (LARGEST, LARGEST / 2, LEAST));
     }
 
     #[test]
     fn a_reader_counts_for_as_long_as_it_reads() {
-        let pool = Arc::new(Pool::default());
-        let mut many: Vec<Reader<'_>> = (0..9).map(|_| pool.reader()).collect();
+        let pool = pool();
+        let mut many: Vec<Reader> = (0..9).map(|_| pool.reader()).collect();
         assert_eq!(many[0].buffer(u64::MAX).full, LARGEST / 2);
         many.pop();
         assert_eq!(many[0].buffer(u64::MAX).full, LARGEST);
@@ -167,7 +223,7 @@ mod tests {
 
     #[test]
     fn a_buffer_serves_again_when_the_last_who_reads_it_is_done() {
-        let pool = Arc::new(Pool::default());
+        let pool = pool();
         let reader = pool.reader();
         let mut buffer = reader.buffer(LARGEST as u64);
         let mut bytes = Bytes::from(vec![7; LARGEST + 1]);
@@ -190,19 +246,44 @@ mod tests {
     }
 
     #[test]
+    fn a_file_is_read_without_another_buffer() {
+        let pool = pool();
+        let reader = pool.reader();
+        let mut file = io::Cursor::new(vec![7; LARGEST + 1]);
+        for expected in [LARGEST, 1, 0] {
+            let mut buffer = reader.buffer(LARGEST as u64);
+            buffer.read(&mut file).unwrap();
+            assert_eq!((buffer.as_ref().len(), buffer.bytes.capacity()), (expected, LARGEST));
+        }
+        assert_eq!(spare(&pool), [LARGEST]);
+    }
+
+    #[test]
+    fn who_comes_late_takes_smaller_ones_until_the_large_ones_are_back() {
+        let pool = pool();
+        let early: Vec<Buffer> = (0..WHOLE / LARGEST - 1).map(|_| pool.reader().buffer(u64::MAX)).collect();
+        let late = pool.reader();
+        let others = [late.buffer(u64::MAX), late.buffer(u64::MAX), late.buffer(u64::MAX)];
+        assert_eq!(others.each_ref().map(|buffer| buffer.full), [LARGEST, LEAST, LEAST], "nobody waits");
+        assert_eq!(late.buffer(10).full, 10);
+        drop(early);
+        assert_eq!(late.buffer(u64::MAX).full, LARGEST);
+    }
+
+    #[test]
     fn what_is_held_has_a_bound_and_the_newest_stay() {
-        let pool = Arc::new(Pool::default());
+        let pool = pool();
         let reader = pool.reader();
         drop((0..100).map(|_| reader.buffer(LEAST as u64)).collect::<Vec<_>>());
         assert_eq!(spare(&pool), vec![LEAST; 100]);
-        drop((0..HELD / LARGEST).map(|_| reader.buffer(u64::MAX)).collect::<Vec<_>>());
-        assert_eq!(spare(&pool), vec![LARGEST; HELD / LARGEST], "of the size that is wanted now");
-        let many: Vec<Buffer> = (0..2 * HELD / LARGEST).map(|_| reader.buffer(u64::MAX)).collect();
-        assert_eq!(pool.buffers.lock().lent, 2 * HELD, "nobody waits for memory");
-        let some: Vec<Buffer> = (0..2 * SPARE / LARGEST).map(|_| reader.buffer(u64::MAX)).collect();
+        drop((0..WHOLE / LARGEST).map(|_| reader.buffer(u64::MAX)).collect::<Vec<_>>());
+        assert_eq!(spare(&pool), vec![LARGEST; WHOLE / LARGEST], "of the size that is wanted now");
+        let many: Vec<Buffer> = (0..2 * WHOLE / LEAST).map(|_| reader.buffer(LEAST as u64)).collect();
+        assert_eq!(pool.buffers.lock().lent, 2 * WHOLE, "nobody waits for memory");
+        let some: Vec<Buffer> = (0..2 * SPARE / LEAST).map(|_| reader.buffer(LEAST as u64)).collect();
         drop(some);
         assert_eq!(spare(&pool).iter().sum::<usize>(), SPARE, "many are lent, and some go round");
         drop(many);
-        assert_eq!(spare(&pool).iter().sum::<usize>(), HELD);
+        assert_eq!(spare(&pool).iter().sum::<usize>(), WHOLE);
     }
 }

@@ -12,6 +12,7 @@
 //! gets a second name to move away: the first one stays until the ledger has the part, and a crash in between costs
 //! nothing.
 
+use std::collections::VecDeque;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read as _};
 use std::mem;
@@ -20,10 +21,11 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 
 use crate::digest::{Digested, Digesting};
-use crate::objects::Fsync;
+use crate::objects::{Fsync, Look};
 use crate::synced::{Synced, sync_folder};
 use crate::{Digest, Digester, Error, Result, Trouble, names};
 
@@ -32,10 +34,36 @@ const OP: &str = "bytes.spool";
 /// What was staged and not taken for so long was given up.
 const STALE: Duration = Duration::from_secs(3600);
 
+/// Files whose looks are kept. What is not among them is only read once more.
+const LOOKS: usize = 1024;
+
 #[derive(Debug, Clone)]
 pub(super) struct Spool {
     folder: Arc<Path>,
     fsync: Fsync,
+    looks: Arc<Looks>,
+}
+
+/// How files looked that this process wrote, by their names: of the last few, for whoever sends them soon.
+#[derive(Debug, Default)]
+struct Looks(Mutex<VecDeque<(String, Look)>>);
+
+impl Looks {
+    fn keep(&self, name: &str, look: Look) {
+        let mut looks = self.0.lock();
+        if looks.len() == LOOKS {
+            looks.pop_front();
+        }
+        looks.push_back((name.to_owned(), look));
+    }
+
+    fn of(&self, name: &str) -> Option<Look> {
+        self.0.lock().iter().find(|(kept, _)| kept == name).map(|(_, look)| *look)
+    }
+
+    fn forget(&self, name: &str) {
+        self.0.lock().retain(|(kept, _)| kept != name);
+    }
 }
 
 /// What a sweep of the spool found.
@@ -55,6 +83,7 @@ pub(super) struct Spooled {
     name: String,
     state: State,
     fsync: Fsync,
+    looks: Arc<Looks>,
 }
 
 enum State {
@@ -97,7 +126,7 @@ impl Spool {
     pub(super) async fn open(folder: PathBuf, fsync: Fsync) -> Result<Self> {
         let made = folder.clone();
         off(&folder, move || fs::create_dir_all(made)).await?;
-        Ok(Self { folder: folder.into(), fsync })
+        Ok(Self { folder: folder.into(), fsync, looks: Arc::default() })
     }
 
     fn of(&self, id: &str) -> PathBuf {
@@ -123,7 +152,13 @@ impl Spool {
         })
         .await?;
         let state = State::Waits(Box::new(Open { file, digesting }));
-        Ok(Spooled { path, name: name.to_owned(), state, fsync })
+        let looks = Arc::clone(&self.looks);
+        Ok(Spooled { path, name: name.to_owned(), state, fsync, looks })
+    }
+
+    /// How a chunk's file looked when this process had written it, if it did.
+    pub(super) fn look_of(&self, name: &str) -> Option<Look> {
+        self.looks.of(name)
     }
 
     /// A second name of a chunk's file, to be given away; `None` when the file is gone or has another size.
@@ -174,6 +209,7 @@ impl Spool {
     }
 
     pub(super) async fn remove(&self, id: &str, name: &str) -> Result<()> {
+        self.looks.forget(name);
         let (folder, name) = (self.of(id), name.to_owned());
         off(&folder.clone(), move || {
             removed(&folder.join(format!("s-{name}")))?;
@@ -299,12 +335,14 @@ impl Spooled {
     pub(super) async fn finish(&mut self) -> Result<Digested> {
         let Open { file, digesting } = *self.open().await?;
         let (fsync, folder) = (self.fsync, self.path.parent().map(Path::to_owned));
-        off(&self.path, move || {
+        let (look, digested) = off(&self.path, move || {
             file.sync()?;
             folder.map_or(Ok(()), |folder| sync_folder(&folder, fsync))?;
-            Ok(digesting.finish())
+            Ok((file.look()?, digesting.finish()))
         })
-        .await
+        .await?;
+        self.looks.keep(&self.name, look);
+        Ok(digested)
     }
 
     pub(super) async fn keep(self) -> Result<()> {
@@ -319,6 +357,7 @@ impl Spooled {
     }
 
     pub(super) async fn discard(self) -> Result<()> {
+        self.looks.forget(&self.name);
         let path = self.path.clone();
         off(&self.path, move || removed(&path).map(drop)).await
     }

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
 
+use super::look::Look;
 use crate::{Digest, Error};
 
 /// An object store's name of a multipart upload; opaque.
@@ -45,8 +46,8 @@ pub struct About {
 pub struct PartBody {
     /// How many.
     pub size: u64,
-    /// Their digest. S3 compares what arrives with it; the local store does so while it writes, and believes it of a
-    /// file that it moves.
+    /// Their digest. S3 compares what arrives with it, or we do where it does not; the local store does so while it
+    /// writes, and believes it of a file that it moves.
     pub digest: Digest,
     /// Where they are.
     pub source: Source,
@@ -58,6 +59,8 @@ pub enum Source {
     Pieces(Vec<Bytes>),
     /// In a file.
     File(PathBuf, Then),
+    /// In a file that this process wrote, and that may be moved; with how it looked when its digest was taken.
+    Written(PathBuf, Look),
     /// Coming, once: whoever tries again brings another.
     Stream(BoxStream<'static, std::io::Result<Bytes>>),
 }
@@ -76,6 +79,7 @@ impl fmt::Debug for PartBody {
         let source = match &self.source {
             Source::Pieces(pieces) => format!("{} pieces", pieces.len()),
             Source::File(path, then) => format!("{} ({then:?})", path.display()),
+            Source::Written(path, look) => format!("{} ({look:?})", path.display()),
             Source::Stream(_) => "stream".to_owned(),
         };
         f.debug_struct("PartBody")

@@ -15,6 +15,7 @@
 mod answer;
 mod key;
 mod local;
+mod look;
 mod options;
 mod s3;
 
@@ -26,6 +27,7 @@ use futures_util::stream::BoxStream;
 pub use answer::{
     Abort, About, Completed, Cursor, Head, MultipartId, PartBody, Pending, PendingPage, Source, Then,
 };
+pub use look::Look;
 pub use options::{Checksums, Credentials, Fsync, ObjectsOptions};
 
 use crate::ledger::Part;

@@ -85,7 +85,8 @@ impl Uploads {
         let etag = if chunk.size == 0 {
             EMPTY.to_owned()
         } else {
-            let Some(opened) = self.inner.bytes.open(&self.inner.store, chunk).await? else {
+            let Some(opened) = self.inner.bytes.open(&self.inner.store, chunk, &self.inner.fetching).await?
+            else {
                 return self.missing(chunk).await;
             };
             let (source, lent) = opened.take();
@@ -98,9 +99,7 @@ impl Uploads {
                     etag
                 }
                 Err(_) if lent.was_cut() => return self.missing(chunk).await,
-                Err(error)
-                    if other_bytes(&error) && !self.inner.bytes.verify(&self.inner.store, chunk).await? =>
-                {
+                Err(error) if other_bytes(&error) && !self.is_whole(chunk).await? => {
                     return self.missing(chunk).await;
                 }
                 Err(error) => return Err(error),
@@ -117,6 +116,11 @@ impl Uploads {
                 Ok(Sent::GivenUp)
             }
         }
+    }
+
+    /// Whether its bytes are still the ones that were received.
+    async fn is_whole(&self, chunk: &Chunk) -> Result<bool> {
+        self.inner.bytes.verify(&self.inner.store, chunk, &self.inner.fetching).await
     }
 
     /// The part is in the ledger: its bytes go.
@@ -149,10 +153,16 @@ impl Uploads {
             number,
             "the bytes of a chunk are gone; the client is asked for them again"
         );
-        Ok(match Effect::ShipMissing.of(self.inner.store.missing(&chunk.lease)).await? {
-            Held::Ours => Sent::Missing,
-            Held::Lost => Sent::Elsewhere,
-        })
+        match Effect::ShipMissing.of(self.inner.store.missing(&chunk.lease)).await? {
+            Held::Ours => {
+                // What is left of them, or came in their place; with the upload's end it goes in any case.
+                if let Err(error) = self.inner.bytes.remove(upload_id, &chunk.place).await {
+                    tracing::debug!(upload_id, number, %error, "the remains of a chunk stay for now");
+                }
+                Ok(Sent::Missing)
+            }
+            Held::Lost => Ok(Sent::Elsewhere),
+        }
     }
 
     /// The ledger knows better than the store where this upload stands.

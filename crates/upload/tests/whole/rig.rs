@@ -16,7 +16,7 @@ use quaymaster_upload::announce::Announcer;
 use quaymaster_upload::bytes::ChunkBytes;
 use quaymaster_upload::ingest::{Content, Creation, Incoming, Request, Took};
 use quaymaster_upload::ledger::{Clock, Ledger, LedgerOptions, Step, Sync};
-use quaymaster_upload::objects::{Credentials, Fsync, Objects, ObjectsOptions};
+use quaymaster_upload::objects::{Checksums, Credentials, Fsync, Objects, ObjectsOptions};
 use quaymaster_upload::sweep::Cursor;
 use quaymaster_upload::{Hasher, Options, Sha256, Uploads};
 use serde::{Deserialize, Serialize};
@@ -35,6 +35,8 @@ pub struct Place {
     pub objects: String,
     /// Address and secret of an S3 endpoint.
     pub endpoint: Option<String>,
+    /// Parts are not sent with checksums.
+    pub unchecked: bool,
     /// Chunks go here; without it through the store.
     pub spool: Option<PathBuf>,
     /// Or through this other store.
@@ -60,6 +62,7 @@ impl Place {
             database: format!("sqlite:{}", at("uploads.db")),
             objects: format!("file:{}", at("objects")),
             endpoint: None,
+            unchecked: false,
             spool: spooled.then(|| folder.join("spool")),
             apart: None,
             chunk_min: "1KiB".to_owned(),
@@ -138,6 +141,7 @@ impl Place {
                 secret: "master-secret".to_owned(),
                 token: None,
             }),
+            checksums: if self.unchecked { Checksums::Signature } else { Checksums::Sha256 },
             // What is repeated is repeated where it can be seen.
             retries: 0,
             ..ObjectsOptions::default()

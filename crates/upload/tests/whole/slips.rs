@@ -2,6 +2,8 @@
 //! not what they were, clients that begin again.
 
 use std::fs;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use libtest_mimic::Trial;
@@ -41,6 +43,12 @@ pub fn trials() -> Vec<Trial> {
         "servers::bytes_that_changed_in_the_store_are_asked_for_again",
         bytes_that_changed_in_the_store_are_asked_for_again,
     ));
+    for (name, unchecked) in [("checksums", false), ("signature", true)] {
+        trials.push(trial(
+            &format!("servers::bytes_that_changed_in_the_spool_are_asked_for_again::{name}"),
+            move || bytes_that_changed_in_the_spool_are_asked_for_again(unchecked),
+        ));
+    }
     trials
 }
 
@@ -134,6 +142,43 @@ async fn bytes_that_changed_in_the_store_are_asked_for_again() {
     rig.engine.write_piece(key.as_bytes(), 3 << 20, b"spoilt", Duration::from_secs(3600)).await.unwrap();
     assert_eq!(rig.uploads.ship_once(1).await.unwrap(), vec![Sent::Missing]);
     assert_eq!(rig.uploads.standing(&id).await.unwrap().unwrap().resend, vec![0..=0]);
+    send_all(&rig, &id, &document).await;
+    ship_and_complete(&rig, &id).await;
+    check_done(&rig, &id, &document).await;
+}
+
+fn files_of(folder: &Path) -> Vec<PathBuf> {
+    fs::read_dir(folder).unwrap().map(|file| file.unwrap().path()).collect()
+}
+
+/// Told by SeaweedFS, which compares checksums but not what is signed, or by ourselves.
+async fn bytes_that_changed_in_the_spool_are_asked_for_again(unchecked: bool) {
+    let seaweed = Seaweed::start().await;
+    let folder = TempDir::new().unwrap();
+    let spool = folder.path().join("spool");
+    let place =
+        Place { unchecked, spool: Some(spool.clone()), ..Place::behind(folder.path(), seaweed.address()) };
+    let mut rig = place.open().await;
+    let document = Document::new("spoilt", 26, 5 << 20);
+    let id = rig.create(&document).await;
+    for another_process in [false, true] {
+        assert!(Rig::received(&rig.send(&id, &document, 0).await));
+        let [chunk] = &files_of(&spool.join(&id))[..] else { panic!("one chunk, one file") };
+        let file = fs::File::options().write(true).open(chunk).unwrap();
+        let written = file.metadata().unwrap().modified().unwrap();
+        file.write_all_at(b"spoilt", 2 << 20).unwrap();
+        if another_process {
+            // It knows nothing of how the file looked.
+            file.set_modified(written).unwrap();
+            drop(rig);
+            rig = place.open().await;
+        } else {
+            // The file system's clock may not have gone on since.
+            file.set_modified(written + Duration::from_millis(10)).unwrap();
+        }
+        assert_eq!(rig.uploads.ship_once(1).await.unwrap(), vec![Sent::Missing]);
+        assert_eq!(rig.uploads.standing(&id).await.unwrap().unwrap().resend, vec![0..=0]);
+    }
     send_all(&rig, &id, &document).await;
     ship_and_complete(&rig, &id).await;
     check_done(&rig, &id, &document).await;

@@ -121,6 +121,10 @@ impl Local {
             Source::File(path, then) => {
                 self.off(OP, move |folders| folders.take(&path, then, &folder, &to, size, digest)).await?;
             }
+            Source::Written(path, _) => {
+                let then = Then::Take;
+                self.off(OP, move |folders| folders.take(&path, then, &folder, &to, size, digest)).await?;
+            }
             Source::Pieces(pieces) => {
                 self.off(OP, move |folders| {
                     let mut writing = folders.writing(&folder, &to, digest)?;

@@ -10,6 +10,7 @@ mod xml;
 
 use std::fmt;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -24,6 +25,7 @@ use super::Pieces;
 use super::answer::{Abort, About, Completed, Cursor, Head, MultipartId, PartBody, PendingPage};
 use super::key::Key;
 use super::options::{Checksums, ObjectsOptions};
+use crate::bytes::Pool;
 use crate::ledger::Part;
 use crate::{Digest, Error, Result, Sha256, Trouble};
 use client::{Ask, Failure, Payload, Sender};
@@ -42,6 +44,8 @@ pub(super) struct S3 {
     slowest: u64,
     checksums: Checksums,
     compares: Compares,
+    /// The memory of parts that are read from files.
+    pool: Arc<Pool>,
 }
 
 impl fmt::Debug for S3 {
@@ -100,7 +104,7 @@ impl S3 {
             None
         } else {
             let built = builder.build().map_err(|error| wrong(error.to_string()))?;
-            Some(std::sync::Arc::clone(built.credentials()))
+            Some(Arc::clone(built.credentials()))
         };
         let client = reqwest::Client::builder()
             .connect_timeout(options.patience.min(Duration::from_secs(10)))
@@ -117,6 +121,7 @@ impl S3 {
             slowest: options.slowest.max(1),
             checksums: options.checksums,
             compares: Compares::default(),
+            pool: body::pool(),
         })
     }
 
@@ -221,7 +226,7 @@ impl S3 {
         } else {
             (Payload::Signed(sha256), Some(sha256))
         };
-        let body = body::body(size, source, compared).await?;
+        let body = body::body(&self.pool, size, source, compared).await?;
         let response = self
             .sender
             .once(&ask, payload, Some(size), body, deadline)
