@@ -107,10 +107,10 @@ pub struct Settings {
 const OP: &str = "upload.open";
 
 /// What all bodies together fill: of each one piece is filled while another is written.
-const READING: usize = 4 << 20;
+const READING: usize = 2 << 20;
 
 /// What all chunks that are fetched from a store have in memory.
-const FETCHING: usize = 6 << 20;
+const FETCHING: usize = 4 << 20;
 
 impl Uploads {
     /// What opening would refuse whatever is there, and without a look at anything: chunks that their place cannot hold,

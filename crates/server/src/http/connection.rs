@@ -21,7 +21,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::presence::{Crowd, Stream};
+use super::presence::Stream;
 use super::problem::Problem;
 use crate::app::App;
 use crate::own::{Answering, Own};
@@ -51,7 +51,6 @@ pub(crate) async fn serve(
     stop: CancellationToken,
 ) -> bool {
     let open = TaskTracker::new();
-    let crowd = Arc::new(Crowd::default());
     loop {
         let accepted = tokio::select! {
             biased;
@@ -74,9 +73,6 @@ pub(crate) async fn serve(
         }
         app.metrics.connections.fetch_add(1, Relaxed);
         let (app, own, stop) = (app.clone(), own.clone(), stop.clone());
-        // Answers are one small packet each; waiting to join them with a next one would only delay them.
-        let _ = stream.set_nodelay(true);
-        let stream = Stream::new(stream, crowd.clone());
         open.spawn(async move {
             let _open = own.connected(peer);
             converse(app.clone(), stream, peer, limits, own.clone(), stop).await;
@@ -170,14 +166,17 @@ impl Taking {
 
 async fn converse(
     app: Arc<App>,
-    stream: Stream,
+    stream: TcpStream,
     peer: SocketAddr,
     limits: Limits,
     own: Arc<Own>,
     stop: CancellationToken,
 ) {
     let Limits { idle_timeout, patience, .. } = limits;
+    // Answers are one small packet each; waiting to join them with a next one would only delay them.
+    let _ = stream.set_nodelay(true);
     let activity = Arc::new(Activity::default());
+    let stream = Stream::new(stream);
     let presence = stream.presence();
     let way = (!own.is_off()).then(|| {
         let (app, presence, activity) = (app.clone(), presence.clone(), activity.clone());

@@ -1,11 +1,9 @@
 //! Whether whoever asked is still there: a connection whose other end can be noticed to be gone while an answer is
-//! being waited for. And how much of what it sends is taken at once: little, when many send much.
+//! being waited for.
 
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll, ready};
 
 use bytes::BufMut as _;
@@ -14,31 +12,14 @@ use rustix::net::{RecvFlags, Shutdown};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-/// Who sends so much at once sends more than a question.
-const MUCH: usize = 4 * 1024;
-
-/// What is read of all of those at once, and of each of them at least and at most.
-const TOGETHER: usize = 1 << 20;
-const LEAST: usize = 16 * 1024;
-const MOST: usize = 64 * 1024;
-
-/// How many connections are being sent much: the buffer of each grows by what is read of it at once, and stays so.
-#[derive(Debug, Default)]
-pub(crate) struct Crowd(AtomicUsize);
-
-impl Crowd {
-    fn most(&self) -> usize {
-        (TOGETHER / self.0.load(Relaxed).max(1)).clamp(LEAST, MOST)
-    }
-}
+/// What is read at once: a little less than a power of two, for the connection's buffer doubles whenever a read has
+/// filled it, and stays so.
+const MOST: usize = 31 * 1024;
 
 /// The server's end of a connection.
 #[derive(Debug)]
 pub(crate) struct Stream {
     socket: Arc<TcpStream>,
-    crowd: Arc<Crowd>,
-    /// Whether it counts among them.
-    much: bool,
 }
 
 /// The other end, as far as it can be seen from here.
@@ -46,27 +27,12 @@ pub(crate) struct Stream {
 pub(crate) struct Presence(Option<Arc<TcpStream>>);
 
 impl Stream {
-    pub(crate) fn new(socket: TcpStream, crowd: Arc<Crowd>) -> Self {
-        Self { socket: Arc::new(socket), crowd, much: false }
-    }
-
-    fn came(&mut self, count: usize) {
-        match (self.much, count >= MUCH) {
-            (false, true) => self.crowd.0.fetch_add(1, Relaxed),
-            (true, false) => self.crowd.0.fetch_sub(1, Relaxed),
-            _ => return,
-        };
-        self.much = !self.much;
+    pub(crate) fn new(socket: TcpStream) -> Self {
+        Self { socket: Arc::new(socket) }
     }
 
     pub(crate) fn presence(&self) -> Presence {
         Presence(Some(self.socket.clone()))
-    }
-}
-
-impl Drop for Stream {
-    fn drop(&mut self) {
-        self.came(0);
     }
 }
 
@@ -94,19 +60,11 @@ impl Presence {
 }
 
 impl AsyncRead for Stream {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let most = self.crowd.most();
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         loop {
             ready!(self.socket.poll_read_ready(cx))?;
-            match self.socket.try_read_buf(&mut (&mut *buf).limit(most)) {
-                Ok(count) => {
-                    self.came(count);
-                    return Poll::Ready(Ok(()));
-                }
+            match self.socket.try_read_buf(&mut (&mut *buf).limit(MOST)) {
+                Ok(_) => return Poll::Ready(Ok(())),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => return Poll::Ready(Err(error)),
             }

@@ -92,6 +92,12 @@ pub(crate) struct Buffer {
 }
 
 impl Reader {
+    /// Whether there are so many that none has more than what comes at once: a piece may be taken as it is then, and
+    /// no second buffer is needed for it.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.sharing.piece() == LEAST
+    }
+
     /// An empty buffer for the next piece, of which at most `left` bytes will come.
     pub(crate) fn buffer(&self, left: u64) -> Buffer {
         let most = self.sharing.piece();

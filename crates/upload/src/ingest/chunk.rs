@@ -7,7 +7,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt as _};
 use quaymaster::upload::{
-    Accepted, Admitted, Held, Last, Offer, Receipt, Refusal, Reservation, Stage, State, Status, Upload,
+    Accepted, Admitted, Held, Last, MAX_PIECE, Offer, Receipt, Refusal, Reservation, Stage, State, Status,
+    Upload,
 };
 use tokio::time::Instant;
 
@@ -22,6 +23,9 @@ const OP: &str = "upload.chunk";
 
 /// When to come back whose reservation was given up while it stood still.
 const GIVEN_UP: Duration = Duration::from_secs(1);
+
+/// What is worth being written by itself.
+const ENOUGH: usize = 16 * 1024;
 
 /// What is said of a chunk before its bytes come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -201,6 +205,10 @@ impl Uploads {
                 } else {
                     longer
                 }));
+            }
+            if piece.is_none() && (ENOUGH..=MAX_PIECE).contains(&bytes.len()) && reader.is_crowded() {
+                Effect::IngestStage.of(staging.write(bytes)).await?;
+                continue;
             }
             while !bytes.is_empty() {
                 let left = most - (came - bytes.len() as u64);
