@@ -45,7 +45,7 @@ pub fn trials() -> Vec<Trial> {
     ));
     for (name, unchecked) in [("checksums", false), ("signature", true)] {
         trials.push(trial(
-            &format!("servers::bytes_that_changed_in_the_spool_are_asked_for_again::{name}"),
+            format!("servers::bytes_that_changed_in_the_spool_are_asked_for_again::{name}"),
             move || bytes_that_changed_in_the_spool_are_asked_for_again(unchecked),
         ));
     }
