@@ -18,9 +18,11 @@ const SCHEMA: &str = include_str!("../../../systems/uploads/schema.toml");
 const RESOURCE: &str = "/v1/upload/documents";
 
 /// How soon the end is looked for, once everything is acknowledged. Then ever more seldom: a look costs the server what
-/// it could spend on the upload, and one in a hundredth of the time that it has taken so far is exact enough.
+/// it could spend on the upload. Exact enough is a hundredth of what the whole has taken so far, and a tenth of what it
+/// has taken since the last acknowledgement.
 const LOOK: Duration = Duration::from_millis(2);
-const EXACT: u32 = 100;
+const OF_ALL: u32 = 100;
+const SINCE_ACKED: u32 = 10;
 
 /// No upload of these sizes takes so long.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -113,7 +115,7 @@ pub(super) async fn upload(port: u16, load: &Load, senders: usize) -> Result<(St
     })
     .await?;
     let acked = Instant::now();
-    completed(&mut watching, &id, load.bytes(), first).await?;
+    completed(&mut watching, &id, load.bytes(), first, acked).await?;
     let done = Instant::now();
     let took =
         Took { whole: done - began, first_to_completed: done - first, acked_to_completed: done - acked };
@@ -137,7 +139,7 @@ pub(super) async fn small(port: u16, bytes: usize) -> Result<Took> {
     let body = [bytes::Bytes::from(vec![b'q'; bytes])];
     connection.ask("PUT", &format!("{RESOURCE}/{id}/chunk/0?last=true"), "", &body).await?.good()?;
     let acked = Instant::now();
-    completed(&mut connection, &id, bytes as u64, first).await?;
+    completed(&mut connection, &id, bytes as u64, first, acked).await?;
     let done = Instant::now();
     Ok(Took { whole: done - began, first_to_completed: done - first, acked_to_completed: done - acked })
 }
@@ -168,7 +170,13 @@ async fn send(connection: &mut Connection, id: &str, load: &Load, number: u32) -
 }
 
 /// Looks until it is COMPLETED, with the right size.
-async fn completed(connection: &mut Connection, id: &str, size: u64, began: Instant) -> Result<()> {
+async fn completed(
+    connection: &mut Connection,
+    id: &str,
+    size: u64,
+    first: Instant,
+    acked: Instant,
+) -> Result<()> {
     let (path, until) = (format!("{RESOURCE}/{id}"), Instant::now() + PATIENCE);
     loop {
         let state = connection.ask("GET", &path, "", &[]).await?.good()?.json()?;
@@ -181,6 +189,6 @@ async fn completed(connection: &mut Connection, id: &str, size: u64, began: Inst
             Some("PENDING" | "UPLOADING" | "COMPLETING") if Instant::now() < until => {}
             _ => bail!("the upload does not complete: {state}"),
         }
-        tokio::time::sleep(LOOK.max(began.elapsed() / EXACT)).await;
+        tokio::time::sleep(LOOK.max((first.elapsed() / OF_ALL).min(acked.elapsed() / SINCE_ACKED))).await;
     }
 }

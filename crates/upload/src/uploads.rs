@@ -109,7 +109,8 @@ const OP: &str = "upload.open";
 /// What all bodies together fill: of each one piece is filled while another is written.
 const READING: usize = 2 << 20;
 
-/// What all chunks that are fetched from a store have in memory.
+/// What all chunks that are fetched from a store should have in memory, until a part's client has taken them: that one
+/// holds up to 400 KiB of what is slow to go.
 const FETCHING: usize = 4 << 20;
 
 impl Uploads {

@@ -90,7 +90,7 @@ impl ChunkBytes {
                 let Some(path) = spool.lend(chunk.lease.upload_id(), name, chunk.size).await? else {
                     return Ok(None);
                 };
-                let source = match spool.look_of(name) {
+                let source = match spool.look_of(name, &chunk.digest) {
                     Some(look) => objects::Source::Written(path.clone(), look),
                     None => objects::Source::File(path.clone(), Then::Take),
                 };

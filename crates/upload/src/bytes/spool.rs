@@ -18,7 +18,7 @@ use std::io::{self, ErrorKind, Read as _};
 use std::mem;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -34,7 +34,11 @@ const OP: &str = "bytes.spool";
 /// What was staged and not taken for so long was given up.
 const STALE: Duration = Duration::from_secs(3600);
 
-/// Files whose looks are kept. What is not among them is only read once more.
+/// For so long a file is believed by its looks: while its bytes are in the system's memory, more likely than not.
+const BELIEVED: Duration = Duration::from_secs(60);
+
+/// Files whose looks are kept; with more of them waiting, those that are sent next are not among them. What is not is
+/// only hashed once more.
 const LOOKS: usize = 1024;
 
 #[derive(Debug, Clone)]
@@ -44,25 +48,37 @@ pub(super) struct Spool {
     looks: Arc<Looks>,
 }
 
-/// How files looked that this process wrote, by their names: of the last few, for whoever sends them soon.
+/// Files that this process wrote, of late.
 #[derive(Debug, Default)]
-struct Looks(Mutex<VecDeque<(String, Look)>>);
+struct Looks(Mutex<VecDeque<Written>>);
+
+/// What a file had in it, and how it looked then.
+#[derive(Debug)]
+struct Written {
+    name: String,
+    digest: Digest,
+    look: Look,
+    at: Instant,
+}
 
 impl Looks {
-    fn keep(&self, name: &str, look: Look) {
-        let mut looks = self.0.lock();
-        if looks.len() == LOOKS {
-            looks.pop_front();
+    fn keep(&self, written: Written) {
+        let mut all = self.0.lock();
+        all.retain(|written| written.at.elapsed() < BELIEVED);
+        if all.len() == LOOKS {
+            all.pop_front();
         }
-        looks.push_back((name.to_owned(), look));
+        all.push_back(written);
     }
 
-    fn of(&self, name: &str) -> Option<Look> {
-        self.0.lock().iter().find(|(kept, _)| kept == name).map(|(_, look)| *look)
+    fn of(&self, name: &str, digest: &Digest) -> Option<Look> {
+        let all = self.0.lock();
+        let written = all.iter().find(|written| written.name == name)?;
+        (written.digest == *digest && written.at.elapsed() < BELIEVED).then_some(written.look)
     }
 
     fn forget(&self, name: &str) {
-        self.0.lock().retain(|(kept, _)| kept != name);
+        self.0.lock().retain(|written| written.name != name);
     }
 }
 
@@ -156,9 +172,9 @@ impl Spool {
         Ok(Spooled { path, name: name.to_owned(), state, fsync, looks })
     }
 
-    /// How a chunk's file looked when this process had written it, if it did.
-    pub(super) fn look_of(&self, name: &str) -> Option<Look> {
-        self.looks.of(name)
+    /// How a chunk's file looked when this process had written these bytes to it, if it did so of late.
+    pub(super) fn look_of(&self, name: &str, digest: &Digest) -> Option<Look> {
+        self.looks.of(name, digest)
     }
 
     /// A second name of a chunk's file, to be given away; `None` when the file is gone or has another size.
@@ -336,12 +352,15 @@ impl Spooled {
         let Open { file, digesting } = *self.open().await?;
         let (fsync, folder) = (self.fsync, self.path.parent().map(Path::to_owned));
         let (look, digested) = off(&self.path, move || {
+            // First: what somebody writes to it from now on is not what was digested.
+            let look = file.look()?;
             file.sync()?;
             folder.map_or(Ok(()), |folder| sync_folder(&folder, fsync))?;
-            Ok((file.look()?, digesting.finish()))
+            Ok((look, digesting.finish()))
         })
         .await?;
-        self.looks.keep(&self.name, look);
+        let (name, digest) = (self.name.clone(), digested.digest);
+        self.looks.keep(Written { name, digest, look, at: Instant::now() });
         Ok(digested)
     }
 
@@ -360,5 +379,58 @@ impl Spooled {
         self.looks.forget(&self.name);
         let path = self.path.clone();
         off(&self.path, move || removed(&path).map(drop)).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+    use super::*;
+    use crate::Algorithm;
+
+    #[tokio::test]
+    async fn a_file_is_known_by_its_name_and_its_bytes_until_it_goes() {
+        let folder = tempfile::tempdir().unwrap();
+        let spool = Spool::open(folder.path().to_owned(), Fsync::Never).await.unwrap();
+        let digesting = || Digesting::new(Algorithm::Sha256, false);
+        let mut digests = Vec::new();
+        for name in ["removed", "discarded"] {
+            let mut file = spool.stage("id", name, digesting()).await.unwrap();
+            file.write(Bytes::from_static(b"some")).await.unwrap();
+            file.write(Bytes::from(name)).await.unwrap();
+            let digest = file.finish().await.unwrap().digest;
+            assert!(spool.look_of(name, &digest).is_some());
+            digests.push(digest);
+            if name == "discarded" {
+                file.discard().await.unwrap();
+            } else {
+                file.keep().await.unwrap();
+                let found = Look::of(&File::open(folder.path().join("id/c-removed")).unwrap()).unwrap();
+                assert_eq!(spool.look_of(name, &digest), Some(found), "another name changes nothing");
+            }
+        }
+        assert_eq!(spool.look_of("removed", &digests[1]), None, "other bytes");
+        assert_eq!(spool.look_of("discarded", &digests[1]), None);
+        spool.remove("id", "removed").await.unwrap();
+        assert_eq!(spool.look_of("removed", &digests[0]), None);
+    }
+
+    #[test]
+    fn looks_are_kept_of_a_few_files_for_a_while() {
+        let folder = tempfile::tempdir().unwrap();
+        let look = Look::of(&File::create(folder.path().join("file")).unwrap()).unwrap();
+        let (looks, digest) = (Looks::default(), Digester::new(Algorithm::Sha256).finish());
+        let keep = |name: String, at| looks.keep(Written { name, digest, look, at });
+        let now = Instant::now();
+        if let Some(old) = now.checked_sub(BELIEVED) {
+            keep("old".to_owned(), old);
+            assert_eq!(looks.of("old", &digest), None);
+        }
+        for number in 0..=LOOKS {
+            keep(number.to_string(), now + Duration::from_secs(3600));
+        }
+        assert_eq!(looks.0.lock().len(), LOOKS);
+        assert_eq!((looks.of("0", &digest), looks.of("1", &digest)), (None, Some(look)));
     }
 }

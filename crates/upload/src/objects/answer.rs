@@ -46,8 +46,8 @@ pub struct About {
 pub struct PartBody {
     /// How many.
     pub size: u64,
-    /// Their digest. S3 compares what arrives with it, or we do where it does not; the local store does so while it
-    /// writes, and believes it of a file that it moves.
+    /// Their digest. S3 compares what arrives with it, or we do what is sent; the local store does so while it writes.
+    /// It is believed of a file that moves, and of one as [`Source::Written`] where S3 does not compare.
     pub digest: Digest,
     /// Where they are.
     pub source: Source,

@@ -5,8 +5,8 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 
 /// How a file looked when its digest was taken. As long as it looks the same to the process that wrote it, nobody has
-/// written to it since, and it need not be read a second time to be believed. Not for another process: what a power cut
-/// left behind may look like anything.
+/// written to it since, as far as its time of change tells, and it need not be read a second time to be believed. Not
+/// for another process: what a power cut left behind may look like anything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Look {
     device: u64,

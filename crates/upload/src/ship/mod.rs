@@ -155,7 +155,7 @@ impl Uploads {
         );
         match Effect::ShipMissing.of(self.inner.store.missing(&chunk.lease)).await? {
             Held::Ours => {
-                // What is left of them, or came in their place; with the upload's end it goes in any case.
+                // What is left of them, or came in their place; it goes with the upload's end or its own time in any case.
                 if let Err(error) = self.inner.bytes.remove(upload_id, &chunk.place).await {
                     tracing::debug!(upload_id, number, %error, "the remains of a chunk stay for now");
                 }

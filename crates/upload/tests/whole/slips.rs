@@ -2,10 +2,15 @@
 //! not what they were, clients that begin again.
 
 use std::fs;
+use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, SystemTime};
 
+use bytes::Bytes;
+use futures_util::stream;
 use libtest_mimic::Trial;
 use quaymaster::upload::Last;
 use quaymaster_upload::complete::Ran;
@@ -15,6 +20,8 @@ use quaymaster_upload::objects::About;
 use quaymaster_upload::ship::Sent;
 use quaymaster_upload::sweep::Cursor;
 use tempfile::TempDir;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
 
 use crate::node::{check_done, on_both, ship_and_complete};
 use crate::rig::{Document, Place, Rig, body, send_all};
@@ -29,6 +36,7 @@ pub fn trials() -> Vec<Trial> {
         an_object_that_does_not_fit_is_made_anew
         what_is_durable_stays_so_when_its_client_begins_again
         a_node_with_the_wrong_database_throws_nothing_away
+        with_many_at_once_no_byte_is_lost
     }
     trials.push(trial(
         "spool::a_chunk_that_kept_its_first_name_is_not_swept",
@@ -151,7 +159,8 @@ fn files_of(folder: &Path) -> Vec<PathBuf> {
     fs::read_dir(folder).unwrap().map(|file| file.unwrap().path()).collect()
 }
 
-/// Told by SeaweedFS, which compares checksums but not what is signed, or by ourselves.
+/// Told by SeaweedFS, which compares checksums but not what is signed; by ourselves without them, and in a process that
+/// has not seen it compare.
 async fn bytes_that_changed_in_the_spool_are_asked_for_again(unchecked: bool) {
     let seaweed = Seaweed::start().await;
     let folder = TempDir::new().unwrap();
@@ -179,7 +188,60 @@ async fn bytes_that_changed_in_the_spool_are_asked_for_again(unchecked: bool) {
         assert_eq!(rig.uploads.ship_once(1).await.unwrap(), vec![Sent::Missing]);
         assert_eq!(rig.uploads.standing(&id).await.unwrap().unwrap().resend, vec![0..=0]);
     }
+    if unchecked {
+        // By the looks of it alone it is the file that was written.
+        assert!(Rig::received(&rig.send(&id, &document, 1).await));
+        let [chunk] = &files_of(&spool.join(&id))[..] else { panic!("one chunk, one file") };
+        let file = fs::File::options().write(true).open(chunk).unwrap();
+        let written = file.metadata().unwrap().modified().unwrap();
+        file.write_all_at(b"spoilt", 2 << 20).unwrap();
+        file.set_modified(written).unwrap();
+        assert_eq!(rig.uploads.ship_once(1).await.unwrap(), vec![Sent::Durable]);
+        return;
+    }
     send_all(&rig, &id, &document).await;
+    ship_and_complete(&rig, &id).await;
+    check_done(&rig, &id, &document).await;
+}
+
+/// Each takes what comes as it comes then, and none may mix it up with another's or with what came before.
+async fn with_many_at_once_no_byte_is_lost(place: Place) {
+    const MANY: u32 = 20;
+    let rig = place.open().await;
+    let others = rig.create(&Document::new("silent", 27, 4096)).await;
+    let begun = Arc::new(Semaphore::new(0));
+    let mut silent = JoinSet::new();
+    for _ in 0..MANY {
+        let (uploads, id, begun) = (rig.uploads.clone(), others.clone(), Arc::clone(&begun));
+        let incoming = Incoming { number: 0, last: Last::No, size: Some(4096), sha256: None };
+        let mut told = false;
+        let body = stream::poll_fn(move |_| {
+            if !std::mem::replace(&mut told, true) {
+                begun.add_permits(1);
+            }
+            Poll::<Option<io::Result<Bytes>>>::Pending
+        });
+        silent.spawn(async move { uploads.chunk(&id, &incoming, body).await });
+    }
+    let _all = begun.acquire_many(MANY).await.unwrap();
+
+    let document = Document::new("many", 28, 2_300_000);
+    let id = rig.create(&document).await;
+    for (number, chunk) in document.chunks.iter().enumerate() {
+        let mut bytes = Bytes::copy_from_slice(chunk);
+        let mut frames = Vec::new();
+        for length in
+            [16_384, 0, 1, 16_384, 16_383, 70_001, 1, 1 << 20, 31 << 10, (1 << 20) + 1].iter().cycle()
+        {
+            if bytes.is_empty() {
+                break;
+            }
+            frames.push(io::Result::Ok(bytes.split_to(bytes.len().min(*length))));
+        }
+        let took = rig.uploads.chunk(&id, &document.incoming(number), stream::iter(frames)).await.unwrap();
+        assert!(Rig::received(&took), "{took:?}");
+    }
+    silent.shutdown().await;
     ship_and_complete(&rig, &id).await;
     check_done(&rig, &id, &document).await;
 }
