@@ -33,6 +33,7 @@ mod sha;
 pub mod ship;
 pub mod sweep;
 mod synced;
+mod threads;
 mod uploads;
 
 pub use digest::{Algorithm, Digest, Digester};

@@ -12,7 +12,7 @@ use quaymaster::upload::Upload;
 use tokio::sync::Notify;
 
 use crate::announce::Announcer;
-use crate::bytes::{self, ChunkBytes, Pool, Share};
+use crate::bytes::{self, ChunkBytes, Pool, Sending, Share};
 use crate::complete::Owned;
 use crate::figures::Figures;
 use crate::ledger::{Ledger, LedgerOptions};
@@ -73,6 +73,8 @@ pub(crate) struct Inner {
     pub(crate) figures: Figures,
     /// The memory of bodies that are read.
     pub(crate) pool: Arc<Pool>,
+    /// The memory of what goes to a store.
+    pub(crate) sending: Arc<Sending>,
     /// The memory of chunks that are read from a store, on their way out.
     pub(crate) fetching: Arc<Share>,
     /// Chunks that this process ships.
@@ -107,11 +109,14 @@ pub struct Settings {
 const OP: &str = "upload.open";
 
 /// What all bodies together fill: of each one piece is filled while another is written.
-const READING: usize = 2 << 20;
+const READING: usize = 1 << 20;
+
+/// What of it is on its way to a store.
+const SENDING: u32 = 256 << 10;
 
 /// What all chunks that are fetched from a store should have in memory, until a part's client has taken them: that one
 /// holds up to 400 KiB of what is slow to go.
-const FETCHING: usize = 4 << 20;
+const FETCHING: usize = 1 << 20;
 
 impl Uploads {
     /// What opening would refuse whatever is there, and without a look at anything: chunks that their place cannot hold,
@@ -187,6 +192,10 @@ impl Uploads {
         announcer: Announcer,
         options: Options,
     ) -> Self {
+        let deadline = match &bytes {
+            ChunkBytes::Apart(apart) => apart.deadline(),
+            ChunkBytes::Store | ChunkBytes::Spool(_) => store.deadline(),
+        };
         let inner = Inner {
             store,
             bytes,
@@ -197,6 +206,7 @@ impl Uploads {
             whole: Notify::new(),
             figures: Figures::default(),
             pool: Arc::new(Pool::new(Share::new(READING, 2))),
+            sending: Arc::new(Sending::new(SENDING, deadline)),
             fetching: Arc::new(Share::new(FETCHING, bytes::AHEAD + 1)),
             leases: Arc::default(),
             owned: Owned::default(),

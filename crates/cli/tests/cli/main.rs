@@ -15,4 +15,5 @@ mod runs;
 mod serving;
 mod settings;
 mod stats;
+mod topic;
 mod uploads;

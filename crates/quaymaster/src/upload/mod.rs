@@ -114,6 +114,11 @@ impl Upload {
         &self.counts
     }
 
+    /// None of its store's calls takes longer.
+    pub fn deadline(&self) -> std::time::Duration {
+        self.bound.engine.deadline()
+    }
+
     /// Refuses an id that could not be an upload's: 1 to 64 letters, digits, `-` and `_`.
     pub fn check_id(op: &'static str, id: &str) -> Result<()> {
         keys::check_id(op, "upload_id", id)

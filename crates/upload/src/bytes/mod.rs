@@ -7,10 +7,13 @@ mod spool;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use quaymaster::Code;
 use quaymaster::upload::{Chunk, Dropped, Place, Reservation, Source, Stage, Upload};
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::digest::{Digested, Digesting};
 use crate::objects::{self, Fsync, Then};
@@ -25,12 +28,48 @@ const OP: &str = "upload.bytes";
 /// Pieces of a chunk that are fetched from a store while the one before them is sent.
 pub(crate) const AHEAD: usize = 3;
 
+/// How often a store's deadline a piece waits until it has taken what was sent before: a first piece is sent in up to
+/// three calls.
+const TURN: u32 = 3;
+
 /// What is known of a chunk that is to be staged.
 pub(crate) struct Wanted {
     /// How many bytes there will be, if that is known.
     pub(crate) size: Option<u64>,
     /// What is computed of them.
     pub(crate) digesting: Digesting,
+    /// What pieces on their way to a store have in memory, all together.
+    pub(crate) sending: Arc<Sending>,
+}
+
+/// Pieces on their way to a store take turns: until it has them, they are there once more for its connection, and once
+/// more in case they must be sent again.
+#[derive(Debug)]
+pub(crate) struct Sending {
+    whole: u32,
+    room: Semaphore,
+    /// How long a piece waits.
+    patience: Duration,
+}
+
+impl Sending {
+    /// So many bytes at once, to a store none of whose calls takes longer than `deadline`.
+    pub(crate) fn new(whole: u32, deadline: Duration) -> Self {
+        Self { whole, room: Semaphore::new(whole as usize), patience: deadline.saturating_mul(TURN) }
+    }
+
+    /// Waits until there is room for so many bytes; for more than there ever is, until it has all of it.
+    async fn turn(&self, bytes: usize) -> Result<SemaphorePermit<'_>> {
+        let bytes = u32::try_from(bytes).map_or(self.whole, |bytes| bytes.min(self.whole));
+        match tokio::time::timeout(self.patience, self.room.acquire_many(bytes)).await {
+            Ok(Ok(turn)) => Ok(turn),
+            _ => {
+                let detail =
+                    format!("the store took no more of what was sent for {} ms", self.patience.as_millis());
+                Err(quaymaster::Error::new(OP, Code::StoreTimedOut, detail).into())
+            }
+        }
+    }
 }
 
 /// Where the bytes of chunks are.
@@ -62,13 +101,13 @@ impl ChunkBytes {
         stage: Stage,
         wanted: Wanted,
     ) -> Result<Staging> {
-        let Wanted { size, digesting } = wanted;
+        let Wanted { size, digesting, sending } = wanted;
         let way = match self {
             Self::Store => Way::Store(Box::new(store.clone()), stage, digesting),
             Self::Spool(SpoolFolder(spool)) => Way::Spool(spool.stage(id, stage.as_str(), digesting).await?),
             Self::Apart(apart) => Way::Apart(apart.clone(), stage, digesting),
         };
-        Ok(Staging { way, id: id.to_owned(), announced: size, size: 0 })
+        Ok(Staging { way, id: id.to_owned(), announced: size, size: 0, sending })
     }
 
     /// The bytes of a claimed chunk, for the object store; `None` when they are gone.
@@ -311,6 +350,7 @@ pub(crate) struct Staging {
     id: String,
     announced: Option<u64>,
     size: u64,
+    sending: Arc<Sending>,
 }
 
 enum Way {
@@ -325,6 +365,15 @@ impl Staging {
         self.size
     }
 
+    /// Takes the next piece and waits until it is out of memory.
+    pub(crate) async fn pass(&mut self, piece: Bytes) -> Result<()> {
+        self.write(piece).await?;
+        match &mut self.way {
+            Way::Spool(spooled) => spooled.settle().await,
+            Way::Store(..) | Way::Apart(..) => Ok(()),
+        }
+    }
+
     /// Takes the next piece, of at most [`quaymaster::upload::MAX_PIECE`] bytes. A store has it then; a file gets it while the next one
     /// comes, so at most two are in memory.
     pub(crate) async fn write(&mut self, piece: Bytes) -> Result<()> {
@@ -332,11 +381,13 @@ impl Staging {
         match &mut self.way {
             Way::Store(store, stage, digesting) => {
                 digesting.update(&piece);
+                let _turn = self.sending.turn(piece.len()).await?;
                 store.write(&self.id, stage, offset, &piece, self.announced).await?;
             }
             Way::Spool(spooled) => spooled.write(piece).await?,
             Way::Apart(apart, stage, digesting) => {
                 digesting.update(&piece);
+                let _turn = self.sending.turn(piece.len()).await?;
                 apart.park(&self.id, stage, offset, &piece).await?;
             }
         }
@@ -382,6 +433,62 @@ impl Staging {
         };
         if let Err(error) = gone {
             tracing::debug!(upload_id = self.id, %error, "staged bytes are left to expire");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+    use futures_util::FutureExt as _;
+    use quaymaster::Quaymaster;
+    use quaymaster::schema::{Source, load};
+    use quaymaster::store::StoreOptions;
+
+    use super::*;
+    use crate::Trouble;
+
+    #[tokio::test]
+    async fn pieces_take_turns_when_there_is_no_room_for_all() {
+        let sending = Sending::new(100, Duration::from_millis(1));
+        let first = sending.turn(60).await.unwrap();
+        let second = sending.turn(40).await.unwrap();
+        assert!(sending.turn(1).now_or_never().is_none());
+        drop(first);
+        assert!(sending.turn(61).now_or_never().is_none());
+        drop(sending.turn(60).await.unwrap());
+        drop(second);
+        // Larger than everything: it goes alone.
+        let large = sending.turn(1_000_000).await.unwrap();
+        assert!(sending.turn(1).now_or_never().is_none());
+        let stuck = sending.turn(1).await.unwrap_err();
+        assert_eq!((stuck.trouble(), stuck.code()), (Trouble::Passing, Some("store.timed_out")));
+        drop(large);
+        assert_eq!(sending.room.available_permits(), 100);
+    }
+    #[tokio::test]
+    async fn a_piece_goes_to_a_store_when_it_is_its_turn() {
+        let toml = "[schema]\nname = \"uploads\"\nowner = \"tests\"\n[upload.documents]\n\
+                    key = \"upload:{upload_id}:state\"\nobjects = \"file:objects\"\ndatabase = \"sqlite:a.db\"\n";
+        let schema = load(&[Source { name: "uploads.toml", text: toml }], &|_| None).schema.unwrap();
+        let options = StoreOptions::from_url("memory", std::path::Path::new(".")).unwrap();
+        let engine = quaymaster::store::open(options).await.unwrap();
+        let store = Quaymaster::new(Arc::new(schema), engine).upload("documents").unwrap().clone();
+        let sending = Arc::new(Sending::new(100, Duration::from_secs(60)));
+        for bytes in [ChunkBytes::Store, ChunkBytes::Apart(Box::new(store.clone()))] {
+            let digesting = Digesting::new(Algorithm::Sha256, false);
+            let wanted = Wanted { size: Some(2), digesting, sending: Arc::clone(&sending) };
+            let mut staging = bytes.stage(&store, "a", Stage::fresh(), wanted).await.unwrap();
+            let others = sending.turn(100).await.unwrap();
+            {
+                let mut write = std::pin::pin!(staging.write(Bytes::from_static(b"a")));
+                assert!(write.as_mut().now_or_never().is_none(), "no room");
+                drop(others);
+                write.await.unwrap();
+            }
+            staging.write(Bytes::from_static(b"b")).await.unwrap();
+            assert_eq!((staging.size(), sending.room.available_permits()), (2, 100));
         }
     }
 }

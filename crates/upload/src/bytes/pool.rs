@@ -15,7 +15,7 @@ const LARGEST: usize = 256 << 10;
 const LEAST: usize = 32 << 10;
 
 /// Spare ones may have this in any case: with many readers they go round the fastest.
-const SPARE: usize = 1 << 20;
+const SPARE: usize = 256 << 10;
 
 /// Memory that chunks on one way have together: when there are many, each takes smaller pieces.
 #[derive(Debug)]
@@ -79,6 +79,9 @@ struct Buffers {
 #[derive(Debug)]
 pub(crate) struct Reader {
     sharing: Sharing,
+    /// Its next piece has no more. It begins with little: of many that come at once the first do not know yet that they
+    /// are many.
+    next: usize,
     pool: Arc<Pool>,
 }
 
@@ -95,12 +98,13 @@ impl Reader {
     /// Whether there are so many that none has more than what comes at once: a piece may be taken as it is then, and
     /// no second buffer is needed for it.
     pub(crate) fn is_crowded(&self) -> bool {
-        self.sharing.piece() == LEAST
+        self.sharing.piece() == LEAST || self.pool.buffers.lock().lent + LEAST > self.pool.share.whole
     }
 
     /// An empty buffer for the next piece, of which at most `left` bytes will come.
-    pub(crate) fn buffer(&self, left: u64) -> Buffer {
-        let most = self.sharing.piece();
+    pub(crate) fn buffer(&mut self, left: u64) -> Buffer {
+        let most = self.sharing.piece().min(self.next);
+        self.next = (self.next * 2).min(LARGEST);
         let (full, bytes) = self.pool.buffers.lock().lend(left, most, self.pool.share.whole);
         Buffer { bytes, full, pool: Arc::clone(&self.pool) }
     }
@@ -112,7 +116,7 @@ impl Pool {
     }
 
     pub(crate) fn reader(self: &Arc<Self>) -> Reader {
-        Reader { sharing: self.share.join(), pool: Arc::clone(self) }
+        Reader { sharing: self.share.join(), next: LEAST, pool: Arc::clone(self) }
     }
 }
 
@@ -131,7 +135,17 @@ impl Buffers {
             None => Vec::with_capacity(size),
         };
         self.lent += bytes.capacity();
+        self.shrink(whole);
         (full, bytes)
+    }
+
+    /// No more spare ones than there may be: the oldest go, they may have the size of another hour.
+    fn shrink(&mut self, whole: usize) {
+        let most = whole.saturating_sub(self.lent).max(SPARE);
+        let mut spare = self.spare.iter().map(Vec::capacity).sum::<usize>();
+        while spare > most {
+            spare -= self.spare.remove(0).capacity();
+        }
     }
 
     fn take_back(&mut self, mut bytes: Vec<u8>, whole: usize) {
@@ -142,12 +156,7 @@ impl Buffers {
         }
         bytes.clear();
         self.spare.push(bytes);
-        let most = whole.saturating_sub(self.lent).max(SPARE);
-        let mut spare = self.spare.iter().map(Vec::capacity).sum::<usize>();
-        // The oldest go: they may have the size of another hour.
-        while spare > most {
-            spare -= self.spare.remove(0).capacity();
-        }
+        self.shrink(whole);
     }
 }
 
@@ -204,12 +213,12 @@ mod tests {
 
     #[test]
     fn many_together_have_little_more_than_a_few() {
-        for (whole, pieces) in [(2 << 20, 2), (4 << 20, 4), (8 << 20, 2)] {
+        for (whole, pieces) in [(1 << 20, 2), (1 << 20, 4), (8 << 20, 2)] {
             let share = Share::new(whole, pieces);
             for chunks in [0, 1, 2, 4, 5, 8, 9, 16, 17, 20, 32] {
                 let piece = share.piece_of(chunks);
                 assert!((LEAST..=LARGEST).contains(&piece));
-                assert!(pieces * piece * chunks <= whole, "{chunks}");
+                assert!(pieces * piece * chunks <= whole || piece == LEAST, "{chunks}");
             }
             assert_eq!(share.piece_of(10_000), LEAST);
         }
@@ -217,10 +226,24 @@ mod tests {
         assert_eq!((share.piece_of(8), share.piece_of(9), share.piece_of(64)), (LARGEST, LARGEST / 2, LEAST));
     }
 
+    /// One that has read enough to be given as much as it may have.
+    fn warm(pool: &Arc<Pool>) -> Reader {
+        let mut reader = pool.reader();
+        reader.next = LARGEST;
+        reader
+    }
+
+    #[test]
+    fn a_reader_begins_with_little() {
+        let mut reader = pool().reader();
+        let pieces = [(); 5].map(|()| reader.buffer(u64::MAX).full);
+        assert_eq!(pieces, [LEAST, 2 * LEAST, 4 * LEAST, LARGEST, LARGEST]);
+    }
+
     #[test]
     fn a_reader_counts_for_as_long_as_it_reads() {
         let pool = pool();
-        let mut many: Vec<Reader> = (0..9).map(|_| pool.reader()).collect();
+        let mut many: Vec<Reader> = (0..9).map(|_| warm(&pool)).collect();
         assert_eq!(many[0].buffer(u64::MAX).full, LARGEST / 2);
         many.pop();
         assert_eq!(many[0].buffer(u64::MAX).full, LARGEST);
@@ -228,9 +251,22 @@ mod tests {
     }
 
     #[test]
+    fn they_are_a_crowd_when_they_are_many_or_have_everything() {
+        let pool = pool();
+        let mut few: Vec<Reader> = (0..WHOLE / LARGEST / 2).map(|_| warm(&pool)).collect();
+        assert!(!few[0].is_crowded());
+        let all: Vec<Buffer> = (0..WHOLE / LARGEST).map(|_| few[0].buffer(u64::MAX)).collect();
+        assert!(few[0].is_crowded());
+        drop(all);
+        assert!(!few[0].is_crowded());
+        few.extend((0..WHOLE / LEAST).map(|_| pool.reader()));
+        assert!(few[0].is_crowded());
+    }
+
+    #[test]
     fn a_buffer_serves_again_when_the_last_who_reads_it_is_done() {
         let pool = pool();
-        let reader = pool.reader();
+        let mut reader = warm(&pool);
         let mut buffer = reader.buffer(LARGEST as u64);
         let mut bytes = Bytes::from(vec![7; LARGEST + 1]);
         buffer.fill(&mut bytes);
@@ -254,7 +290,7 @@ mod tests {
     #[test]
     fn a_file_is_read_without_another_buffer() {
         let pool = pool();
-        let reader = pool.reader();
+        let mut reader = warm(&pool);
         let mut file = io::Cursor::new(vec![7; LARGEST + 1]);
         for expected in [LARGEST, 1, 0] {
             let mut buffer = reader.buffer(LARGEST as u64);
@@ -267,8 +303,8 @@ mod tests {
     #[test]
     fn who_comes_late_takes_smaller_ones_until_the_large_ones_are_back() {
         let pool = pool();
-        let early: Vec<Buffer> = (0..WHOLE / LARGEST - 1).map(|_| pool.reader().buffer(u64::MAX)).collect();
-        let late = pool.reader();
+        let early: Vec<Buffer> = (0..WHOLE / LARGEST - 1).map(|_| warm(&pool).buffer(u64::MAX)).collect();
+        let mut late = warm(&pool);
         let others = [late.buffer(u64::MAX), late.buffer(u64::MAX), late.buffer(u64::MAX)];
         assert_eq!(others.each_ref().map(|buffer| buffer.full), [LARGEST, LEAST, LEAST], "nobody waits");
         assert_eq!(late.buffer(10).full, 10);
@@ -279,11 +315,14 @@ mod tests {
     #[test]
     fn what_is_held_has_a_bound_and_the_newest_stay() {
         let pool = pool();
-        let reader = pool.reader();
+        let mut reader = warm(&pool);
         drop((0..100).map(|_| reader.buffer(LEAST as u64)).collect::<Vec<_>>());
         assert_eq!(spare(&pool), vec![LEAST; 100]);
         drop((0..WHOLE / LARGEST).map(|_| reader.buffer(u64::MAX)).collect::<Vec<_>>());
         assert_eq!(spare(&pool), vec![LARGEST; WHOLE / LARGEST], "of the size that is wanted now");
+        let half: Vec<Buffer> = (0..WHOLE / 2 / LEAST).map(|_| reader.buffer(LEAST as u64)).collect();
+        assert_eq!(spare(&pool), vec![LARGEST; WHOLE / 2 / LARGEST], "room is made for others");
+        drop(half);
         let many: Vec<Buffer> = (0..2 * WHOLE / LEAST).map(|_| reader.buffer(LEAST as u64)).collect();
         assert_eq!(pool.buffers.lock().lent, 2 * WHOLE, "nobody waits for memory");
         let some: Vec<Buffer> = (0..2 * SPARE / LEAST).map(|_| reader.buffer(LEAST as u64)).collect();

@@ -27,6 +27,7 @@ use tokio::task::JoinHandle;
 use crate::digest::{Digested, Digesting};
 use crate::objects::{Fsync, Look};
 use crate::synced::{Synced, sync_folder};
+use crate::threads::{IN, SYNC, WHOLE};
 use crate::{Digest, Digester, Error, Result, Trouble, names};
 
 const OP: &str = "bytes.spool";
@@ -119,7 +120,7 @@ async fn off<T: Send + 'static>(
     what: &Path,
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> Result<T> {
-    joined(what, tokio::task::spawn_blocking(work)).await
+    joined(what, IN.off(work)).await
 }
 
 async fn joined<T>(what: &Path, work: JoinHandle<io::Result<T>>) -> Result<T> {
@@ -205,7 +206,7 @@ impl Spool {
     /// By the algorithm of `expected`; `None` when the file is gone.
     pub(super) async fn digest(&self, id: &str, name: &str, expected: &Digest) -> Result<Option<Digest>> {
         let (folder, name, mut digester) = (self.of(id), name.to_owned(), Digester::like(expected));
-        off(&folder.clone(), move || {
+        let digest = WHOLE.off(move || {
             for kind in ["s", "c"] {
                 let mut file = match File::open(folder.join(format!("{kind}-{name}"))) {
                     Err(error) if error.kind() == ErrorKind::NotFound => continue,
@@ -220,8 +221,8 @@ impl Spool {
                 }
             }
             Ok(None)
-        })
-        .await
+        });
+        joined(&self.of(id), digest).await
     }
 
     pub(super) async fn remove(&self, id: &str, name: &str) -> Result<()> {
@@ -275,7 +276,7 @@ impl Spool {
 
     pub(super) async fn sweep(&self) -> Result<Swept> {
         let folder = Arc::clone(&self.folder);
-        off(&self.folder, move || {
+        let sweep = WHOLE.off(move || {
             let mut swept = Swept::default();
             let now = SystemTime::now();
             let before = now.checked_sub(STALE);
@@ -310,8 +311,8 @@ impl Spool {
                 swept.uploads.push((id, untouched.unwrap_or_default()));
             }
             Ok(swept)
-        })
-        .await
+        });
+        joined(&self.folder, sweep).await
     }
 }
 
@@ -336,10 +337,16 @@ impl Spooled {
         }
     }
 
+    /// Waits until the last piece is written.
+    pub(super) async fn settle(&mut self) -> Result<()> {
+        self.state = State::Waits(self.open().await?);
+        Ok(())
+    }
+
     /// Begins to write a piece, once the one before is written.
     pub(super) async fn write(&mut self, piece: Bytes) -> Result<()> {
         let mut open = self.open().await?;
-        self.state = State::Writes(tokio::task::spawn_blocking(move || {
+        self.state = State::Writes(IN.off(move || {
             open.digesting.update(&piece);
             open.file.write(&piece)?;
             Ok(open)
@@ -351,14 +358,14 @@ impl Spooled {
     pub(super) async fn finish(&mut self) -> Result<Digested> {
         let Open { file, digesting } = *self.open().await?;
         let (fsync, folder) = (self.fsync, self.path.parent().map(Path::to_owned));
-        let (look, digested) = off(&self.path, move || {
+        let sync = SYNC.off(move || {
             // First: what somebody writes to it from now on is not what was digested.
             let look = file.look()?;
             file.sync()?;
             folder.map_or(Ok(()), |folder| sync_folder(&folder, fsync))?;
             Ok((look, digesting.finish()))
-        })
-        .await?;
+        });
+        let (look, digested) = joined(&self.path, sync).await?;
         let (name, digest) = (self.name.clone(), digested.digest);
         self.looks.keep(Written { name, digest, look, at: Instant::now() });
         Ok(digested)
@@ -414,6 +421,19 @@ mod tests {
         assert_eq!(spool.look_of("discarded", &digests[1]), None);
         spool.remove("id", "removed").await.unwrap();
         assert_eq!(spool.look_of("removed", &digests[0]), None);
+    }
+
+    #[tokio::test]
+    async fn a_piece_that_has_settled_is_in_its_file_and_nowhere_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let spool = Spool::open(folder.path().to_owned(), Fsync::Never).await.unwrap();
+        let mut file = spool.stage("id", "a", Digesting::new(Algorithm::Sha256, false)).await.unwrap();
+        let piece = Bytes::from(vec![7; 4096]);
+        file.write(piece.clone()).await.unwrap();
+        file.settle().await.unwrap();
+        assert!(matches!(file.state, State::Waits(_)));
+        assert!(piece.is_unique(), "nobody else holds it");
+        assert_eq!(fs::read(folder.path().join("id/s-a")).unwrap(), piece);
     }
 
     #[test]

@@ -294,7 +294,10 @@ impl Uploads {
             }
             Ok(Completed::Unknown(error)) | Err(error) if gone(&error) => (Asked::Gone, error.to_string()),
             Ok(Completed::Unknown(error)) => (Asked::Unsure, error.to_string()),
-            Err(error) if error.trouble() == Trouble::Never => (Asked::Refused, error.to_string()),
+            Err(error) if error.trouble() == Trouble::Never => {
+                let hint = uneven(&parts).unwrap_or_default();
+                (Asked::Refused, format!("{error}{hint}"))
+            }
             Err(error) => (Asked::Unsure, error.to_string()),
         };
         errand.reason = reason;
@@ -344,4 +347,17 @@ impl Uploads {
         let _ = Effect::CompleteLetGo.of(release).await?;
         Ok(Ran::LetGo(why))
     }
+}
+
+/// What is said beside a refusal of parts that are not all of one size: some stores want that, and say so in words of
+/// their own, or not at all.
+fn uneven(parts: &[Part]) -> Option<String> {
+    let (_, others) = parts.split_last()?;
+    let (first, rest) = others.split_first()?;
+    let odd = rest.iter().find(|part| part.size != first.size)?;
+    Some(format!(
+        "; part {} has {} bytes and part {} {}, and some object stores want one size for all but the last: \
+         call it off and send the file again in chunks of one size",
+        first.number, first.size, odd.number, odd.size
+    ))
 }

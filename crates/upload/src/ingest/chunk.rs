@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -25,7 +26,7 @@ const OP: &str = "upload.chunk";
 const GIVEN_UP: Duration = Duration::from_secs(1);
 
 /// What is worth being written by itself.
-const ENOUGH: usize = 16 * 1024;
+const ENOUGH: usize = 6 * 1024;
 
 /// What is said of a chunk before its bytes come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -145,7 +146,7 @@ impl Uploads {
         // Named after the reservation: when that is given up, so are the bytes.
         let stage = holding.reservation.as_ref().map_or_else(Stage::fresh, Reservation::stage);
         let digesting = Digesting::new(self.inner.objects.algorithm(), incoming.sha256.is_some());
-        let wanted = Wanted { size: incoming.size, digesting };
+        let wanted = Wanted { size: incoming.size, digesting, sending: Arc::clone(&self.inner.sending) };
         holding.staging = Some(self.inner.bytes.stage(store, id, stage, wanted).await?);
         match self.staged(&mut holding, incoming, body).await {
             Ok(Staged::Whole(digest)) => self.offer(id, holding, incoming, &digest).await,
@@ -174,7 +175,7 @@ impl Uploads {
         let most = incoming.size.unwrap_or(self.inner.store.spec().chunk_max);
         let lease = self.inner.options.reservation;
         let (mut body, mut renewed) = (pin!(body), Instant::now());
-        let reader = self.inner.pool.reader();
+        let mut reader = self.inner.pool.reader();
         let mut piece: Option<Buffer> = None;
         let mut came = 0u64;
         loop {
@@ -207,7 +208,8 @@ impl Uploads {
                 }));
             }
             if piece.is_none() && (ENOUGH..=MAX_PIECE).contains(&bytes.len()) && reader.is_crowded() {
-                Effect::IngestStage.of(staging.write(bytes)).await?;
+                // While this one waits for the disk, others come.
+                Effect::IngestStage.of(staging.pass(bytes)).await?;
                 continue;
             }
             while !bytes.is_empty() {

@@ -1,6 +1,7 @@
 //! Connections to SQLite or PostgreSQL, and one transaction on them.
 //!
-//! Few and our own: one that failed or timed out is dropped with whatever was begun on it.
+//! Few and our own: one that failed or timed out is dropped with whatever was begun on it. What the driver keeps while
+//! it talks is large, and boxed: many wait for a connection for each one that has it.
 
 use std::str::FromStr as _;
 use std::time::{Duration, Instant};
@@ -213,9 +214,9 @@ impl Database {
             }
         }
         let connection = match &self.target {
-            Target::Sqlite(options) => Connection::Sqlite(Box::new(open_file(options).await?)),
+            Target::Sqlite(options) => Connection::Sqlite(Box::new(Box::pin(open_file(options)).await?)),
             Target::Postgres(options) => {
-                Connection::Postgres(Box::new(options.connect().await.map_err(failed)?))
+                Connection::Postgres(Box::new(Box::pin(options.connect()).await.map_err(failed)?))
             }
         };
         let mut session = Session { database: self, connection, _place: place };
@@ -243,7 +244,7 @@ impl Connection {
         match self {
             // A file does not hang up.
             Self::Sqlite(_) => true,
-            Self::Postgres(connection) => connection.ping().await.is_ok(),
+            Self::Postgres(connection) => Box::pin(connection.ping()).await.is_ok(),
         }
     }
 }
@@ -304,10 +305,10 @@ impl Session<'_> {
             ($connection:expr) => {{
                 // Without parameters by the simple protocol: a statement that is prepared cannot begin a transaction.
                 if args.is_empty() {
-                    $connection.execute(sqlx::raw_sql(sql)).await.map(|done| done.rows_affected())
+                    Box::pin($connection.execute(sqlx::raw_sql(sql))).await.map(|done| done.rows_affected())
                 } else {
                     let query = bind!(sqlx::query(sql), args);
-                    query.execute(&mut **$connection).await.map(|done| done.rows_affected())
+                    Box::pin(query.execute(&mut **$connection)).await.map(|done| done.rows_affected())
                 }
             }};
         }
@@ -323,7 +324,7 @@ impl Session<'_> {
         macro_rules! run {
             ($connection:expr) => {{
                 let query = bind!(sqlx::query(sql), args);
-                let rows = query.fetch_all(&mut **$connection).await.map_err(failed)?;
+                let rows = Box::pin(query.fetch_all(&mut **$connection)).await.map_err(failed)?;
                 let cells = rows.iter().map(|row| {
                     (0..row.len())
                         .map(|column| match row.try_get::<Option<i64>, _>(column) {

@@ -57,7 +57,8 @@ macro_rules! on {
     ($self:expr, $store:ident => $call:expr) => {
         match &$self.store {
             Store::Local($store) => $call.await,
-            Store::S3($store) => $call.await,
+            // Large ones, which uploads to files need not carry.
+            Store::S3($store) => Box::pin($call).await,
         }
     };
 }

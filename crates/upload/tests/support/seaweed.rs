@@ -10,7 +10,8 @@ use quaymaster_upload::objects::{About, Credentials, Objects, ObjectsOptions};
 use tempfile::TempDir;
 
 const PATIENCE: Duration = Duration::from_secs(90);
-const SECRET: &str = "master-secret";
+/// Of its one identity, `quay`.
+pub const SECRET: &str = "master-secret";
 
 /// A running server.
 pub struct Seaweed {

@@ -27,6 +27,10 @@ pub fn trials() -> Vec<Trial> {
     vec![
         trial("faults::what_passes_is_outlived", what_passes_is_outlived),
         trial("faults::what_does_not_pass_fails_and_can_be_gone_on_with", what_does_not_pass_fails),
+        trial(
+            "faults::a_store_that_wants_parts_of_one_size_is_guessed",
+            a_store_that_wants_parts_of_one_size,
+        ),
     ]
 }
 
@@ -137,4 +141,26 @@ async fn what_does_not_pass_fails() {
         check_done(&weather.rig, &id, &document).await;
     }
     assert_eq!(weather.rig.pending().await, 0);
+}
+
+async fn a_store_that_wants_parts_of_one_size() {
+    let weather = Weather::fair().await;
+    let whole = Document::new("even", 2, 5 << 20);
+    let mut longer = whole.chunks[1].clone();
+    longer.push(7);
+    let uneven =
+        Document { key: "uneven".to_owned(), chunks: vec![whole.chunks[0].clone(), longer, vec![7]] };
+    for (document, guessed) in [(&uneven, true), (&whole, false)] {
+        let id = weather.begin(document).await;
+        weather.tamper.next("POST", COMPLETE, 1, Fault::Answer(400, INVALID_PART));
+        assert_eq!(weather.settle(&id).await, Step::Failed);
+        let error = weather.rig.uploads.standing(&id).await.unwrap().unwrap().state.error.unwrap();
+        assert!(error.starts_with("refused: ") && error.contains("A part is another one."), "{error}");
+        assert_eq!(error.contains("part 1 has 5242880 bytes and part 2 5242881"), guessed, "{error}");
+    }
+    // Not all of them do.
+    let again = Document { key: "again".to_owned(), ..uneven };
+    let id = weather.begin(&again).await;
+    assert_eq!(weather.settle(&id).await, Step::Done);
+    check_done(&weather.rig, &id, &again).await;
 }

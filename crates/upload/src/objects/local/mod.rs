@@ -35,6 +35,7 @@ use super::key::Key;
 use super::options::Fsync;
 use crate::ledger::Part;
 use crate::synced::sync_folder;
+use crate::threads::{OUT, Threads, WHOLE};
 use crate::{Digest, Error, Result, Sha256, Trouble};
 use disk::Writing;
 use manifest::{BEGUN, Begun, Description, MANIFEST, Manifest, PartFile, part_file};
@@ -94,8 +95,18 @@ impl Local {
         op: &'static str,
         work: impl FnOnce(&Folders) -> Result<T> + Send + 'static,
     ) -> Result<T> {
+        self.off_on(&OUT, op, work).await
+    }
+
+    async fn off_on<T: Send + 'static>(
+        &self,
+        threads: &Threads,
+        op: &'static str,
+        work: impl FnOnce(&Folders) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
         let folders = Arc::clone(&self.folders);
-        tokio::task::spawn_blocking(move || work(&folders))
+        threads
+            .off(move || work(&folders))
             .await
             .unwrap_or_else(|_| Err(Error::new(op, Trouble::Passing, "the work was called off")))
     }
@@ -118,12 +129,15 @@ impl Local {
         let etag = format!("\"{digest}\"");
         let to = folder.join(part_file(number, &etag));
         match source {
+            // On another file system they are copied.
             Source::File(path, then) => {
-                self.off(OP, move |folders| folders.take(&path, then, &folder, &to, size, digest)).await?;
+                let take = move |folders: &Folders| folders.take(&path, then, &folder, &to, size, digest);
+                self.off_on(&WHOLE, OP, take).await?;
             }
             Source::Written(path, _) => {
                 let then = Then::Take;
-                self.off(OP, move |folders| folders.take(&path, then, &folder, &to, size, digest)).await?;
+                let take = move |folders: &Folders| folders.take(&path, then, &folder, &to, size, digest);
+                self.off_on(&WHOLE, OP, take).await?;
             }
             Source::Pieces(pieces) => {
                 self.off(OP, move |folders| {

@@ -10,12 +10,13 @@ use bytes::Bytes;
 use futures_util::stream::{self, BoxStream};
 use futures_util::{Stream, StreamExt as _, TryStreamExt as _};
 use reqwest::Body;
-use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::task::JoinHandle;
 
 use super::super::answer::Source;
 use super::super::look::Look;
 use crate::bytes::{Pool, Reader, Share};
 use crate::sha::Hasher;
+use crate::threads::OUT;
 use crate::{Error, Result, Sha256};
 
 /// What all parts that are read from files should have in memory: of each, one piece is read and one is sent. The
@@ -57,8 +58,9 @@ async fn pieces(
 }
 
 async fn opened(path: &Path) -> Result<File> {
-    let file = tokio::fs::File::open(path).await;
-    Ok(file.map_err(|error| Error::io("objects.part", path.display(), error))?.into_std().await)
+    let named = path.to_owned();
+    let opened = OUT.off(move || File::open(named)).await.map_err(io::Error::other);
+    opened.flatten().map_err(|error| Error::io("objects.part", path.display(), error))
 }
 
 /// A file's bytes: while a piece is sent, the next one is read.
@@ -79,7 +81,7 @@ struct Reading {
 
 impl Reading {
     fn next(mut self) -> JoinHandle<io::Result<(Self, Bytes)>> {
-        spawn_blocking(move || {
+        OUT.off(move || {
             // One byte too many is seen by whoever counts.
             let mut piece = self.reader.buffer(self.left.max(1));
             piece.read(&mut self.file)?;

@@ -1,0 +1,118 @@
+//! Brokers that can be away for a while.
+
+use std::net::{Ipv4Addr, TcpStream};
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use rdkafka::mocking::MockCluster;
+use rdkafka::producer::DefaultProducerContext;
+use tempfile::TempDir;
+
+use crate::servers::process::Process;
+use crate::servers::tools::free_port;
+use crate::topic::TOPIC;
+
+/// Longer than any start takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) trait Broker {
+    /// `host:port`.
+    fn address(&self) -> String;
+    /// Nobody can reach it from now on.
+    fn go(&mut self);
+    /// It is there again, with all that it had.
+    fn come_back(&mut self);
+}
+
+/// librdkafka's own, in this process.
+pub(crate) struct Mock(MockCluster<'static, DefaultProducerContext>);
+
+impl Mock {
+    pub(crate) fn start() -> Self {
+        let cluster = MockCluster::new(1).unwrap();
+        cluster.create_topic(TOPIC, 3, 1).unwrap();
+        Self(cluster)
+    }
+}
+
+impl Broker for Mock {
+    fn address(&self) -> String {
+        self.0.bootstrap_servers()
+    }
+
+    fn go(&mut self) {
+        self.0.broker_down(1).unwrap();
+    }
+
+    fn come_back(&mut self) {
+        self.0.broker_up(1).unwrap();
+    }
+}
+
+/// A broker that shares no code with the client, and keeps its topics in a file.
+pub(crate) struct Tansu {
+    process: Process,
+    port: u16,
+    // After the process: that one must be gone when the folder is removed.
+    folder: TempDir,
+}
+
+impl Tansu {
+    pub(crate) fn start() -> Self {
+        let folder = tempfile::Builder::new().prefix("quaymaster-tansu-").tempdir().unwrap();
+        let (process, port) = loop {
+            let port = free_port();
+            if let Some(process) = launch(&folder, port) {
+                break (process, port);
+            }
+        };
+        let broker = Self { process, port, folder };
+        let mut create = Command::new(program());
+        create.args(["topic", "create", TOPIC, "--partitions", "3", "--broker"]);
+        let made = create.arg(format!("tcp://{}", broker.address())).output().unwrap();
+        assert!(made.status.success(), "no topic: {made:?}");
+        broker
+    }
+}
+
+impl Broker for Tansu {
+    fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    fn go(&mut self) {
+        self.process.kill9();
+    }
+
+    fn come_back(&mut self) {
+        self.process = launch(&self.folder, self.port).unwrap();
+    }
+}
+
+/// `None` when it ended before it was ready, as it does when the port was taken.
+fn launch(folder: &TempDir, port: u16) -> Option<Process> {
+    let url = format!("tcp://127.0.0.1:{port}");
+    let storage = format!("sqlite://{}", folder.path().join("topics.db").display());
+    let args = ["broker", "--kafka-listener-url", &url, "--kafka-advertised-listener-url", &url];
+    let args: Vec<String> =
+        args.into_iter().chain(["--storage-engine", &storage]).map(str::to_owned).collect();
+    let mut process = Process::spawn(&program(), &args, &[], &folder.path().join("broker.log"));
+    let deadline = Instant::now() + PATIENCE;
+    while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
+        if process.ended().is_some() {
+            let log = process.log_tail();
+            assert!(log.contains("in use"), "tansu did not start:\n{log}");
+            return None;
+        }
+        assert!(Instant::now() < deadline, "tansu is not ready:\n{}", process.log_tail());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Some(process)
+}
+
+fn program() -> PathBuf {
+    let program = crate::servers::tools::installed().join("cargo/bin/tansu");
+    assert!(program.is_file(), "tansu is not installed: scripts/soak builds it");
+    program
+}
