@@ -1,7 +1,7 @@
 //! Brokers that can be away for a while.
 
 use std::net::{Ipv4Addr, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -93,11 +93,12 @@ impl Broker for Tansu {
 /// `None` when it ended before it was ready, as it does when the port was taken.
 fn launch(folder: &TempDir, port: u16) -> Option<Process> {
     let url = format!("tcp://127.0.0.1:{port}");
-    let storage = format!("sqlite://{}", folder.path().join("topics.db").display());
-    let args = ["broker", "--kafka-listener-url", &url, "--kafka-advertised-listener-url", &url];
-    let args: Vec<String> =
-        args.into_iter().chain(["--storage-engine", &storage]).map(str::to_owned).collect();
-    let mut process = Process::spawn(&program(), &args, &[], &folder.path().join("broker.log"));
+    // Its files lie where it was started, whatever path it is given.
+    let mut args =
+        vec!["-C".to_owned(), folder.path().display().to_string(), program().display().to_string()];
+    args.extend(["broker", "--listener-url", &url, "--advertised-listener-url", &url].map(str::to_owned));
+    args.extend(["--storage-engine", "sqlite://topics.db"].map(str::to_owned));
+    let mut process = Process::spawn(Path::new("env"), &args, &[], &folder.path().join("broker.log"));
     let deadline = Instant::now() + PATIENCE;
     while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
         if process.ended().is_some() {

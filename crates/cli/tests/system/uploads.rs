@@ -52,6 +52,14 @@ impl Site<'_> {
         let saying = "quaymaster working on upload.documents (store: redis";
         Served::spawn_saying(&mut self.command(&["worker", "--upload", "documents"]), saying)
     }
+
+    /// Both, and others in their place.
+    fn kill(&self, served: Served, worker: Served) -> (Served, Served) {
+        let address = served.address.clone();
+        served.stop_by(Signal::KILL);
+        worker.stop_by(Signal::KILL);
+        (self.serve(&address), self.work())
+    }
 }
 
 pub(crate) fn every_upload_is_one_event_whoever_is_killed(mut broker: impl Broker, kills: usize) {
@@ -84,9 +92,7 @@ pub(crate) fn every_upload_is_one_event_whoever_is_killed(mut broker: impl Broke
         sending.push(put(n));
         if n >= 2 {
             until("a chunk comes", || (received(&served) > 0).then_some(()));
-            served.stop_by(Signal::KILL);
-            worker.stop_by(Signal::KILL);
-            (served, worker) = (site.serve(&address), site.work());
+            (served, worker) = site.kill(served, worker);
         }
     }
     // Object, row and event of each are there; only that nobody could be told keeps them from being completed.
@@ -94,6 +100,8 @@ pub(crate) fn every_upload_is_one_event_whoever_is_killed(mut broker: impl Broke
     until("all events are kept", || (site.postgres.ask(waiting) == files.to_string()).then_some(()));
     assert!(sending.iter_mut().all(|sending| !sending.has_ended()), "nothing is COMPLETED before its event");
     broker.come_back();
+    // Whoever is telling them now.
+    (served, worker) = site.kill(served, worker);
     let mut ids = Vec::new();
     for (n, mut sending) in sending.into_iter().enumerate() {
         until("an upload is completed", || sending.has_ended().then_some(()));
@@ -124,7 +132,7 @@ pub(crate) fn every_upload_is_one_event_whoever_is_killed(mut broker: impl Broke
         );
     }
     let repeated: usize = told.values().map(|records| records.len() - 1).sum();
-    println!("{files} uploads, {kills} kills of server and worker each, {repeated} events told again");
+    println!("{files} uploads, {} kills of server and worker each, {repeated} events told again", kills + 1);
 
     let rows = site.postgres.ask("select count(*), sum(size) from nodes where s3_etag is not null");
     assert_eq!(rows, format!("{files}|{}", sizes.iter().sum::<usize>()));
