@@ -147,9 +147,15 @@ pub(crate) struct Worker {
     /// named.
     #[arg(long, env = "QUAYMASTER_UPLOAD", value_name = "NAME", value_delimiter = ',')]
     pub(crate) upload: Vec<String>,
+    /// Answer `/healthz`, `/readyz` and `/metrics` there, and nothing else; port 0 takes a free one [default: nowhere].
+    #[arg(long, env = "QUAYMASTER_METRICS", value_name = "ADDRESS")]
+    pub(crate) metrics: Option<String>,
     /// Start although the store may evict what the schema holds.
     #[arg(long, env = "QUAYMASTER_ACCEPT_EVICTION", value_parser = BoolishValueParser::new())]
     pub(crate) accept_eviction: bool,
+    /// Answer on an address others reach although no token is configured.
+    #[arg(long, env = "QUAYMASTER_INSECURE_LISTEN", value_parser = BoolishValueParser::new())]
+    pub(crate) insecure_listen: bool,
 }
 
 #[derive(Debug, ClapArgs)]

@@ -50,9 +50,18 @@ pub(crate) struct Bounds {
     pub(crate) heartbeat: Duration,
 }
 
+/// What a process answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Serves {
+    Everything,
+    /// Probes and metrics: for one that works and takes no calls.
+    Probes,
+}
+
 /// The server's state.
 #[derive(Debug)]
 pub(crate) struct App {
+    pub(crate) serves: Serves,
     pub(crate) quaymaster: Quaymaster,
     pub(crate) bounds: Bounds,
     pub(crate) guard: Guard,
@@ -66,7 +75,7 @@ pub(crate) struct App {
     /// Everybody who listens to events.
     pub(crate) fan: Arc<Fan>,
     /// Workers of this process.
-    pub(crate) workers: Option<Workers>,
+    pub(crate) workers: Option<Arc<Workers>>,
     /// What was last heard of the queues.
     pub(crate) depths: Depths,
     /// What was last heard of the runs.
@@ -126,7 +135,7 @@ impl App {
         let started = Instant::now();
         let (mut parts, mut incoming) = request.into_parts();
         let upgrade = parts.extensions.remove::<OnUpgrade>();
-        let target = target(&parts.method, parts.uri.path());
+        let target = self.target(&parts.method, parts.uri.path());
         let exempt = is_exempt(&target);
         let place = (!exempt).then(|| Taken(&self.in_flight));
         let busy = !exempt && self.in_flight.fetch_add(1, Relaxed) >= self.bounds.max_requests;
@@ -170,6 +179,20 @@ impl App {
             "request"
         );
         response
+    }
+
+    fn target<'a>(&self, method: &Method, path: &'a str) -> Result<Target<'a>, Problem> {
+        let target = target(method, path);
+        if self.serves == Serves::Everything || is_exempt(&target) {
+            return target;
+        }
+        let known: Vec<&str> = page::PAGES
+            .iter()
+            .filter(|page| page.place == page::Place::Exempt)
+            .map(|page| page.path)
+            .collect();
+        let detail = format!("{}; calls are taken by `quaymaster serve`", unknown("path", path, &known));
+        Err(Problem::new(Code::RouteUnknown, detail))
     }
 
     /// Counts a request that a layer in front has answered.

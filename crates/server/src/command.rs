@@ -9,7 +9,7 @@ use quaymaster::schema::Kind;
 use quaymaster::{Error, Quaymaster, Result};
 use serde_json::{Map, Value};
 
-use crate::app::{App, Bounds};
+use crate::app::{App, Bounds, Serves};
 use crate::call::{Arg, CALLS, Call, Effect, Input};
 use crate::config::Thresholds;
 use crate::depot::Depot;
@@ -122,6 +122,7 @@ impl Command {
 /// A server's state without a server: nobody else asks, so nothing needs a bound but the depth of JSON.
 fn alone(quaymaster: Quaymaster, depot: Depot) -> App {
     App {
+        serves: Serves::Everything,
         quaymaster,
         bounds: Bounds {
             max_body_bytes: usize::MAX,

@@ -11,7 +11,7 @@ use quaymaster::{Code, Engine, Error, Quaymaster, Result, Retry};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use crate::app::{App, Bounds};
+use crate::app::{App, Bounds, Serves};
 use crate::config::{ServerConfig, Thresholds};
 use crate::depot::Depot;
 use crate::doctor::{self, Eviction};
@@ -120,6 +120,7 @@ impl Server {
             tracing::warn!(check = finding.check, "{}; {}", finding.message, finding.fix);
         }
         let app = App {
+            serves: Serves::Everything,
             quaymaster,
             bounds: Bounds {
                 max_body_bytes: config.max_body_bytes,
@@ -152,8 +153,8 @@ impl Server {
     }
 
     /// The same, working too.
-    pub fn with_workers(self, workers: Workers) -> Self {
-        let app = Arc::try_unwrap(self.app).map(|app| App { workers: Some(workers), ..app });
+    pub fn with_workers(self, workers: impl Into<Arc<Workers>>) -> Self {
+        let app = Arc::try_unwrap(self.app).map(|app| App { workers: Some(workers.into()), ..app });
         // Nobody else has it before it runs.
         let app = app.map_or_else(|shared| shared, Arc::new);
         Self { app, ..self }
@@ -164,6 +165,27 @@ impl Server {
         let app = Arc::try_unwrap(self.app).map(|app| App { depot, ..app });
         let app = app.map_or_else(|shared| shared, Arc::new);
         Self { app, ..self }
+    }
+
+    /// Answers probes and scrapes for a process that works by itself, until `stop`; nothing else is done, and the store
+    /// is not closed.
+    pub async fn watch(self, stop: CancellationToken) {
+        let app = Arc::try_unwrap(self.app).map(|app| App { serves: Serves::Probes, ..app });
+        let app = app.map_or_else(|shared| shared, Arc::new);
+        let own = match Own::start(&OwnConfig::default(), &app.quaymaster) {
+            Ok(own) => Arc::new(own),
+            Err(error) => {
+                tracing::error!(%error, "probes and metrics are not answered");
+                return;
+            }
+        };
+        let stopping = app.stopping.clone();
+        let stopped = async {
+            stop.cancelled().await;
+            stopping.cancel();
+        };
+        let serving = connection::serve(app.clone(), self.listener, self.limits, own, stopping.clone());
+        tokio::join!(serving, stopped);
     }
 
     /// Where it listens; the real port where 0 was asked for.

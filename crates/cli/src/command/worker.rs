@@ -1,11 +1,12 @@
 //! `worker`: sends jobs to HTTP services until told to stop.
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use quaymaster::Quaymaster;
 use quaymaster_server::config::Overrides;
 use quaymaster_server::doctor::Eviction;
-use quaymaster_server::{Depot, Workers, open_store};
+use quaymaster_server::{Depot, Listening, Server, Workers, open_store};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -15,7 +16,13 @@ use crate::failure::NothingRan;
 use crate::{output, setup};
 
 pub(crate) async fn run(args: Worker, global: &Global) -> anyhow::Result<ExitCode> {
-    let overrides = Overrides { accept_eviction: args.accept_eviction, ..setup::overrides(args.place) };
+    let watched = args.metrics.is_some();
+    let overrides = Overrides {
+        listen: args.metrics,
+        accept_eviction: args.accept_eviction,
+        insecure_listen: args.insecure_listen,
+        ..setup::overrides(args.place)
+    };
     let config = setup::config(global, overrides)?;
     let schema = setup::usable(setup::load(&config.schemas)?)?;
     config.check_seal(&schema)?;
@@ -25,6 +32,7 @@ pub(crate) async fn run(args: Worker, global: &Global) -> anyhow::Result<ExitCod
     let store = config.store.to_string();
     let eviction = if config.accept_eviction { Eviction::Accepted } else { Eviction::Refused };
     let settings = config.settings();
+    let listening = if watched { Some(Listening::bind(config.server).await?) } else { None };
     let opening = tokio::spawn(open_store(config.store, schema.clone(), eviction));
     let engine = tokio::select! {
         opened = opening => opened?.map_err(NothingRan::from)?,
@@ -37,7 +45,7 @@ pub(crate) async fn run(args: Worker, global: &Global) -> anyhow::Result<ExitCod
     let (no_queues, no_uploads) = (args.queue.is_empty(), args.upload.is_empty());
     // Naming some of one kind leaves the other alone.
     let workers = (!no_queues || no_uploads)
-        .then(|| Workers::new(&quaymaster, &args.queue, &config.worker))
+        .then(|| Workers::new(&quaymaster, &args.queue, &config.worker).map(Arc::new))
         .transpose()?;
     let depot = if no_queues || !no_uploads {
         Depot::of(&quaymaster, &config.uploads, &args.upload)?
@@ -45,14 +53,24 @@ pub(crate) async fn run(args: Worker, global: &Global) -> anyhow::Result<ExitCod
         Depot::default()
     };
     depot.check().await.map_err(NothingRan::from)?;
-    let queues = workers.iter().flat_map(Workers::names).map(str::to_owned);
+    let queues = workers.iter().flat_map(|workers| workers.names()).map(str::to_owned);
     let all: Vec<String> = queues.chain(depot.names().map(|name| format!("upload.{name}"))).collect();
     if all.is_empty() {
         anyhow::bail!(crate::failure::Unreadable(
             "no queue of the schema declares `push = { url = … }`, and it has no uploads".into()
         ));
     }
-    output::print(&format!("quaymaster working on {} (store: {store})", all.join(", ")))?;
+    let watching = listening.map(|listening| {
+        let server =
+            Server::new(listening, quaymaster.clone(), config.thresholds).with_uploads(depot.clone());
+        match &workers {
+            Some(workers) => server.with_workers(Arc::clone(workers)),
+            None => server,
+        }
+    });
+    let metrics = watching.as_ref().map(|server| format!(", metrics on http://{}/metrics", server.address()));
+    let metrics = metrics.unwrap_or_default();
+    output::print(&format!("quaymaster working on {} (store: {store}){metrics}", all.join(", ")))?;
     let stop = CancellationToken::new();
     let stopped = stop.clone();
     tokio::spawn(async move {
@@ -75,7 +93,12 @@ pub(crate) async fn run(args: Worker, global: &Global) -> anyhow::Result<ExitCod
         }
         ended
     };
-    let (ended, ()) = tokio::join!(queues, depot.work(&stop, config.worker.drain));
+    let watching = async {
+        if let Some(server) = watching {
+            server.watch(stop.clone()).await;
+        }
+    };
+    let (ended, (), ()) = tokio::join!(queues, depot.work(&stop, config.worker.drain), watching);
     let closed = quaymaster.engine().close().await;
     for (queue, ended) in ended? {
         tracing::info!(queue, given_back = ended.given_back, cut = ended.cut, "stopped");

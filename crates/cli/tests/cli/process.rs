@@ -151,19 +151,7 @@ impl Served {
 
     /// One request on a connection of its own: status and body.
     pub(crate) fn ask(&self, method: &str, path: &str, body: &str) -> (u16, String) {
-        let mut stream = TcpStream::connect(&self.address).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-        let kind = if body.is_empty() { "" } else { "content-type: application/json\r\n" };
-        write!(
-            stream,
-            "{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{kind}content-length: {}\r\n\r\n{body}",
-            body.len()
-        )
-        .unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-        (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+        ask(&self.address, method, path, body)
     }
 
     pub(crate) fn take(&self, path: &str, body: &str) -> Value {
@@ -219,6 +207,23 @@ impl Served {
         self.child.stderr.take().unwrap().read_to_string(&mut err).unwrap();
         Said { code: status, out, err }
     }
+}
+
+/// One request to this address on a connection of its own: status and body.
+pub(crate) fn ask(address: &str, method: &str, path: &str, body: &str) -> (u16, String) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let kind = if body.is_empty() { "" } else { "content-type: application/json\r\n" };
+    write!(
+        stream,
+        "{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{kind}content-length: {}\r\n\r\n{body}",
+        body.len()
+    )
+    .unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
 }
 
 impl Drop for Served {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::process::{Said, Served, Started, command, folder, run, said};
+use crate::process::{Said, Served, Started, ask, command, folder, run, said};
 
 /// A file of so many bytes that no two chunks share.
 pub(crate) fn file(here: &Path, name: &str, size: usize) -> Vec<u8> {
@@ -197,17 +197,38 @@ fn a_worker_works_on_uploads_and_stops_when_told() {
     let here = folder.path();
     let served = Served::start(here, &[]);
     let mut working = command(here);
-    working.args(["worker", "--upload", "documents"]);
+    working.args(["worker", "--upload", "documents", "--metrics", "127.0.0.1:0"]);
     let worker =
         Served::spawn_saying(&mut working, "quaymaster working on upload.documents (store: embedded");
-    file(here, "a.bin", 6 << 20);
-    let done = first(&put(here, &["a.bin", "--server", &format!("http://{}", served.address)]));
-    assert_eq!(done["size"], 6 << 20);
+    let server = worker.line.split("http://").nth(1).unwrap().split('/').next().unwrap();
+    file(here, "a.bin", 12 << 20);
+    let serving = format!("http://{}", served.address);
+    let done = first(&put(here, &["a.bin", "--server", &serving, "--chunk-bytes", "5242880"]));
+    assert_eq!(done["size"], 12 << 20);
+    // Whoever of the two has sent a part says so.
+    let sent = |address: &str| {
+        let family = "quaymaster_s3_upload_latency_seconds_count{upload=\"documents\"} ";
+        let metrics = ask(address, "GET", "/metrics", "").1;
+        metrics.lines().find_map(|line| line.strip_prefix(family)?.parse::<u64>().ok()).unwrap()
+    };
+    let begun = Instant::now();
+    while sent(server) + sent(&served.address) < 3 {
+        assert!(begun.elapsed() < Duration::from_secs(60), "three parts were sent");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(ask(server, "GET", "/healthz", "").0, 200);
+    assert_eq!(ask(server, "GET", "/readyz", "").0, 200);
+    for (method, path) in [("GET", "/"), ("GET", "/openapi.json"), ("POST", "/v1/upload/documents/create")] {
+        let (status, told) = ask(server, method, path, "{}");
+        assert!(status == 404 && told.contains("quaymaster serve"), "{method} {path}: {status} {told}");
+    }
     let stopped = worker.stop();
     assert_eq!(stopped.code, 0, "{stopped:?}");
     assert_eq!(served.stop().code, 0);
     let unknown = run(here, &["worker", "--upload", "other"]);
     assert_eq!(unknown.code, 2, "{unknown:?}");
+    let open = run(here, &["worker", "--upload", "documents", "--metrics", "0.0.0.0:0"]);
+    assert!(open.code == 2 && open.err.contains("no token"), "{open:?}");
 }
 
 #[test]
