@@ -87,6 +87,8 @@ mod tests {
             .collect();
         let all: Vec<usize> = (0..most).map(|_| begun.recv_timeout(PATIENCE).unwrap()).collect();
         assert_eq!(all.iter().max(), Some(&most), "they wait beside each other");
+        // One more would have begun by now, or a little later: it is seen then.
+        assert_eq!(begun.recv_timeout(Duration::from_millis(100)).ok(), None);
         OUT.off(|| ()).await.unwrap();
         drop(release);
         for work in works {
