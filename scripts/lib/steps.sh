@@ -91,6 +91,9 @@ cargo_tool() {
     cargo install "$name" --version "$version" --locked --root "$TOOLS/cargo" "$@"
 }
 
+# Runs the tests.
+nextest() { cargo_tool cargo-nextest 0.9.143 --debug --config profile.dev.debug=false; }
+
 rust_components() {
     cargo fmt --version >/dev/null 2>&1 && cargo clippy --version >/dev/null 2>&1 && return 0
     command -v rustup >/dev/null || die "rustfmt or clippy is missing, and there is no rustup to add them with"

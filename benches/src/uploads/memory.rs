@@ -17,7 +17,9 @@ const TOTAL_MIB: u64 = 512;
 /// The bytes in flight that are allowed, as the schema is told: all of them, so that 64 uploads come at once and nobody is
 /// told to come again.
 const IN_FLIGHT: &str = "512MiB";
-const IN_FLIGHT_MIB: f64 = 512.0;
+
+/// What a server may have more than idle: an eighth of what is in flight.
+const MOST_MIB: f64 = 64.0;
 
 /// What counts as flat: so many times the memory of one upload.
 const FLAT: f64 = 1.2;
@@ -49,7 +51,7 @@ pub(super) fn run(settings: &Settings, runtime: &Runtime, findings: &mut Finding
                 "server {name}: resident at most, {uploads} uploads at once of {} MiB, {IN_FLIGHT} in flight allowed",
                 TOTAL_MIB / uploads
             );
-            let bound = least + IN_FLIGHT_MIB;
+            let bound = least + MOST_MIB;
             findings.facts.push(Fact::new("uploads", what, "MiB", peaks.iter().copied()).at_most(bound));
         }
         let what = format!("server {name}: resident at most, 64 uploads at once beside 1");

@@ -182,15 +182,11 @@ impl App {
     }
 
     fn target<'a>(&self, method: &Method, path: &'a str) -> Result<Target<'a>, Problem> {
-        let target = target(method, path);
-        if self.serves == Serves::Everything || is_exempt(&target) {
-            return target;
+        let probes = page::PAGES.iter().filter(|page| page.place == page::Place::Exempt);
+        let known: Vec<&str> = probes.map(|page| page.path).collect();
+        if self.serves == Serves::Everything || known.contains(&path) {
+            return target(method, path);
         }
-        let known: Vec<&str> = page::PAGES
-            .iter()
-            .filter(|page| page.place == page::Place::Exempt)
-            .map(|page| page.path)
-            .collect();
         let detail = format!("{}; calls are taken by `quaymaster serve`", unknown("path", path, &known));
         Err(Problem::new(Code::RouteUnknown, detail))
     }

@@ -24,10 +24,10 @@ pub(crate) struct Threads(LazyLock<Option<Runtime>>);
 /// For pieces of chunks on their way in, and for names of files.
 pub(crate) static IN: Threads = Threads(LazyLock::new(|| some("quaymaster-in")));
 
-/// For chunks that are whole and must outlive the power.
+/// For what must outlive the power: chunks that are whole, and folders.
 pub(crate) static SYNC: Threads = Threads(LazyLock::new(|| some("quaymaster-sync")));
 
-/// For pieces of parts, and for objects.
+/// For pieces of parts.
 pub(crate) static OUT: Threads = Threads(LazyLock::new(|| some("quaymaster-out")));
 
 /// For files from their beginning to their end.

@@ -192,10 +192,6 @@ impl Uploads {
         announcer: Announcer,
         options: Options,
     ) -> Self {
-        let deadline = match &bytes {
-            ChunkBytes::Apart(apart) => apart.deadline(),
-            ChunkBytes::Store | ChunkBytes::Spool(_) => store.deadline(),
-        };
         let inner = Inner {
             store,
             bytes,
@@ -206,7 +202,7 @@ impl Uploads {
             whole: Notify::new(),
             figures: Figures::default(),
             pool: Arc::new(Pool::new(Share::new(READING, 2))),
-            sending: Arc::new(Sending::new(SENDING, deadline)),
+            sending: Arc::new(Sending::new(SENDING)),
             fetching: Arc::new(Share::new(FETCHING, bytes::AHEAD + 1)),
             leases: Arc::default(),
             owned: Owned::default(),

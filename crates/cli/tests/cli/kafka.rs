@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use rdkafka::mocking::MockCluster;
 use rdkafka::producer::DefaultProducerContext;
@@ -79,6 +79,7 @@ fn outbox(served: &Served) -> Vec<Value> {
 
 #[test]
 fn every_upload_is_one_event_although_the_broker_was_away_and_then_failed() {
+    let begun = SystemTime::now();
     let broker = Broker::start();
     broker.0.broker_down(1).unwrap();
     let folder = folder(&[("quaymaster.toml", SETTINGS)]);
@@ -109,7 +110,7 @@ fn every_upload_is_one_event_although_the_broker_was_away_and_then_failed() {
     for (state, bytes) in states.iter().zip(&files) {
         let records = &told[&format!("{}.completed", state["upload_id"].as_str().unwrap())];
         for record in records {
-            check(record, state, bytes.len() as u64);
+            check(record, state, bytes.len() as u64, begun);
         }
         assert!(
             records.iter().all(|record| *record == records[0]),
@@ -127,6 +128,7 @@ fn every_upload_is_one_event_although_the_broker_was_away_and_then_failed() {
 
 #[test]
 fn a_server_that_dies_after_sending_and_before_noting_it_sends_the_same_event_again() {
+    let begun = SystemTime::now();
     let broker = Broker::start();
     let folder = folder(&[("quaymaster.toml", SETTINGS)]);
     let dying = serve(folder.path(), &broker.url(), Some("complete.tell:after"));
@@ -141,13 +143,14 @@ fn a_server_that_dies_after_sending_and_before_noting_it_sends_the_same_event_ag
     let records = &told[&event_id];
     assert_eq!(records.len(), 2, "at least once: {records:?}");
     assert_eq!(records[0], records[1], "under the same id, with the same words");
-    check(&records[0], &state, 5);
+    check(&records[0], &state, 5, begun);
     assert_eq!(outbox(&served).len(), 1);
     assert_eq!(served.stop().code, 0);
 }
 
 #[test]
 fn a_server_that_dies_before_sending_sends_it_once() {
+    let begun = SystemTime::now();
     let broker = Broker::start();
     let folder = folder(&[("quaymaster.toml", SETTINGS)]);
     let dying = serve(folder.path(), &broker.url(), Some("complete.tell:before"));
@@ -160,12 +163,13 @@ fn a_server_that_dies_before_sending_sends_it_once() {
     assert_eq!(told.len(), 1);
     let records = &told[&format!("{id}.completed")];
     assert_eq!(records.len(), 1, "{records:?}");
-    check(&records[0], &state, 5);
+    check(&records[0], &state, 5, begun);
     assert_eq!(served.stop().code, 0);
 }
 
 #[test]
 fn a_topic_that_may_not_be_written_keeps_the_event_until_it_may() {
+    let begun = SystemTime::now();
     let broker = Broker::start();
     broker.0.topic_error(TOPIC, Answer::RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED).unwrap();
     let folder = folder(&[("quaymaster.toml", SETTINGS)]);
@@ -178,7 +182,7 @@ fn a_topic_that_may_not_be_written_keeps_the_event_until_it_may() {
     let told = broker.read();
     assert_eq!(told.len(), 1);
     for record in told.values().flatten() {
-        check(record, &state, 5);
+        check(record, &state, 5, begun);
     }
     assert_eq!(served.stop().code, 0);
 }

@@ -27,9 +27,11 @@ impl Said {
 
 /// The command with nothing of this test's environment.
 pub(crate) fn command(folder: &Path) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_quaymaster"));
+    // No test leaves a process behind, not even one that was killed itself: setpriv becomes the command, which then ends
+    // with the thread that started it.
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", "--", env!("CARGO_BIN_EXE_quaymaster")]);
     command.current_dir(folder).env_clear().env("PATH", std::env::var_os("PATH").unwrap());
-    // No test leaves a process behind, not even one that was killed itself.
     command.process_group(0);
     command
 }

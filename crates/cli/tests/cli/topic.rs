@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
+use std::time::SystemTime;
 
 use serde_json::{Value, json};
 
@@ -44,7 +45,7 @@ pub(crate) fn read(brokers: &str, topic: &str) -> BTreeMap<String, Vec<Record>> 
 }
 
 /// Every field of the documented event, held against what the upload's state says.
-pub(crate) fn check(record: &Record, state: &Value, size: u64) {
+pub(crate) fn check(record: &Record, state: &Value, size: u64, since: SystemTime) {
     let value = record.value.as_object().unwrap();
     let fields: BTreeSet<&str> = value.keys().map(String::as_str).collect();
     let documented = BTreeSet::from(["node_id", "s3_key", "etag", "size", "timestamp"]);
@@ -54,9 +55,9 @@ pub(crate) fn check(record: &Record, state: &Value, size: u64) {
     assert_eq!(value["s3_key"], state["s3_key"]);
     assert_eq!(value["etag"], state["final_etag"]);
     assert_eq!((&value["size"], &value["size"]), (&json!(size), &state["final_size"]));
-    let now = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_millis() as i64;
+    let ms = |moment: SystemTime| moment.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_millis() as i64;
     let told = value["timestamp"].as_i64().unwrap();
-    assert!((now - 600_000..=now).contains(&told), "milliseconds since 1970: {told}");
+    assert!((ms(since)..=ms(SystemTime::now())).contains(&told), "milliseconds since 1970: {told}");
     assert_eq!((record.timestamp, record.key.as_str()), (told, state["node_id"].as_str().unwrap()));
     let id = state["upload_id"].as_str().unwrap();
     assert_eq!(value["upload_id"], json!(id));

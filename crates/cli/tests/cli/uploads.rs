@@ -218,6 +218,7 @@ fn a_worker_works_on_uploads_and_stops_when_told() {
     }
     assert_eq!(ask(server, "GET", "/healthz", "").0, 200);
     assert_eq!(ask(server, "GET", "/readyz", "").0, 200);
+    assert_eq!(ask(server, "POST", "/metrics", "").0, 405);
     for (method, path) in [("GET", "/"), ("GET", "/openapi.json"), ("POST", "/v1/upload/documents/create")] {
         let (status, told) = ask(server, method, path, "{}");
         assert!(status == 404 && told.contains("quaymaster serve"), "{method} {path}: {status} {told}");

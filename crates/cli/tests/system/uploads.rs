@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use rustix::process::Signal;
 use serde_json::json;
@@ -11,6 +11,7 @@ use serde_json::json;
 use crate::broker::Broker;
 use crate::process::{Served, Started, command, folder, said};
 use crate::seaweed::{Seaweed, options};
+use crate::servers::tools::free_port;
 use crate::servers::{PostgresServer, RedisConfig, RedisServer};
 use crate::topic::{TOPIC, check, read};
 use quaymaster_upload::objects::Objects;
@@ -63,6 +64,7 @@ impl Site<'_> {
 }
 
 pub(crate) fn every_upload_is_one_event_whoever_is_killed(mut broker: impl Broker, kills: usize) {
+    let begun = SystemTime::now();
     let folder = folder(&[("quaymaster.toml", SETTINGS)]);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let site = Site {
@@ -79,8 +81,9 @@ pub(crate) fn every_upload_is_one_event_whoever_is_killed(mut broker: impl Broke
         let byte = |at: usize| if n % 2 == 0 { 7 } else { (at % 251) as u8 ^ (at >> 20) as u8 };
         std::fs::write(site.here.join(n.to_string()), (0..*size).map(byte).collect::<Vec<u8>>()).unwrap();
     }
-    let (mut served, mut worker) = (site.serve("127.0.0.1:0"), site.work());
-    let address = served.address.clone();
+    // Below the ports that others are given: it is free whenever a server comes back.
+    let address = format!("127.0.0.1:{}", free_port());
+    let (mut served, mut worker) = (site.serve(&address), site.work());
     broker.go();
     let put = |n: usize| {
         let (name, server) = (n.to_string(), format!("http://{address}"));
@@ -125,7 +128,7 @@ pub(crate) fn every_upload_is_one_event_whoever_is_killed(mut broker: impl Broke
         let state = served.take_get(&format!("/v1/upload/documents/{id}"));
         assert_eq!(state["status"], json!("COMPLETED"), "{state}");
         let records = &told[&format!("{id}.completed")];
-        check(&records[0], &state, *size as u64);
+        check(&records[0], &state, *size as u64, begun);
         assert!(
             records.iter().all(|record| *record == records[0]),
             "a repetition says the same: {records:?}"

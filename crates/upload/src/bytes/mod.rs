@@ -48,24 +48,26 @@ pub(crate) struct Wanted {
 pub(crate) struct Sending {
     whole: u32,
     room: Semaphore,
-    /// How long a piece waits.
-    patience: Duration,
 }
 
 impl Sending {
-    /// So many bytes at once, to a store none of whose calls takes longer than `deadline`.
-    pub(crate) fn new(whole: u32, deadline: Duration) -> Self {
-        Self { whole, room: Semaphore::new(whole as usize), patience: deadline.saturating_mul(TURN) }
+    /// So many bytes at once.
+    pub(crate) const fn new(whole: u32) -> Self {
+        Self { whole, room: Semaphore::const_new(whole as usize) }
     }
 
-    /// Waits until there is room for so many bytes; for more than there ever is, until it has all of it.
-    async fn turn(&self, bytes: usize) -> Result<SemaphorePermit<'_>> {
+    /// Waits until there is room for so many bytes; for more than there ever is, until it has all of it. No call of the
+    /// store takes longer than `deadline`.
+    async fn turn(&self, bytes: usize, deadline: Duration) -> Result<SemaphorePermit<'_>> {
+        let patience = deadline.saturating_mul(TURN);
         let bytes = u32::try_from(bytes).map_or(self.whole, |bytes| bytes.min(self.whole));
-        match tokio::time::timeout(self.patience, self.room.acquire_many(bytes)).await {
+        match tokio::time::timeout(patience, self.room.acquire_many(bytes)).await {
             Ok(Ok(turn)) => Ok(turn),
             _ => {
-                let detail =
-                    format!("the store took no more of what was sent for {} ms", self.patience.as_millis());
+                let detail = format!(
+                    "no turn to send {bytes} bytes to the store within {} ms: it takes what others send too slowly",
+                    patience.as_millis()
+                );
                 Err(quaymaster::Error::new(OP, Code::StoreTimedOut, detail).into())
             }
         }
@@ -381,13 +383,13 @@ impl Staging {
         match &mut self.way {
             Way::Store(store, stage, digesting) => {
                 digesting.update(&piece);
-                let _turn = self.sending.turn(piece.len()).await?;
+                let _turn = self.sending.turn(piece.len(), store.deadline()).await?;
                 store.write(&self.id, stage, offset, &piece, self.announced).await?;
             }
             Way::Spool(spooled) => spooled.write(piece).await?,
             Way::Apart(apart, stage, digesting) => {
                 digesting.update(&piece);
-                let _turn = self.sending.turn(piece.len()).await?;
+                let _turn = self.sending.turn(piece.len(), apart.deadline()).await?;
                 apart.park(&self.id, stage, offset, &piece).await?;
             }
         }
@@ -451,18 +453,18 @@ mod tests {
 
     #[tokio::test]
     async fn pieces_take_turns_when_there_is_no_room_for_all() {
-        let sending = Sending::new(100, Duration::from_millis(1));
-        let first = sending.turn(60).await.unwrap();
-        let second = sending.turn(40).await.unwrap();
-        assert!(sending.turn(1).now_or_never().is_none());
+        let (sending, deadline) = (Sending::new(100), Duration::from_millis(1));
+        let first = sending.turn(60, deadline).await.unwrap();
+        let second = sending.turn(40, deadline).await.unwrap();
+        assert!(sending.turn(1, deadline).now_or_never().is_none());
         drop(first);
-        assert!(sending.turn(61).now_or_never().is_none());
-        drop(sending.turn(60).await.unwrap());
+        assert!(sending.turn(61, deadline).now_or_never().is_none());
+        drop(sending.turn(60, deadline).await.unwrap());
         drop(second);
         // Larger than everything: it goes alone.
-        let large = sending.turn(1_000_000).await.unwrap();
-        assert!(sending.turn(1).now_or_never().is_none());
-        let stuck = sending.turn(1).await.unwrap_err();
+        let large = sending.turn(1_000_000, deadline).await.unwrap();
+        assert!(sending.turn(1, deadline).now_or_never().is_none());
+        let stuck = sending.turn(1, deadline).await.unwrap_err();
         assert_eq!((stuck.trouble(), stuck.code()), (Trouble::Passing, Some("store.timed_out")));
         drop(large);
         assert_eq!(sending.room.available_permits(), 100);
@@ -475,12 +477,12 @@ mod tests {
         let options = StoreOptions::from_url("memory", std::path::Path::new(".")).unwrap();
         let engine = quaymaster::store::open(options).await.unwrap();
         let store = Quaymaster::new(Arc::new(schema), engine).upload("documents").unwrap().clone();
-        let sending = Arc::new(Sending::new(100, Duration::from_secs(60)));
+        let sending = Arc::new(Sending::new(100));
         for bytes in [ChunkBytes::Store, ChunkBytes::Apart(Box::new(store.clone()))] {
             let digesting = Digesting::new(Algorithm::Sha256, false);
             let wanted = Wanted { size: Some(2), digesting, sending: Arc::clone(&sending) };
             let mut staging = bytes.stage(&store, "a", Stage::fresh(), wanted).await.unwrap();
-            let others = sending.turn(100).await.unwrap();
+            let others = sending.turn(100, Duration::from_secs(60)).await.unwrap();
             {
                 let mut write = std::pin::pin!(staging.write(Bytes::from_static(b"a")));
                 assert!(write.as_mut().now_or_never().is_none(), "no room");

@@ -295,8 +295,12 @@ impl Uploads {
             Ok(Completed::Unknown(error)) | Err(error) if gone(&error) => (Asked::Gone, error.to_string()),
             Ok(Completed::Unknown(error)) => (Asked::Unsure, error.to_string()),
             Err(error) if error.trouble() == Trouble::Never => {
-                let hint = uneven(&parts).unwrap_or_default();
-                (Asked::Refused, format!("{error}{hint}"))
+                let of_parts = matches!(
+                    error.code(),
+                    Some("InvalidPart" | "InvalidRequest" | "InvalidArgument" | "EntityTooSmall" | "400")
+                );
+                let hint = (of_parts && self.inner.objects.repeats()).then(|| uneven(&parts)).flatten();
+                (Asked::Refused, format!("{error}{}", hint.unwrap_or_default()))
             }
             Err(error) => (Asked::Unsure, error.to_string()),
         };
@@ -352,11 +356,12 @@ impl Uploads {
 /// What is said beside a refusal of parts that are not all of one size: some stores want that, and say so in words of
 /// their own, or not at all.
 fn uneven(parts: &[Part]) -> Option<String> {
-    let (_, others) = parts.split_last()?;
-    let (first, rest) = others.split_first()?;
-    let odd = rest.iter().find(|part| part.size != first.size)?;
+    let (first, rest) = parts.split_first()?;
+    let last = rest.last()?.number;
+    let odd =
+        rest.iter().find(|part| part.size > first.size || (part.size < first.size && part.number < last))?;
     Some(format!(
-        "; part {} has {} bytes and part {} {}, and some object stores want one size for all but the last: \
+        "; part {} has {} bytes and part {} {}, and some object stores want one size for all but the last, which may be smaller: \
          call it off and send the file again in chunks of one size",
         first.number, first.size, odd.number, odd.size
     ))

@@ -22,6 +22,7 @@ const INTERNAL: &str =
 const NO_SUCH_UPLOAD: &str = "<Error><Code>NoSuchUpload</Code><Message>It does not exist.</Message></Error>";
 const EXPIRED: &str = "<Error><Code>ExpiredToken</Code><Message>The token has expired.</Message></Error>";
 const INVALID_PART: &str = "<Error><Code>InvalidPart</Code><Message>A part is another one.</Message></Error>";
+const WRONG_REGION: &str = "<Error><Code>IllegalLocationConstraintException</Code><Message>The region is another one.</Message></Error>";
 
 pub fn trials() -> Vec<Trial> {
     vec![
@@ -150,12 +151,19 @@ async fn a_store_that_wants_parts_of_one_size() {
     longer.push(7);
     let uneven =
         Document { key: "uneven".to_owned(), chunks: vec![whole.chunks[0].clone(), longer, vec![7]] };
-    for (document, guessed) in [(&uneven, true), (&whole, false)] {
+    let longer_last = Document { key: "longer".to_owned(), chunks: uneven.chunks[..2].to_vec() };
+    let elsewhere = Document { key: "elsewhere".to_owned(), ..uneven.clone() };
+    for (document, answer, guessed) in [
+        (&uneven, INVALID_PART, true),
+        (&longer_last, INVALID_PART, true),
+        (&whole, INVALID_PART, false),
+        (&elsewhere, WRONG_REGION, false),
+    ] {
         let id = weather.begin(document).await;
-        weather.tamper.next("POST", COMPLETE, 1, Fault::Answer(400, INVALID_PART));
+        weather.tamper.next("POST", COMPLETE, 1, Fault::Answer(400, answer));
         assert_eq!(weather.settle(&id).await, Step::Failed);
         let error = weather.rig.uploads.standing(&id).await.unwrap().unwrap().state.error.unwrap();
-        assert!(error.starts_with("refused: ") && error.contains("A part is another one."), "{error}");
+        assert!(error.starts_with("refused: ") && error.contains("is another one."), "{error}");
         assert_eq!(error.contains("part 1 has 5242880 bytes and part 2 5242881"), guessed, "{error}");
     }
     // Not all of them do.

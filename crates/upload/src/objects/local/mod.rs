@@ -35,7 +35,7 @@ use super::key::Key;
 use super::options::Fsync;
 use crate::ledger::Part;
 use crate::synced::sync_folder;
-use crate::threads::{OUT, Threads, WHOLE};
+use crate::threads::{OUT, SYNC, Threads, WHOLE};
 use crate::{Digest, Error, Result, Sha256, Trouble};
 use disk::Writing;
 use manifest::{BEGUN, Begun, Description, MANIFEST, Manifest, PartFile, part_file};
@@ -89,13 +89,13 @@ impl Local {
         Ok(local)
     }
 
-    /// Runs where waiting for a disk holds nobody up.
+    /// Runs where waiting for a disk holds nobody up: what changes folders, and syncs them.
     async fn off<T: Send + 'static>(
         &self,
         op: &'static str,
         work: impl FnOnce(&Folders) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        self.off_on(&OUT, op, work).await
+        self.off_on(&SYNC, op, work).await
     }
 
     async fn off_on<T: Send + 'static>(
@@ -140,7 +140,7 @@ impl Local {
                 self.off_on(&WHOLE, OP, take).await?;
             }
             Source::Pieces(pieces) => {
-                self.off(OP, move |folders| {
+                self.off_on(&WHOLE, OP, move |folders| {
                     let mut writing = folders.writing(&folder, &to, digest)?;
                     for piece in &pieces {
                         writing.write(piece).map_err(|error| Error::io(OP, "the part", error))?;
@@ -154,7 +154,7 @@ impl Local {
                 while let Some(piece) = pieces.next().await {
                     let piece = piece.map_err(|error| Error::io(OP, "the part's bytes", error))?;
                     writing = self
-                        .off(OP, move |_| {
+                        .off_on(&OUT, OP, move |_| {
                             writing.write(&piece).map_err(|error| Error::io(OP, "the part", error))?;
                             Ok(writing)
                         })
@@ -188,7 +188,8 @@ impl Local {
 
     async fn manifest(&self, op: &'static str, key: &Key) -> Result<Option<(PathBuf, Manifest)>> {
         let folder = self.folders.object(key);
-        self.off(op, move |_| Ok(read_manifest(op, &folder)?.map(|manifest| (folder, manifest)))).await
+        let read = move |_: &Folders| Ok(read_manifest(op, &folder)?.map(|manifest| (folder, manifest)));
+        self.off_on(&OUT, op, read).await
     }
 
     pub(super) async fn abort(&self, _key: &Key, id: &MultipartId) -> Result<Abort> {
