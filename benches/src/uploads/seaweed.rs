@@ -19,6 +19,9 @@ pub(super) const SECRET: &str = "bench-secret";
 /// How long its parts may take to find each other.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Of starting one whose ports somebody takes.
+const TRIES: usize = 5;
+
 pub(super) struct Seaweed {
     process: Owned,
     pub(super) port: u16,
@@ -27,7 +30,18 @@ pub(super) struct Seaweed {
 }
 
 impl Seaweed {
+    /// Its parts connect to each other while they start, from ports that may have been free for the next of them.
     pub(super) async fn start(settings: &Settings) -> Result<Self> {
+        for _ in 1..TRIES {
+            match Self::launch(settings).await {
+                Err(error) if format!("{error:#}").contains("address already in use") => {}
+                started => return started,
+            }
+        }
+        Self::launch(settings).await
+    }
+
+    async fn launch(settings: &Settings) -> Result<Self> {
         let folder = settings.folder()?;
         let config = folder.path().join("s3.json");
         let identity = serde_json::json!({ "identities": [{
