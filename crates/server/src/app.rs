@@ -182,9 +182,12 @@ impl App {
     }
 
     fn target<'a>(&self, method: &Method, path: &'a str) -> Result<Target<'a>, Problem> {
+        if self.serves == Serves::Everything {
+            return target(method, path);
+        }
         let probes = page::PAGES.iter().filter(|page| page.place == page::Place::Exempt);
         let known: Vec<&str> = probes.map(|page| page.path).collect();
-        if self.serves == Serves::Everything || known.contains(&path) {
+        if known.contains(&path) {
             return target(method, path);
         }
         let detail = format!("{}; calls are taken by `quaymaster serve`", unknown("path", path, &known));
