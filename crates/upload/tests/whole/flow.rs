@@ -59,7 +59,13 @@ async fn many_uploads_at_once_end_with_their_bytes(place: Place) {
     assert_eq!(rig.pending().await, 0);
     assert_eq!(rig.keys("upload:*:chunks:*").await, Vec::<String>::new());
     assert_eq!(rig.keys("upload:*:staging:*").await, Vec::<String>::new());
-    assert_eq!(rig.uploads.store().in_flight().await.unwrap().bytes, 0);
+    // Whoever sent the last part tells the account after the ledger: another node may have completed by then. What is
+    // forgotten would stay for longer than this.
+    let end = tokio::time::Instant::now() + std::time::Duration::from_secs(20);
+    while rig.uploads.store().in_flight().await.unwrap().bytes > 0 {
+        assert!(tokio::time::Instant::now() < end, "bytes are left in the account");
+        tokio::task::yield_now().await;
+    }
 }
 
 async fn an_empty_file_is_an_object_too(place: Place) {
