@@ -89,7 +89,7 @@ codes! {
     RunFinished      "run.finished"      409 1 Useless "The run is finished", "Start it again to go on with it, or start another.";
     RunFull          "run.full"          429 1 Later "The run holds as much as a run may", "Retry what failed, or start another run; nothing was changed.";
 
-    UploadBusy       "upload.busy"       429 1 Later "Too many bytes are in flight", "Wait as long as Retry-After says, then send the chunk again.";
+    UploadBusy       "upload.busy"       429 1 Later "The chunk cannot be taken now", "Wait as long as Retry-After says, then send the chunk again.";
     UploadUnknown    "upload.unknown"    404 1 Useless "There is no such upload", "Create it; an ended upload is forgotten `keep_after_done` after its end.";
     UploadConflict   "upload.conflict"   409 1 Useless "Other bytes have come under this number", "Send the bytes that came first, or create another upload.";
     UploadClosed     "upload.closed"     409 1 Useless "The upload is not in a state for this", "Look at its status; `resume` goes on with one that has FAILED.";
@@ -99,6 +99,11 @@ codes! {
     UploadDigest     "upload.digest"     422 1 Useless "The bytes are not those that were announced", "Send the chunk again.";
     UploadRange      "upload.range"      416 1 Useless "The range lies outside the content", "Ask for bytes that the content has.";
     UploadGone       "upload.gone"       410 1 Useless "The object was removed from the object store", "Upload the file again; whoever may remove objects there can tell why it is gone.";
+    // 410 as for one that is gone: what was put there is not there any more, and no repetition brings it back, which clients
+    // and proxies would try after a 500 or 503.
+    UploadDamaged    "upload.damaged"    410 1 Useless "The object is damaged", "Restore what the detail names from a backup, or upload the file again.";
+    // 503, since clients repeat that by themselves: whoever ends it is done in a moment, or has died and loses it in a minute.
+    UploadEnding     "upload.ending"     503 1 Later "The upload is being ended by somebody else", "Wait as long as Retry-After says, then call it off again, or look at its status.";
     UploadBackend    "upload.backend"    503 3 Later "The object store or the database of uploads cannot be used", "Check that it is there and may be used; what was acknowledged is kept.";
 
     ServerBusy       "server.busy"        503 3 Later "The server has too many requests at once", "Wait, or raise the bounds in [server].";

@@ -109,16 +109,6 @@ impl Server {
     /// Serves `quaymaster` there; nothing is answered before [`Server::run`].
     pub fn new(listening: Listening, quaymaster: Quaymaster, thresholds: Thresholds) -> Self {
         let Listening { listener, address, config } = listening;
-        if !quaymaster.outages().has_database()
-            && let Some(finding) = doctor::outage(quaymaster.schema())
-        {
-            tracing::warn!(check = finding.check, "{}; {}", finding.message, finding.fix);
-        }
-        if !quaymaster.seals()
-            && let Some(finding) = doctor::unsealed(quaymaster.schema())
-        {
-            tracing::warn!(check = finding.check, "{}; {}", finding.message, finding.fix);
-        }
         let app = App {
             serves: Serves::Everything,
             quaymaster,
@@ -195,6 +185,7 @@ impl Server {
 
     /// Serves until `stop` is done, lets requests in flight finish, closes the store.
     pub async fn run(self, stop: impl Future<Output = ()> + Send + 'static) -> Result<()> {
+        warn(&self.app.quaymaster);
         let own = Arc::new(Own::start(&self.own, &self.app.quaymaster)?);
         let token = self.app.stopping.clone();
         let stopping = token.clone();
@@ -228,6 +219,17 @@ impl Server {
             tracing::warn!(%error, "what was counted while the store was away could not be told to it");
         }
         self.app.quaymaster.engine().close().await
+    }
+}
+
+/// Says what the schema wants and the settings do not give. Only whoever answers calls says it: a worker's probes beside
+/// it would say it all again.
+fn warn(quaymaster: &Quaymaster) {
+    let schema = quaymaster.schema();
+    let outage = doctor::outage(schema).filter(|_| !quaymaster.outages().has_database());
+    let unsealed = doctor::unsealed(schema).filter(|_| !quaymaster.seals());
+    for finding in outage.into_iter().chain(unsealed) {
+        tracing::warn!(check = finding.check, "{}; {}", finding.message, finding.fix);
     }
 }
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use quaymaster_store::embedded::{EmbeddedOptions, EmbeddedStore};
-use quaymaster_testkit::conformance::{Case, upload, upload_life};
+use quaymaster_testkit::conformance::{Case, upload, upload_life, upload_tell};
 use quaymaster_testkit::saboteur::{Defect, is_found};
 
 const ONCE: &str = "a_chunk_is_taken_once_and_other_bytes_under_its_number_never";
@@ -30,6 +30,8 @@ const RESTORED: &str = "a_lost_state_is_made_again_from_the_ledger";
 const PROGRESS: &str = "progress_is_a_snapshot_and_then_what_changes";
 const CRASHED: &str = "what_a_crash_left_between_two_steps_is_put_right_by_the_sweep";
 const TWICE: &str = "every_step_may_be_sent_twice";
+const NOTED: &str = "why_a_completion_waits_is_shown_while_it_waits_and_only_then";
+const FOLLOWED: &str = "a_follower_hears_why_an_upload_failed_and_that_nothing_follows_one_that_was_given_up";
 const TYPES: &str = "a_key_of_another_type_stops_a_step_before_it_changes_anything";
 
 /// Script, what is replaced, by what, and the case that must notice.
@@ -86,6 +88,15 @@ const DEFECTS: &[Defect] = &[
     ("upload.move", "not string.find(from, \",\" .. status .. \",\", 1, true)", "false", STATUSES),
     ("upload.move", "if gone or", "if", ABORTED),
     ("upload.move", "redis.call(\"DEL\", KEYS[6])", "", ABORTED),
+    ("upload.move", "redis.call(\"HDEL\", KEYS[1], \"error_message\")", "", NOTED),
+    ("upload.move", "work[3] == \"1\" and", "false and", FOLLOWED),
+    ("upload.move", ".. why .. \"}\"", ".. \"}\"", FOLLOWED),
+    ("upload.note", "if status ~= \"COMPLETING\" then", "if false then", NOTED),
+    ("upload.note", "or reason == facts[2]", "", NOTED),
+    ("upload.note", "reason == \"\" or", "", NOTED),
+    ("upload.note", "ttl_ms and 8 or 0", "8", NOTED),
+    ("upload.note", "'[%c\"\\\\]'", "'[%c\"]'", NOTED),
+    ("upload.status", "for at = 1, 6 do", "for at = 1, 0 do", DOCUMENTED),
     ("upload.reopen", "redis.call(\"ZREMRANGEBYSCORE\", own[7], number, number)", "", STATUSES),
     ("upload.reopen", "redis.call(\"DEL\", KEYS[6])", "", AGAIN),
     ("upload.restore", "redis.call(\"DEL\", KEYS[9 + (at - 8) / 4])", "", RESTORED),
@@ -108,7 +119,7 @@ const DEFECTS: &[Defect] = &[
 ];
 
 /// Where the cases are.
-const CASES: &[&[Case]] = &[upload::CASES, upload_life::CASES];
+const CASES: &[&[Case]] = &[upload::CASES, upload_life::CASES, upload_tell::CASES];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_defect_of_uploads_is_found() {

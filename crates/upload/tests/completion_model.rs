@@ -1,13 +1,14 @@
 //! Every interleaving of two workers on one upload: crashes, lost and delayed answers, leases that lapse under a living
-//! owner, completions that are repeated, reopened, called off and expired, a row that another program removes. What decides is the function that runs in
-//! production; ledger and object store are the few lines that say what they promise.
+//! owner, completions that are repeated, reopened, called off and expired, a row that another program removes, looks that
+//! fail. What decides is the function that runs in production; ledger and object store are the few lines that say what
+//! they promise.
 
-use quaymaster_upload::complete::{Asked, Begun, Did, Known, Next, Row, Seen, decide};
+use quaymaster_upload::complete::{Asked, Begun, Did, Flaw, Known, Next, Row, Seen, decide};
 use quaymaster_upload::ledger::Step;
 use stateright::{Checker as _, Model, Property};
 
 /// What may go wrong, and how often on one path.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 struct Bad {
     crashes: u8,
     lost_answers: u8,
@@ -16,6 +17,7 @@ struct Bad {
     lapses: u8,
     reopens: u8,
     removals: u8,
+    hidden: u8,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -38,6 +40,8 @@ struct World {
     fence: u8,
     lease: bool,
     late: bool,
+    /// Whether it was given up for nothing but its deadline.
+    given_up_late: bool,
     /// Transactions that made the row ACTIVE and put an event into the outbox.
     rows: u8,
     /// Whether the row is there at all.
@@ -72,6 +76,8 @@ enum Fate {
     Delayed,
     /// The object store says that it will never do it.
     Refused,
+    /// The object store lets nobody look.
+    Hidden,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -98,6 +104,7 @@ impl World {
             fence: 0,
             lease: false,
             late: false,
+            given_up_late: false,
             rows: 0,
             row: Row::There,
             multipart: Multipart::Open,
@@ -121,7 +128,12 @@ impl World {
                 }
                 (step, Begun::Before)
             }
-            (Aim::Complete, Step::Open) => (Step::Completing, Begun::Now),
+            // The first owner's fence is 1: whoever goes on with what failed is not the first.
+            (Aim::Complete, Step::Open) if self.fence == 0 => (Step::Completing, Begun::Now),
+            (Aim::Complete, Step::Open) => (Step::Completing, Begun::Before),
+            (Aim::Expire, Step::Failed) if self.late && self.given_up_late => {
+                (Step::Completing, Begun::Before)
+            }
             (Aim::Expire, Step::Failed) if self.late => (Step::Expiring, Begun::Before),
             (Aim::Abort, Step::Open | Step::Failed) => (Step::Aborting, Begun::Before),
             _ => return None,
@@ -163,6 +175,7 @@ impl World {
             if world.move_to(fence, known.step, to) { heard(known.at(to)) } else { Worker::Idle }
         };
         match decide(&known) {
+            Next::Look if fate == Fate::Hidden => goes_on(Known { seen: Seen::Hidden, ..known }),
             Next::Look => {
                 let seen = if self.object { Seen::Ours } else { Seen::Absent };
                 let row = if known.step.is_ending() { self.row } else { known.row };
@@ -182,6 +195,7 @@ impl World {
                     goes_on(known.after_asking(Asked::Unsure))
                 }
                 Fate::Refused => goes_on(known.after_asking(Asked::Refused)),
+                Fate::Hidden => goes_on(known.after_asking(Asked::Unsure)),
             },
             Next::Prove => moved(self, Step::Proved),
             Next::Record if self.row == Row::Gone => heard(Known { row: Row::Gone, ..known }),
@@ -213,8 +227,9 @@ impl World {
                 let to = if known.step == Step::Expiring { Step::Expired } else { Step::Aborted };
                 moved(self, to)
             }
-            Next::Fail(_) => {
+            Next::Fail(flaw) => {
                 if self.move_to(fence, known.step, Step::Failed) {
+                    self.given_up_late = flaw == Flaw::Late;
                     self.fence += 1;
                     self.lease = false;
                 }
@@ -243,14 +258,13 @@ impl World {
             }
             Action::Act(who, fate) => {
                 let Worker::Owns { fence, known } = self.workers[who] else { return None };
-                match fate {
-                    Fate::Fine => {}
-                    Fate::LostAnswer => spend(&mut self.left.lost_answers)?,
-                    Fate::Delayed => spend(&mut self.left.delays)?,
-                    Fate::Refused => spend(&mut self.left.refusals)?,
-                }
-                if matches!(fate, Fate::Delayed | Fate::Refused) && decide(&known) != Next::Ask {
-                    return None;
+                match (fate, decide(&known)) {
+                    (Fate::Fine, _) => {}
+                    (Fate::LostAnswer, _) => spend(&mut self.left.lost_answers)?,
+                    (Fate::Delayed, Next::Ask) => spend(&mut self.left.delays)?,
+                    (Fate::Refused, Next::Ask) => spend(&mut self.left.refusals)?,
+                    (Fate::Hidden, Next::Look) => spend(&mut self.left.hidden)?,
+                    _ => return None,
                 }
                 self.workers[who] = self.act(fence, known, fate);
             }
@@ -281,24 +295,45 @@ impl World {
         Some(self)
     }
 
+    /// One worker takes it, if it can be taken, and does what it can, each thing with the same fate.
+    fn work_past_the_deadline(&mut self, fate: Fate) {
+        (self.late, self.lease) = (true, false);
+        let Some((fence, known)) = self.claim(Aim::Complete).or_else(|| self.claim(Aim::Expire)) else {
+            return;
+        };
+        let mut worker = Worker::Owns { fence, known };
+        for _ in 0..100 {
+            let Worker::Owns { fence, known } = worker else { break };
+            worker = self.act(fence, known, fate);
+        }
+    }
+
+    /// Whether past the deadline, with an object store that neither answers nor shows anything, what completes is given
+    /// up, what ends waits, and the object store keeps what it has.
+    fn gives_up_blindly(mut self) -> bool {
+        let was = self;
+        self.work_past_the_deadline(Fate::Hidden);
+        let kept = (self.multipart, self.object) == (was.multipart, was.object);
+        kept && match was.step {
+            Step::Open | Step::Completing => self.step == Step::Failed,
+            Step::Failed if was.given_up_late => self.step == Step::Failed,
+            Step::Failed => self.step == Step::Expiring,
+            Step::Expiring | Step::Aborting => self.step == was.step,
+            Step::Proved => matches!(self.step, Step::Done | Step::Failed),
+            _ => self.step.is_over(),
+        }
+    }
+
     /// Whether one worker to whom nothing bad happens brings the upload to its end, from here.
     fn settles(mut self, removed: bool) -> bool {
         while self.flying > 0 {
             self.flying -= 1;
             self.complete();
         }
-        self.late = true;
-        let whole = self.step == Step::Open || self.object;
+        let waits = self.step == Step::Failed && self.given_up_late && self.multipart == Multipart::Open;
+        let whole = self.step == Step::Open || self.object || waits;
         for _ in 0..10 {
-            self.lease = false;
-            let Some((fence, known)) = self.claim(Aim::Complete).or_else(|| self.claim(Aim::Expire)) else {
-                break;
-            };
-            let mut worker = Worker::Owns { fence, known };
-            for _ in 0..100 {
-                let Worker::Owns { fence, known } = worker else { break };
-                worker = self.act(fence, known, Fate::Fine);
-            }
+            self.work_past_the_deadline(Fate::Fine);
         }
         match self.step {
             Step::Done => self.object && self.rows == 1 && self.told && (self.shown == Some(true) || removed),
@@ -335,7 +370,7 @@ impl Model for Completion {
                     actions.extend(aims.map(|aim| Action::Claim(who, aim)));
                 }
                 Worker::Owns { .. } => {
-                    let fates = [Fate::Fine, Fate::LostAnswer, Fate::Delayed, Fate::Refused];
+                    let fates = [Fate::Fine, Fate::LostAnswer, Fate::Delayed, Fate::Refused, Fate::Hidden];
                     actions.extend(fates.map(|fate| Action::Act(who, fate)));
                     actions.push(Action::Crash(who));
                 }
@@ -389,9 +424,19 @@ impl Model for Completion {
                 "nothing is given up whose object a look would have shown",
                 |model: &Self, w: &World| {
                     let late = w.left.delays < model.0.delays || w.left.lapses < model.0.lapses;
-                    w.step != Step::Failed || !w.object || late || model.removed(w)
+                    let hidden = w.left.hidden < model.0.hidden;
+                    w.step != Step::Failed || !w.object || late || hidden || model.removed(w)
                 },
             ),
+            Property::always("on a look that failed nothing is done", |_, w: &World| {
+                w.workers.iter().all(|worker| match worker {
+                    Worker::Owns { known, .. } if known.seen == Seen::Hidden => {
+                        matches!(decide(known), Next::Wait | Next::Fail(Flaw::Late))
+                    }
+                    _ => true,
+                })
+            }),
+            Property::always("nobody waits for a look for ever", |_, w: &World| w.gives_up_blindly()),
             Property::always("from everywhere somebody brings it to its end", |model: &Self, w: &World| {
                 w.settles(model.removed(w))
             }),
@@ -427,6 +472,11 @@ impl Model for Completion {
                 }),
             ]);
         }
+        if self.0.hidden > 0 {
+            all.push(Property::sometimes("it is done after looks that failed", |_, w: &World| {
+                w.step == Step::Done && w.left.hidden == 0 && w.left.reopens == 0
+            }));
+        }
         all
     }
 }
@@ -440,10 +490,16 @@ fn explore(left: Bad) {
 
 #[test]
 fn however_two_workers_meet_an_upload_ends_once_and_nothing_is_lost() {
-    explore(Bad { crashes: 1, lost_answers: 1, delays: 1, refusals: 1, lapses: 2, reopens: 1, removals: 0 });
+    let few = Bad { crashes: 1, lost_answers: 1, delays: 1, refusals: 1, reopens: 1, ..Bad::default() };
+    explore(Bad { lapses: 2, ..few });
 }
 
 #[test]
 fn a_row_that_is_removed_at_any_moment_keeps_no_upload_from_its_end() {
-    explore(Bad { crashes: 0, lost_answers: 1, delays: 1, refusals: 0, lapses: 1, reopens: 1, removals: 1 });
+    explore(Bad { lost_answers: 1, delays: 1, lapses: 1, reopens: 1, removals: 1, ..Bad::default() });
+}
+
+#[test]
+fn looks_that_fail_at_any_moment_complete_and_end_nothing() {
+    explore(Bad { lost_answers: 1, delays: 1, lapses: 1, reopens: 1, hidden: 2, ..Bad::default() });
 }

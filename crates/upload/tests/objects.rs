@@ -6,6 +6,7 @@ mod servers;
 mod support;
 
 use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::{StreamExt as _, stream};
@@ -66,6 +67,40 @@ async fn s3_tells_pending_uploads_page_by_page() {
         }
     }
     assert_eq!((pages, found == begun), (2, true), "{} of {UPLOADS}", found.len());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s3_takes_keys_from_a_shared_file_and_those_that_replace_them() {
+    let server = Seaweed::start().await;
+    let home = tempfile::tempdir().unwrap();
+    std::fs::create_dir(home.path().join(".aws")).unwrap();
+    let keys = |secret: &str| {
+        let text = format!("[quay]\naws_access_key_id = quay\naws_secret_access_key = {secret}\n");
+        std::fs::write(home.path().join(".aws/credentials"), text).unwrap();
+    };
+    let variables = [("HOME", home.path().to_str().unwrap()), ("AWS_PROFILE", "quay")];
+    let environment = variables.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+    let options = ObjectsOptions {
+        credentials: None,
+        environment: Some(environment),
+        ..seaweed::options(server.address())
+    };
+    let error = Objects::open("s3://quay", &options).await.unwrap_err();
+    assert_eq!(error.trouble(), Trouble::Never, "a profile that is not there: {error}");
+
+    keys("wrong");
+    let objects = Objects::open("s3://quay", &options).await.unwrap();
+    let error = objects.put_empty("a/keys.pb", &about("ours")).await.unwrap_err();
+    assert_eq!(error.trouble(), Trouble::Credentials, "{error}");
+    keys(seaweed::SECRET);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while let Err(error) = objects.put_empty("a/keys.pb", &about("ours")).await {
+        assert_eq!(error.trouble(), Trouble::Credentials, "{error}");
+        assert!(Instant::now() < deadline, "the right keys are not seen: {error}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(objects.head("a/keys.pb").await.unwrap().unwrap().token.as_deref(), Some("ours"));
+    assert!(!format!("{options:?} {objects:?}").contains(seaweed::SECRET), "no secret is shown");
 }
 
 async fn promises(objects: &Objects) {

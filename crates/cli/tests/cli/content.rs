@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::process::{Said, Served, command, folder, run};
+use crate::process::{Said, Served, command, folder, run, said};
 use crate::uploads::{file, first, put};
 
 fn content(here: &Path, id: &str, words: &[&str]) -> Said {
@@ -58,7 +58,8 @@ fn content_that_breaks_off_leaves_nothing_under_the_files_name() {
     let second = names(&object).into_iter().find(|name| name.starts_with("00002-")).unwrap();
     std::fs::write(object.join(second), "short").unwrap();
     let torn = content(here, &id, &["--output", "kept"]);
-    assert!(torn.code != 0 && torn.err.contains("shorter than its manifest"), "{torn:?}");
+    assert!(torn.code == 1 && torn.err.contains("shorter than its manifest"), "{torn:?}");
+    assert!(torn.err.contains("[upload.damaged]") && torn.err.contains("upload the file again"), "{torn:?}");
     assert_eq!(std::fs::read(here.join("kept")).unwrap(), b"as it was");
     assert_eq!(names(here), ["a.bin", "kept", "quaymaster-data"]);
 }
@@ -115,5 +116,41 @@ fn progress_is_printed_until_the_upload_ends_and_the_exit_code_says_how() {
     assert_eq!(child.wait().unwrap().code(), Some(1));
     let nobody = run(here, &["upload", "progress", "documents", "--upload-id", &"0".repeat(32)]);
     assert!(nobody.code == 1 && nobody.err.contains("upload.unknown"), "{nobody:?}");
+    assert_eq!(served.stop().code, 0);
+}
+
+#[test]
+fn content_and_progress_are_asked_of_a_server_with_its_token() {
+    let config = "[server]\ntokens = [{ env = \"T\", role = \"write\" }]\n";
+    let folder = folder(&[("small", "abc"), ("quaymaster.toml", config)]);
+    let here = folder.path();
+    let token = "a token of some length!!";
+    let mut serve = command(here);
+    let served =
+        Served::spawn(serve.args(["serve", "--listen", "127.0.0.1:0", "--store", "memory"]).env("T", token));
+    let server = format!("http://{}", served.address);
+    let ask = |verb: &str, words: &[&str], token: &str| {
+        let mut asks = command(here);
+        asks.args(["upload", verb]).args(words).args(["--server", &server]);
+        said(asks.env("T", "a token of some length!!").env("QUAYMASTER_TOKEN", token))
+    };
+    let id = first(&ask("put", &["small", "--json"], token))["upload_id"].as_str().unwrap().to_owned();
+    let of = |id: &str| ["documents".to_owned(), "--upload-id".to_owned(), id.to_owned()];
+    let of_it = of(&id);
+    let words: Vec<&str> = of_it.iter().map(String::as_str).collect();
+    let shown = ask("content", &words, token);
+    assert_eq!((shown.code, shown.out.as_str()), (0, "abc"), "{shown:?}");
+    let told = ask("progress", &words, token);
+    let last: Value = serde_json::from_str(told.out.lines().last().unwrap()).unwrap();
+    assert_eq!((told.code, &last["status"]), (0, &json!("COMPLETED")), "{told:?}");
+    let of_nobody = of(&"0".repeat(32));
+    let nobody: Vec<&str> = of_nobody.iter().map(String::as_str).collect();
+    for verb in ["content", "progress"] {
+        let refused = ask(verb, &words, "another");
+        assert!(refused.code == 2 && refused.err.contains("401"), "{verb}: {refused:?}");
+        let unknown = ask(verb, &nobody, token);
+        assert!(unknown.code == 1 && unknown.err.contains("upload.unknown"), "{verb}: {unknown:?}");
+    }
+    assert!(!here.join("quaymaster-data/store").exists(), "nobody has opened a store");
     assert_eq!(served.stop().code, 0);
 }

@@ -201,12 +201,45 @@ fn a_completion_that_waits_is_told_once_and_gone_on_with_after_an_interruption()
         &server,
     ]));
     let told = sending.wait_for("waiting for the completion");
-    assert!(told.contains("small: all chunks of upload a are durable") && told.contains(why), "{told}");
+    assert!(told.contains("small: all chunks of upload a are durable"), "{told}");
+    assert!(told.contains(&format!("waiting for the completion: {why}")), "{told}");
     let stopped = sending.stop_by(Signal::INT);
     assert_eq!(stopped.code, 130, "{stopped:?}");
     assert!(stopped.err.contains("the same command goes on"), "{stopped:?}");
     assert!(!stopped.err.contains("waiting"), "{stopped:?}");
     assert_eq!(stopped.json()["files"][0], json!({ "file": "small", "error": "interrupted" }));
+}
+
+#[test]
+fn what_was_begun_with_again_is_not_said_to_be_gone_on_with() {
+    let folder = folder(&[("small", "abc")]);
+    let failing = || {
+        let mut usual = Usual { then: "FAILED", error: Some("refused: 400"), ..Usual::default() };
+        fake(move |asked| usual.answer(asked))
+    };
+    let plain = put(folder.path(), &["small", "--server", &failing()]);
+    assert!(plain.code == 1 && plain.err.contains("refused: 400; the same command goes on"), "{plain:?}");
+    let again = put(folder.path(), &["small", "--again", "--server", &failing()]);
+    assert!(again.code == 1 && again.err.contains("begins another upload"), "{again:?}");
+    assert!(!again.err.contains("command goes on"), "{again:?}");
+    // A chunk that nobody takes is on its way.
+    let (came, comes) = std::sync::mpsc::channel();
+    let mut usual = Usual::default();
+    let server = fake(move |asked| {
+        if asked.method != "PUT" {
+            return usual.answer(asked);
+        }
+        came.send(()).unwrap();
+        Answer::Does(Box::new(|stream| {
+            let _ = stream.read(&mut [0]);
+        }))
+    });
+    let mut sending = command(folder.path());
+    let sending = Started::spawn(sending.args(["upload", "put", "small", "--again", "--server", &server]));
+    comes.recv().unwrap();
+    let stopped = sending.stop_by(Signal::INT);
+    assert!(stopped.code == 130 && stopped.err.contains("interrupted; with --again"), "{stopped:?}");
+    assert!(!stopped.err.contains("command goes on"), "{stopped:?}");
 }
 
 /// A server whose content is sent by `send`, which is given where it is to begin.

@@ -62,25 +62,32 @@ local function upload_held(own, number, now_ms)
   return holder ~= "-" and upload_int(redis.call("ZSCORE", own[5], number)) > now_ms
 end
 
--- Writes the counts into the state, renews the life of all keys and publishes the progress. Answers chunks received,
--- chunks durable, chunks in all (0 while unknown), and 1 when all are durable.
+-- Writes the counts into the state, renews the life of all keys (without a `ttl_ms` it stays) and publishes the progress.
+-- Answers chunks received, chunks durable, chunks in all (0 while unknown), and 1 when all are durable.
 local function upload_tell(own, ttl_ms, channel, now_ms)
   local received, durable = upload_count(own)
-  local facts = redis.call("HMGET", own[1], "status", "total_chunks", "expected_size")
-  local work = redis.call("HMGET", own[2], "bytes_uploaded", "seq")
+  local facts = redis.call("HMGET", own[1], "status", "total_chunks", "expected_size", "error_message")
+  local work = redis.call("HMGET", own[2], "bytes_uploaded", "seq", "aborted")
   local status, total, expected = facts[1] or "", upload_int(facts[2]), upload_int(facts[3])
   local bytes, seq = upload_int(work[1]), upload_int(work[2]) + 1
   redis.call("HSET", own[1], "received_chunks", string.format("%.0f", received), "uploaded_chunks",
     string.format("%.0f", durable), "updated_at", string.format("%.0f", now_ms))
   redis.call("HSET", own[2], "seq", string.format("%.0f", seq))
-  for at = 1, 8 do redis.call("PEXPIRE", own[at], ttl_ms) end
+  for at = 1, ttl_ms and 8 or 0 do redis.call("PEXPIRE", own[at], ttl_ms) end
+  local why = facts[4] or ""
+  if why ~= "" then
+    local escaped = {}
+    for code = 0, 127 do escaped[string.char(code)] = string.format("\\u%04x", code) end
+    why = ',"error_message":"' .. string.gsub(why, '[%c"\\]', escaped) .. '"'
+  end
   local tenths = 0
   if expected > 0 then tenths = math.floor(bytes * 1000 / expected) end
   if expected == 0 and total > 0 then tenths = math.floor(durable * 1000 / total) end
   if status == "COMPLETED" then tenths = 1000 end
   tenths = math.min(tenths, 1000)
   redis.call("PUBLISH", channel, string.format('{"uploaded_chunks":%.0f,"total_chunks":%.0f,"bytes_uploaded":%.0f,'
-    .. '"total_bytes":%.0f,"percent":%.0f.%.0f,"status":"%s","received_chunks":%.0f,"seq":%.0f}', durable, total, bytes,
-    expected, math.floor(tenths / 10), tenths % 10, string.match(status, "^%u+$") or "", received, seq))
+    .. '"total_bytes":%.0f,"percent":%.0f.%.0f,"status":"%s","received_chunks":%.0f,"seq":%.0f,"aborted":%s', durable,
+    total, bytes, expected, math.floor(tenths / 10), tenths % 10, string.match(status, "^%u+$") or "", received, seq,
+    work[3] == "1" and "true" or "false") .. why .. "}")
   return received, durable, total, (total > 0 and durable >= total) and 1 or 0
 end

@@ -54,6 +54,8 @@ end
 for at, name in pairs({ [5] = "error_message", [6] = "final_etag", [7] = "final_size" }) do
   if ARGV[at] ~= "" then redis.call("HSET", KEYS[1], name, ARGV[at]) end
 end
+-- Why something waited is over with it.
+if status == "COMPLETED" and ARGV[5] == "" then redis.call("HDEL", KEYS[1], "error_message") end
 local now_ms = math.floor(clock_us() / 1000)
 local received, durable, all, complete = upload_news(KEYS, ttl_ms, progress, now_ms, changed > 0)
 return { "restored", received, durable, all, complete, unpack(waited) }

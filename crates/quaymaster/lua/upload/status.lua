@@ -1,13 +1,15 @@
--- upload.status: all there is to know of an upload but its metadata.
+-- upload.status: all there is to know of an upload, with its metadata if they are wanted.
 --
--- KEYS  1.. own    any    the eight keys of `inc/upload.lua`
--- ARGV  none
--- OUT   "state"  now_ms  map  the sixteen documented fields, then deadline  bytes_received  bytes_uploaded  sized  seq  aborted  first_at
+-- KEYS  1.. own     any    the eight keys of `inc/upload.lua`
+-- ARGV  1 wanted    int    1: metadata too
+-- OUT   "state"  now_ms  map  the sixteen documented fields, then deadline  bytes_received  bytes_uploaded  sized  seq  aborted  first_at,
+--                then the metadata, as `upload.metadata` has them
 --       "unknown"
 -- COST  O(chunks), a byte each
 
 --@include clock
 
+local wanted = ARGV[1] == "1"
 local state = redis.call("HMGET", KEYS[1], "node_id", "s3_upload_id", "s3_key", "drive", "status", "expected_size",
   "received_chunks", "uploaded_chunks", "total_chunks", "is_last_received", "created_at", "updated_at", "mime_type",
   "final_etag", "final_size", "error_message")
@@ -17,4 +19,9 @@ local work = redis.call("HMGET", KEYS[2], "deadline", "bytes_received", "bytes_u
 local answer = { "state", string.format("%.0f", math.floor(clock_us() / 1000)), redis.call("GET", KEYS[4]) or "" }
 for at = 1, 16 do answer[#answer + 1] = state[at] or "" end
 for at = 1, 7 do answer[#answer + 1] = work[at] or "" end
+if wanted then
+  local said = redis.call("HMGET", KEYS[8], "name", "connector_id", "parent_id", "path", "custom_metadata",
+    "client_node_id")
+  for at = 1, 6 do answer[#answer + 1] = said[at] or "" end
+end
 return answer

@@ -1,12 +1,10 @@
 //! What an upload answers. Plain values, no I/O.
 
 use std::fmt;
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-
+use super::MAX_CHUNKS;
 use super::digest::Digest;
 use crate::Token;
 
@@ -171,6 +169,8 @@ pub enum Refusal {
     TooSmall {
         /// The fewest bytes of a chunk that is not the last.
         least: u64,
+        /// The upload's size as announced, where that is why it takes so many.
+        announced: Option<u64>,
     },
     /// It is empty, and not the only chunk of an empty file.
     Empty,
@@ -211,9 +211,14 @@ impl fmt::Display for Refusal {
         match self {
             Refusal::TooMany { most } => write!(f, "an upload has at most {most} chunks, numbered from 0"),
             Refusal::TooLarge { most } => write!(f, "a chunk has at most {most} bytes"),
-            Refusal::TooSmall { least } => {
+            Refusal::TooSmall { least, announced: None } => {
                 write!(f, "a chunk has at least {least} bytes, unless it is sent with last=true")
             }
+            Refusal::TooSmall { least, announced: Some(size) } => write!(
+                f,
+                "a chunk of an upload of {size} bytes, as was announced, has at least {least}, so that {MAX_CHUNKS} \
+                 suffice, unless it is sent with last=true"
+            ),
             Refusal::Empty => f.write_str(
                 "an empty chunk is chunk 0 of an empty file; else send the last chunk with last=true",
             ),
@@ -370,6 +375,23 @@ pub enum Moved {
     Unknown,
 }
 
+/// The answer of `note`.
+#[must_use = "nothing is noted of an upload that does not wait"]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Noted {
+    /// It is shown, and was told to whoever follows.
+    Noted,
+    /// It was shown already.
+    Already,
+    /// The upload is not being completed; nothing has changed.
+    Refused {
+        /// What it is.
+        status: Status,
+    },
+    /// The store knows no such upload.
+    Unknown,
+}
+
 /// The answer of `reopen`.
 #[must_use = "what was refused is as it was"]
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -390,113 +412,6 @@ pub enum Reopened {
     },
     /// The store knows no such upload.
     Unknown,
-}
-
-/// All there is to know of an upload but its metadata.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct State {
-    /// Its id.
-    pub upload_id: String,
-    /// UUID of the document.
-    pub node_id: String,
-    /// The object store's multipart id.
-    pub multipart_id: String,
-    /// The object's key.
-    pub key: String,
-    /// The drive's name.
-    pub drive: String,
-    /// Its status.
-    pub status: Status,
-    /// The client gave it up.
-    pub aborted: bool,
-    /// The size as announced.
-    pub expected_size: Option<u64>,
-    /// How far it has come.
-    pub receipt: Receipt,
-    /// Bytes of the chunks received; the durable ones are among them.
-    pub bytes_received: u64,
-    /// Bytes of the chunks durable.
-    pub bytes_durable: u64,
-    /// Milliseconds since the epoch.
-    pub created_ms: i64,
-    /// When its first chunk was received, in milliseconds since the epoch; `None` when none was, or the store has
-    /// forgotten.
-    pub first_chunk_ms: Option<i64>,
-    /// Milliseconds since the epoch.
-    pub updated_ms: i64,
-    /// When it expires, in milliseconds since the epoch.
-    pub deadline_ms: i64,
-    /// The store's clock, in milliseconds since the epoch.
-    pub now_ms: i64,
-    /// The MIME type.
-    pub mime_type: String,
-    /// The object's ETag, when completed.
-    pub final_etag: Option<String>,
-    /// The object's size, when completed.
-    pub final_size: Option<u64>,
-    /// What went wrong, when it failed.
-    pub error: Option<String>,
-    /// The number of the last progress message.
-    pub seq: u64,
-    pub(super) map: Bytes,
-}
-
-impl State {
-    fn ranges(&self, wanted: impl Fn(u8) -> bool) -> Vec<RangeInclusive<u32>> {
-        let mut found: Vec<RangeInclusive<u32>> = Vec::new();
-        for (number, mark) in (0u32..).zip(self.map.iter()) {
-            if !wanted(*mark) {
-                continue;
-            }
-            match found.last_mut() {
-                Some(last) if last.end() + 1 == number => *last = *last.start()..=number,
-                _ => found.push(number..=number),
-            }
-        }
-        found
-    }
-
-    /// Numbers of chunks received and not yet durable.
-    pub fn received(&self) -> Vec<RangeInclusive<u32>> {
-        self.ranges(|mark| mark == b'r')
-    }
-
-    /// Numbers of durable chunks.
-    pub fn durable(&self) -> Vec<RangeInclusive<u32>> {
-        self.ranges(|mark| mark == b'd')
-    }
-
-    /// Numbers of chunks that were received, are lost, and must be sent again.
-    pub fn resend(&self) -> Vec<RangeInclusive<u32>> {
-        self.ranges(|mark| mark == b'm')
-    }
-
-    /// Whether a chunk is received or durable.
-    pub fn has(&self, number: u32) -> bool {
-        matches!(self.map.get(number as usize), Some(b'r' | b'd'))
-    }
-
-    /// Whether nothing can follow any more.
-    pub fn is_ended(&self) -> bool {
-        self.aborted || matches!(self.status, Status::Completed | Status::Expired)
-    }
-}
-
-/// What the client said about the file, as it is kept.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Kept {
-    /// The file's name.
-    pub name: String,
-    /// The connector.
-    pub connector_id: String,
-    /// UUID of the folder.
-    pub parent_id: String,
-    /// The relative path.
-    pub path: String,
-    /// A JSON object.
-    pub custom_metadata: String,
-    /// The client's own stable id.
-    pub client_node_id: String,
 }
 
 /// Uploads on which the sweep is to act.

@@ -17,8 +17,17 @@ const BEGIN_ANEW: Duration = Duration::from_secs(1);
 const TAKING: Duration = Duration::from_secs(15);
 
 impl Upload {
-    /// Why a chunk of this number and size could be none of any upload; to be asked before its bytes are read.
-    pub fn check(&self, number: u32, size: u64, last: Last) -> Option<Refusal> {
+    /// The fewest bytes of a chunk that is not the last, of an upload that was announced with this size: as many as it
+    /// takes for all chunks to be no more than there may be. Never more than the largest has: a schema may have been
+    /// changed since the upload was created.
+    pub fn chunk_min(&self, announced: Option<u64>) -> u64 {
+        let least = announced.unwrap_or(0).div_ceil(u64::from(MAX_CHUNKS));
+        self.spec.chunk_min.max(least).min(self.spec.chunk_max)
+    }
+
+    /// Why a chunk of this number and size could be none of an upload that was announced with this size, or of any
+    /// upload; to be asked before its bytes are read.
+    pub fn check(&self, number: u32, size: u64, last: Last, announced: Option<u64>) -> Option<Refusal> {
         let spec = &self.spec;
         if number >= MAX_CHUNKS {
             return Some(Refusal::TooMany { most: MAX_CHUNKS });
@@ -29,8 +38,10 @@ impl Upload {
         if size == 0 && (number > 0 || last == Last::No) {
             return Some(Refusal::Empty);
         }
-        if size < spec.chunk_min && last == Last::No {
-            return Some(Refusal::TooSmall { least: spec.chunk_min });
+        let least = self.chunk_min(announced);
+        if size < least && last == Last::No {
+            let announced = announced.filter(|_| least > spec.chunk_min);
+            return Some(Refusal::TooSmall { least, announced });
         }
         None
     }
@@ -64,7 +75,7 @@ impl Upload {
             let detail = format!("the reservation is not for chunk {} of upload {id}", offer.number);
             return Err(Error::new(op, Code::RequestInvalid, detail));
         }
-        if let Some(refusal) = self.check(offer.number, offer.size, offer.last) {
+        if let Some(refusal) = self.check(offer.number, offer.size, offer.last, None) {
             return Ok(Accepted::Refused(refusal));
         }
         let fresh;

@@ -35,6 +35,7 @@ mod keys;
 mod ops;
 mod progress;
 mod ship;
+mod state;
 mod sweep;
 mod tell;
 #[cfg(test)]
@@ -48,7 +49,7 @@ use quaymaster_store::Reply;
 
 pub use answer::{
     Accepted, Admitted, Audited, Chunk, Claimed, Created, Dropped, Due, Failed, Forgotten, Held, InFlight,
-    Kept, Lease, Moved, Place, Receipt, Refusal, Reopened, Shipped, State, Status, Tended,
+    Lease, Moved, Noted, Place, Receipt, Refusal, Reopened, Shipped, Status, Tended,
 };
 pub use ask::{
     Claim, Known, Last, Metadata, New, Next, Offer, Part, Reopen, Resend, Reservation, Source, Stage,
@@ -57,10 +58,11 @@ pub use counts::Counts;
 pub use digest::{Digest, NotADigest};
 pub use progress::Progress;
 pub use quaymaster_store::MAX_PIECE;
+pub use state::{Kept, State};
 
 use crate::bound::Bound;
 use crate::{Code, Error, Result};
-use ops::{At, Change};
+use ops::{At, Change, With};
 
 /// How many chunks an upload may have: object stores take so many parts.
 pub const MAX_CHUNKS: u32 = 10_000;
@@ -160,7 +162,14 @@ impl Upload {
 
     /// All there is to know of an upload but its metadata; `None` when the store has no state of it.
     pub async fn status(&self, id: &str) -> Result<Option<State>> {
-        tell::state(ops::STATUS, self.bound.run(ops::STATUS, ops::status(self, id)?).await?, id)
+        let call = ops::status(self, id, With::State)?;
+        tell::state(ops::STATUS, self.bound.run(ops::STATUS, call).await?, id)
+    }
+
+    /// The same with what the client said about the file, in one step.
+    pub async fn described(&self, id: &str) -> Result<Option<(State, Kept)>> {
+        let call = ops::status(self, id, With::Metadata)?;
+        tell::described(ops::STATUS, self.bound.run(ops::STATUS, call).await?, id)
     }
 
     /// What the client said about the file.
@@ -171,6 +180,13 @@ impl Upload {
     /// Every chunk is durable and the object is being made: COMPLETING. Nothing is claimed or taken any more.
     pub async fn completing(&self, id: &str) -> Result<Moved> {
         self.change(id, Status::Completing, OPEN, &[]).await
+    }
+
+    /// Shows why the completion waits, to whoever looks or follows, until it is over; how long the keys live stays as it
+    /// is. Without a reason what is shown stays.
+    pub async fn note(&self, id: &str, reason: &str) -> Result<Noted> {
+        const OP: &str = ops::NOTE;
+        tell::noted(OP, self.bound.run(OP, ops::note(self, id, shortened(reason))?).await?)
     }
 
     /// The object is there, proved: COMPLETED. The keys are kept for as long as the schema says.

@@ -26,6 +26,7 @@ pub(super) const MISSING: &str = "upload.missing";
 pub(super) const STATUS: &str = "upload.status";
 pub(super) const METADATA: &str = "upload.metadata";
 pub(super) const MOVE: &str = "upload.move";
+pub(super) const NOTE: &str = "upload.note";
 pub(super) const REOPEN: &str = "upload.reopen";
 pub(super) const RESTORE: &str = "upload.restore";
 pub(super) const SWEEP: &str = "upload.sweep";
@@ -201,8 +202,24 @@ pub(super) fn missing(upload: &Upload, lease: &Lease) -> Result<Invocation> {
     held(upload, MISSING, &scripts::UPLOAD_MISSING, lease)
 }
 
-pub(super) fn status(upload: &Upload, id: &str) -> Result<Invocation> {
-    own(upload, STATUS, &scripts::UPLOAD_STATUS, id)
+/// What is read of an upload at once. Metadata may be long, and most who ask for the state do not need it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum With {
+    State,
+    Metadata,
+}
+
+pub(super) fn status(upload: &Upload, id: &str, with: With) -> Result<Invocation> {
+    let mut call = own(upload, STATUS, &scripts::UPLOAD_STATUS, id)?;
+    call.args.push(if with == With::Metadata { "1" } else { "0" });
+    Ok(call)
+}
+
+pub(super) fn note(upload: &Upload, id: &str, reason: &str) -> Result<Invocation> {
+    let mut call = own(upload, NOTE, &scripts::UPLOAD_NOTE, id)?;
+    call.args.push(upload.progress_channel(NOTE, id)?);
+    call.args.push(reason);
+    Ok(call)
 }
 
 pub(super) fn metadata(upload: &Upload, id: &str) -> Result<Invocation> {

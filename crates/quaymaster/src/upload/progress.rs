@@ -5,7 +5,8 @@ use std::time::Duration;
 use futures_util::stream::{self, Stream};
 use serde::{Deserialize, Serialize};
 
-use super::answer::{State, Status};
+use super::answer::Status;
+use super::state::State;
 use super::{Upload, ops};
 use crate::Result;
 use crate::wake::{Wake, Woken};
@@ -34,12 +35,18 @@ pub struct Progress {
     /// The number of the message: a higher one knows more.
     #[serde(default)]
     pub seq: u64,
+    /// The client gave it up: FAILED for good.
+    #[serde(default)]
+    pub aborted: bool,
+    /// What went wrong, when it failed; why its completion waits, while it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error_message: Option<String>,
 }
 
 impl Progress {
     /// Whether nothing follows it.
     pub fn is_last(&self) -> bool {
-        matches!(Status::parse(&self.status), Some(Status::Completed | Status::Expired))
+        self.aborted || matches!(Status::parse(&self.status), Some(Status::Completed | Status::Expired))
     }
 }
 
@@ -64,6 +71,8 @@ impl From<&State> for Progress {
             status: state.status.name().to_owned(),
             received_chunks: state.receipt.received_chunks,
             seq: state.seq,
+            aborted: state.aborted,
+            error_message: state.error.clone(),
         }
     }
 }

@@ -6,8 +6,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use quaymaster_store::{Parts, Reply};
 
-use super::answer::{Accepted, Chunk, Kept, Lease, Moved, Place, Receipt, Refusal, Reopened, State, Status};
+use super::answer::{Accepted, Chunk, Lease, Moved, Noted, Place, Receipt, Refusal, Reopened, Status};
 use super::digest::Digest;
+use super::state::{Kept, State};
 use crate::{Code, Error, Result, Token};
 
 pub(super) fn text(parts: &mut Parts) -> Result<String> {
@@ -162,6 +163,17 @@ pub(super) fn moved(op: &'static str, reply: Reply) -> Result<Moved> {
     }
 }
 
+pub(super) fn noted(op: &'static str, reply: Reply) -> Result<Noted> {
+    let mut parts = reply.parts(op)?;
+    match &parts.bytes()?[..] {
+        b"noted" => Ok(Noted::Noted),
+        b"already" => Ok(Noted::Already),
+        b"refused" => Ok(Noted::Refused { status: status(op, &text(&mut parts)?)? }),
+        b"unknown" => Ok(Noted::Unknown),
+        other => Err(unknown(op, other)),
+    }
+}
+
 /// The answer, and the deadline that counts now.
 pub(super) fn reopened(op: &'static str, reply: Reply) -> Result<(Reopened, i64)> {
     let mut parts = reply.parts(op)?;
@@ -194,13 +206,21 @@ fn filled(parts: &mut Parts) -> Result<Option<String>> {
 }
 
 pub(super) fn state(op: &'static str, reply: Reply, id: &str) -> Result<Option<State>> {
+    read_state(op, &mut reply.parts(op)?, id)
+}
+
+pub(super) fn described(op: &'static str, reply: Reply, id: &str) -> Result<Option<(State, Kept)>> {
     let mut parts = reply.parts(op)?;
+    let Some(state) = read_state(op, &mut parts, id)? else { return Ok(None) };
+    Ok(Some((state, read_kept(&mut parts)?)))
+}
+
+fn read_state(op: &'static str, parts: &mut Parts, id: &str) -> Result<Option<State>> {
     match &parts.bytes()?[..] {
         b"state" => {}
         b"unknown" => return Ok(None),
         other => return Err(unknown(op, other)),
     }
-    let parts = &mut parts;
     let now_ms = parts.int()?;
     let map: Bytes = parts.bytes()?;
     let (node_id, multipart_id, key, drive) = (text(parts)?, text(parts)?, text(parts)?, text(parts)?);
@@ -254,13 +274,17 @@ pub(super) fn kept(op: &'static str, reply: Reply) -> Result<Option<Kept>> {
         b"unknown" => return Ok(None),
         other => return Err(unknown(op, other)),
     }
-    let mut next = || text(&mut parts);
-    Ok(Some(Kept {
+    read_kept(&mut parts).map(Some)
+}
+
+fn read_kept(parts: &mut Parts) -> Result<Kept> {
+    let mut next = || text(parts);
+    Ok(Kept {
         name: next()?,
         connector_id: next()?,
         parent_id: next()?,
         path: next()?,
         custom_metadata: next()?,
         client_node_id: next()?,
-    }))
+    })
 }

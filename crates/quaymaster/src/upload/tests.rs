@@ -68,6 +68,14 @@ fn a_state_is_read_with_its_chunks_by_ranges() {
 }
 
 #[test]
+fn a_message_of_an_older_program_is_progress_too() {
+    let old = r#"{"uploaded_chunks":1,"total_chunks":2,"bytes_uploaded":5,"total_bytes":10,"percent":50.0,"status":"FAILED"}"#;
+    let told: Progress = serde_json::from_str(old).unwrap();
+    assert!(!told.aborted && told.error_message.is_none() && !told.is_last(), "{told:?}");
+    assert!(Progress { aborted: true, ..told }.is_last(), "nothing follows what was given up");
+}
+
+#[test]
 fn statuses_are_the_documented_words() {
     for status in Status::ALL {
         assert_eq!(Status::parse(status.name()), Some(status));
@@ -129,13 +137,29 @@ async fn sizes_and_numbers_are_judged_before_any_byte_is_read() {
         (MAX_CHUNKS - 1, 100 * MIB, Last::No, None),
         (0, 0, Last::Yes, None),
         (7, 1, Last::Yes, None),
-        (0, 5 * MIB - 1, Last::No, Some(Refusal::TooSmall { least: 5 * MIB })),
+        (0, 5 * MIB - 1, Last::No, Some(Refusal::TooSmall { least: 5 * MIB, announced: None })),
         (0, 100 * MIB + 1, Last::Yes, Some(Refusal::TooLarge { most: 100 * MIB })),
         (MAX_CHUNKS, 5 * MIB, Last::No, Some(Refusal::TooMany { most: MAX_CHUNKS })),
         (0, 0, Last::No, Some(Refusal::Empty)),
         (1, 0, Last::Yes, Some(Refusal::Empty)),
     ] {
-        assert_eq!(upload.check(number, size, last), refused, "{number} {size} {last:?}");
+        assert_eq!(upload.check(number, size, last, None), refused, "{number} {size} {last:?}");
+    }
+    // Where the size was announced, ten thousand chunks must be enough for it.
+    let announced = Some(10_000 * 8 * MIB);
+    let small = Refusal::TooSmall { least: 8 * MIB, announced };
+    assert_eq!(upload.check(0, 8 * MIB - 1, Last::No, announced), Some(small));
+    assert!(small.to_string().contains("83886080000") && small.to_string().contains("8388608,"), "{small}");
+    assert_eq!(upload.check(0, 8 * MIB, Last::No, announced), None);
+    assert_eq!(upload.check(0, 1, Last::Yes, announced), None);
+    for (announced, least) in [
+        (None, 5 * MIB),
+        (Some(0), 5 * MIB),
+        (Some(50_000 * MIB), 5 * MIB),
+        (Some(50_000 * MIB + 1), 5 * MIB + 1),
+        (Some(u64::MAX), 100 * MIB),
+    ] {
+        assert_eq!(upload.chunk_min(announced), least, "{announced:?}");
     }
     // 24 hours of state are 23 of uploading and one of being kept.
     let left = upload.deadline_ms() - quaymaster.engine().now_us() / 1000;

@@ -182,7 +182,7 @@ impl Depot {
         let Some(berth) = self.berth(name) else {
             return Err(Error::new("upload", Code::ResourceUnknown, format!("there is no upload {name:?}")));
         };
-        let opened = berth.uploads().await.map_err(told)?;
+        let opened = berth.uploads().await.map_err(unopened)?;
         Ok(opened.clone())
     }
 
@@ -214,7 +214,7 @@ impl Depot {
             };
             match tokio::time::timeout(START, ready).await {
                 Ok(Ok(())) => {}
-                Ok(Err(error)) if error.trouble() == Trouble::Never => return Err(told(error)),
+                Ok(Err(error)) if error.trouble() == Trouble::Never => return Err(unopened(error)),
                 Ok(Err(error)) => tracing::warn!(upload, %error, "uploads are not ready; trying on"),
                 Err(_) => tracing::warn!(upload, "uploads are not ready: no answer yet; trying on"),
             }
@@ -225,9 +225,26 @@ impl Depot {
 
 /// An error of objects, ledger or events, as commands tell it.
 pub fn told(error: quaymaster_upload::Error) -> Error {
-    let known = error.code().and_then(|name| Code::ALL.iter().find(|code| code.name() == name));
-    let never = if error.trouble() == Trouble::Never { Code::ConfigInvalid } else { Code::UploadBackend };
-    Error::new(error.op(), known.copied().unwrap_or(never), error.to_string()).because(error)
+    coded(error, Code::UploadBackend)
+}
+
+/// An error of opening them: what no waiting would change is a mistake in the settings. Of what is open it is not.
+fn unopened(error: quaymaster_upload::Error) -> Error {
+    let never = error.trouble() == Trouble::Never;
+    coded(error, if never { Code::ConfigInvalid } else { Code::UploadBackend })
+}
+
+/// Under its own code if that is one of the table, else under `otherwise`.
+fn coded(error: quaymaster_upload::Error, otherwise: Code) -> Error {
+    let known = match error.code() {
+        Some("damaged") => Some(Code::UploadDamaged),
+        Some(name) => Code::ALL.iter().copied().find(|code| code.name() == name),
+        None => None,
+    };
+    match known {
+        Some(code) => Error::new(error.op(), code, error.detail().to_owned()).because(error),
+        None => Error::new(error.op(), otherwise, error.to_string()).because(error),
+    }
 }
 
 impl Berth {
@@ -326,5 +343,29 @@ impl Berth {
         }
         nodes.insert(id.to_owned(), node.clone());
         node
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_object_store_refuses_for_good_is_no_mistake_in_the_settings_unless_it_cannot_be_opened() {
+        let error = |code: &str| {
+            let error = quaymaster_upload::Error::new("objects.part", Trouble::Never, "why");
+            if code.is_empty() { error } else { error.coded(code) }
+        };
+        for (code, called, opening) in [
+            ("", Code::UploadBackend, Code::ConfigInvalid),
+            ("NoSuchBucket", Code::UploadBackend, Code::ConfigInvalid),
+            ("damaged", Code::UploadDamaged, Code::UploadDamaged),
+            ("upload.gone", Code::UploadGone, Code::UploadGone),
+            ("config.invalid", Code::ConfigInvalid, Code::ConfigInvalid),
+        ] {
+            assert_eq!((told(error(code)).code, unopened(error(code)).code), (called, opening), "{code}");
+        }
+        let away = || quaymaster_upload::Error::new("objects.open", Trouble::Passing, "away");
+        assert_eq!((told(away()).code, unopened(away()).code), (Code::UploadBackend, Code::UploadBackend));
     }
 }

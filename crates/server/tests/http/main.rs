@@ -21,6 +21,7 @@ mod runs;
 mod service;
 mod snippets;
 mod stats;
+mod upload_edges;
 mod upload_events;
 mod upload_front;
 mod upload_start;

@@ -45,6 +45,8 @@ mod subject;
 pub mod upload;
 #[expect(clippy::expect_used, reason = "a case that cannot go on has failed")]
 pub mod upload_life;
+#[expect(clippy::expect_used, reason = "a case that cannot go on has failed")]
+pub mod upload_tell;
 
 pub use subject::{Subject, command, command_int, command_text};
 
@@ -101,6 +103,7 @@ pub fn all() -> impl Iterator<Item = &'static Case> {
         .chain(queue_edges::CASES)
         .chain(upload::CASES)
         .chain(upload_life::CASES)
+        .chain(upload_tell::CASES)
         .chain(run::CASES)
         .chain(run_edges::CASES)
         .chain(stats::CASES)

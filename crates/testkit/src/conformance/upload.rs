@@ -131,7 +131,7 @@ pub(super) async fn hash(quaymaster: &Quaymaster, key: &str) -> BTreeMap<String,
     }
 }
 
-async fn message(messages: &mut futures_util::stream::BoxStream<'static, Message>) -> Value {
+pub(super) async fn message(messages: &mut futures_util::stream::BoxStream<'static, Message>) -> Value {
     match tokio::time::timeout(Duration::from_secs(20), messages.next()).await.expect("a message") {
         Some(Message::Data(data)) => serde_json::from_slice(&data).expect("JSON"),
         other => panic!("{other:?}"),
@@ -210,6 +210,9 @@ crate::cases! {
         assert_eq!(hash(&quaymaster, &of("metadata")).await.get("name").map(String::as_str), Some("a.pdf"));
         let kept = upload.metadata("abc123").await.expect("metadata").expect("it is there");
         assert_eq!((kept.name.as_str(), kept.custom_metadata.as_str(), kept.path.as_str()), ("a.pdf", "{\"a\": 1}", ""));
+        let described = upload.described("abc123").await.expect("status").expect("it is there");
+        assert_eq!((described.0.expected_size, described.1), (Some(20), kept), "both in one step");
+        assert_eq!(upload.described("nobody").await.expect("status"), None);
 
         assert_eq!(taken(&send(upload, "abc123", 0, b"0123456789", Last::No).await).received_chunks, 1);
         assert_eq!(command_text(engine, &["GET", &chunk("0")]).await.as_deref(), Some("0123456789"));
@@ -325,7 +328,7 @@ crate::cases! {
         let id = "u";
         assert_eq!(refused(upload, id, MAX_CHUNKS, b"chunk", Last::No).await, Refusal::TooMany { most: MAX_CHUNKS });
         assert_eq!(refused(upload, id, 0, &[7; 17], Last::No).await, Refusal::TooLarge { most: 16 });
-        assert_eq!(refused(upload, id, 0, b"abc", Last::No).await, Refusal::TooSmall { least: 4 });
+        assert_eq!(refused(upload, id, 0, b"abc", Last::No).await, Refusal::TooSmall { least: 4, announced: None });
         assert_eq!(refused(upload, id, 0, b"", Last::No).await, Refusal::Empty);
         assert_eq!(refused(upload, id, 1, b"", Last::Yes).await, Refusal::Empty);
         taken(&send(upload, "u", 5, b"chunk", Last::No).await);

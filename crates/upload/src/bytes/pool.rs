@@ -14,6 +14,9 @@ use parking_lot::Mutex;
 const LARGEST: usize = 256 << 10;
 const LEAST: usize = 32 << 10;
 
+/// A chunk begins with it where there are others: in a crowd nothing more of it is collected.
+const FIRST: usize = 8 << 10;
+
 /// Spare ones may have this in any case: with many readers they go round the fastest.
 const SPARE: usize = 256 << 10;
 
@@ -98,7 +101,12 @@ impl Reader {
     /// Whether there are so many that none has more than what comes at once: a piece may be taken as it is then, and
     /// no second buffer is needed for it.
     pub(crate) fn is_crowded(&self) -> bool {
-        self.sharing.piece() == LEAST || self.pool.buffers.lock().lent + LEAST > self.pool.share.whole
+        self.is_one_of_many() || self.pool.buffers.lock().lent + LEAST > self.pool.share.whole
+    }
+
+    /// Whether that is so for their number alone.
+    pub(crate) fn is_one_of_many(&self) -> bool {
+        self.sharing.piece() == LEAST
     }
 
     /// An empty buffer for the next piece, of which at most `left` bytes will come.
@@ -116,7 +124,9 @@ impl Pool {
     }
 
     pub(crate) fn reader(self: &Arc<Self>) -> Reader {
-        Reader { sharing: self.share.join(), next: LEAST, pool: Arc::clone(self) }
+        let sharing = self.share.join();
+        let next = if sharing.piece() == LARGEST { LEAST } else { FIRST };
+        Reader { sharing, next, pool: Arc::clone(self) }
     }
 }
 
@@ -235,9 +245,15 @@ mod tests {
 
     #[test]
     fn a_reader_begins_with_little() {
-        let mut reader = pool().reader();
-        let pieces = [(); 5].map(|()| reader.buffer(u64::MAX).full);
+        let pool = pool();
+        let mut alone = pool.reader();
+        let pieces = [(); 5].map(|()| alone.buffer(u64::MAX).full);
         assert_eq!(pieces, [LEAST, 2 * LEAST, 4 * LEAST, LARGEST, LARGEST]);
+        let others: Vec<Reader> = (0..8).map(|_| pool.reader()).collect();
+        let mut one_more = pool.reader();
+        drop(others);
+        let pieces = [(); 7].map(|()| one_more.buffer(u64::MAX).full);
+        assert_eq!(pieces, [FIRST, 2 * FIRST, LEAST, 2 * LEAST, 4 * LEAST, LARGEST, LARGEST]);
     }
 
     #[test]

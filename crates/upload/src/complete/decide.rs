@@ -64,6 +64,8 @@ pub enum Seen {
     Ours,
     /// This upload's object with another size than its parts have.
     Misfit,
+    /// The object store let nobody look: it is away, or refuses. What is there is not known.
+    Hidden,
 }
 
 /// Whether the row in `nodes` that an upload is for is there.
@@ -192,6 +194,9 @@ const fn completing(known: &Known) -> Next {
     match (known.seen, known.asked, known.begun) {
         (Seen::Ours, _, _) => Next::Prove,
         (Seen::Misfit, _, _) => Next::Fail(Flaw::Misfit),
+        // It may be there or not. Nobody waits for ever to learn it, and whoever reopens it begins with a look.
+        (Seen::Hidden, _, _) if known.late => Next::Fail(Flaw::Late),
+        (Seen::Hidden, _, _) => Next::Wait,
         // Whoever owned it before may have completed it.
         (Seen::Not, Asked::Not, Begun::Before) => Next::Look,
         (Seen::Not, Asked::Not, Begun::Now) => Next::Ask,
@@ -210,6 +215,8 @@ const fn completing(known: &Known) -> Next {
 const fn ending(known: &Known) -> Next {
     match (known.seen, known.row, known.cut, known.shown) {
         (Seen::Not, _, _, _) => Next::Look,
+        // What may be whole is neither cut nor ended.
+        (Seen::Hidden, _, _, _) => Next::Wait,
         (Seen::Ours, Row::There, _, _) => Next::Rescue,
         // An object that nobody's row leads to cannot be completed. It stays: bytes that are whole are not ours to delete.
         (Seen::Ours, Row::Gone, Did::Not, _) | (Seen::Absent | Seen::Misfit, _, Did::Not, _) => Next::Cut,
@@ -269,6 +276,26 @@ mod tests {
             assert_eq!(decide(&known), Next::Show);
             known.shown = Did::Done;
             assert_eq!(decide(&known), Next::End);
+        }
+    }
+
+    #[test]
+    fn on_a_look_that_failed_nothing_is_done_but_to_wait_or_past_the_deadline_to_give_up() {
+        let all = [Asked::Not, Asked::Done, Asked::Unsure, Asked::Gone, Asked::Refused];
+        for (asked, begun) in all.into_iter().flat_map(|asked| [(asked, Begun::Now), (asked, Begun::Before)])
+        {
+            let mut known = Known { seen: Seen::Hidden, asked, begun, ..known(Step::Completing) };
+            assert_eq!(decide(&known), Next::Wait, "{known:?}");
+            known.late = true;
+            assert_eq!(decide(&known), Next::Fail(Flaw::Late), "{known:?}");
+        }
+        for (step, late) in [(Step::Expiring, true), (Step::Aborting, false)] {
+            for (row, cut) in [(Row::There, Did::Not), (Row::Gone, Did::Not), (Row::Gone, Did::Done)] {
+                for shown in [Did::Not, Did::Done] {
+                    let known = Known { seen: Seen::Hidden, row, cut, shown, late, ..known(step) };
+                    assert_eq!(decide(&known), Next::Wait, "{known:?}");
+                }
+            }
         }
     }
 

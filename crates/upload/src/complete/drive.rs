@@ -7,7 +7,7 @@ use quaymaster::upload::Moved as Shown;
 use super::decide::{Asked, Begun, Did, Known, Next, Row, Seen, decide};
 use crate::effect::Effect;
 use crate::ingest::{about, multipart_of};
-use crate::ledger::{Claim, Fence, Moved, NODE_GONE, Part, Step, Upload};
+use crate::ledger::{Claim, Event, Fence, Moved, NODE_GONE, Part, Step, Upload};
 use crate::objects::{Completed, Head};
 use crate::uploads::Uploads;
 use crate::{Error, Result, Trouble, names};
@@ -46,6 +46,15 @@ struct Errand {
     parts: Option<Vec<Part>>,
     head: Option<Head>,
     reason: String,
+}
+
+impl Errand {
+    /// Nobody could look at the object; behind what its store said when it was asked, if it was.
+    fn hide(&mut self, error: &Error) {
+        let hidden = format!("the object cannot be looked at: {error}");
+        self.reason = if self.reason.is_empty() { hidden } else { format!("{}; {hidden}", self.reason) };
+        self.head = None;
+    }
 }
 
 impl Uploads {
@@ -165,7 +174,8 @@ impl Uploads {
                 return Ok(Some(known.after_asking(asked)));
             }
             Next::Tell => {
-                self.tell(fence.upload_id()).await?;
+                let Some(event) = self.event_of(&fence).await? else { return Ok(None) };
+                Effect::CompleteTell.of(self.inner.announcer.tell(&event)).await?;
                 return Ok(Some(Known { told: Did::Done, ..known }));
             }
             Next::Show if known.step == Step::Announced => {
@@ -249,7 +259,13 @@ impl Uploads {
     async fn look(&self, errand: &mut Errand) -> Result<Seen> {
         let parts = self.parts_of(errand).await?;
         let (count, size) = (parts.len(), parts.iter().map(|part| part.size).sum::<u64>());
-        let head = self.inner.objects.head(&errand.upload.object_key).await?;
+        let head = match self.inner.objects.head(&errand.upload.object_key).await {
+            Ok(head) => head,
+            Err(error) => {
+                errand.hide(&error);
+                return Ok(Seen::Hidden);
+            }
+        };
         let ours = head.filter(|head| head.token.as_deref() == Some(&errand.upload.token));
         let whole = errand.upload.total_chunks.is_some_and(|total| total as usize == count);
         let seen = match &ours {
@@ -290,7 +306,7 @@ impl Uploads {
         let gone = |error: &Error| matches!(error.code(), Some("NoSuchUpload" | "404"));
         let (asked, reason) = match asked {
             Ok(Completed::Done { .. }) => {
-                (Asked::Done, "the object store says that it is done, and shows no object".into())
+                (Asked::Done, "the object store says that it is done, and does not show the object".into())
             }
             Ok(Completed::Unknown(error)) | Err(error) if gone(&error) => (Asked::Gone, error.to_string()),
             Ok(Completed::Unknown(error)) => (Asked::Unsure, error.to_string()),
@@ -308,11 +324,13 @@ impl Uploads {
         Ok(asked)
     }
 
-    async fn tell(&self, id: &str) -> Result<()> {
-        let Some(event) = self.inner.ledger.event_of(id).await? else {
-            return Err(Error::new("upload.tell", Trouble::Never, "the event is gone from the outbox"));
-        };
-        Effect::CompleteTell.of(self.inner.announcer.tell(&event)).await
+    /// The event that is to be told, put back if somebody removed it; `None` when the upload is not ours any more.
+    async fn event_of(&self, fence: &Fence) -> Result<Option<Event>> {
+        let (ledger, id) = (&self.inner.ledger, fence.upload_id());
+        match ledger.event_of(id).await? {
+            Some(event) => Ok(Some(event)),
+            None => ledger.put_event_back(id, Some(fence), self.inner.announcer.topic()).await,
+        }
     }
 
     /// Aborts the multipart upload, and any that somebody began who died before the ledger knew.
@@ -346,6 +364,11 @@ impl Uploads {
         let attempt = u32::try_from(errand.fence.number()).unwrap_or(u32::MAX);
         let wait = self.inner.options.backoff.delay(attempt);
         tracing::warn!(upload_id = errand.fence.upload_id(), why, "an upload is let go of for a while");
+        // For those who look or follow, while it is ours: one that ends instead shows how it ended.
+        let id = errand.fence.upload_id();
+        if let Err(error) = self.inner.store.note(id, &why).await {
+            tracing::debug!(upload_id = id, %error, "why a completion waits is not shown");
+        }
         // If the ledger does not hear of it, the lease ends.
         let release = self.inner.ledger.release(&errand.fence, wait, &why);
         let _ = Effect::CompleteLetGo.of(release).await?;

@@ -27,6 +27,11 @@ impl Flaw {
     }
 }
 
+/// Whether an upload failed because its object store was of no use until the deadline: it has all of its parts.
+pub(crate) fn is_late(reason: &str) -> bool {
+    reason.split_once(':').is_some_and(|(word, _)| word == Flaw::Late.word())
+}
+
 /// Whether an upload that failed for this reason has to begin anew: the object store does not have its parts, or not
 /// those that were recorded.
 pub(crate) fn parts_are_lost(reason: &str) -> bool {

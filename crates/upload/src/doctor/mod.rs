@@ -1,18 +1,32 @@
 //! What is wrong with an upload: store, objects, rows and outbox held against each other, its history told, and what can
 //! be put right put right.
+//!
+//! Uploads go on while they are looked at, and what is held against each other is read one after the other: a chunk that
+//! became durable in between looks like a difference. So whatever is found is looked for once more after a pause, and
+//! only what is found both times is told and put right.
+//!
+//! What cannot be read of one upload is a finding of that one. What may pass may be true of all of them, and ends the
+//! look: a million uploads are not asked one by one of a store that is away.
 
+mod look;
 mod orphans;
+mod repair;
 
 use std::fmt;
+use std::time::Duration;
 
-use quaymaster::upload::{Forgotten, State, Status};
+use quaymaster::upload::{Status, Upload as Store};
 
-use crate::Result;
-use crate::complete::Ran;
-use crate::ledger::{Happening, Step, Upload};
+use crate::ledger::{Happening, Step};
 use crate::uploads::Uploads;
+use crate::{Result, Trouble};
+use look::Look;
 
 pub use orphans::Orphan;
+
+/// Between two looks: longer than a chunk or a move is on its way from the ledger to the store, and than what is due
+/// waits for a sweep, which comes by every second. Paid once for a page, and only where something was found.
+const PAUSE: Duration = Duration::from_millis(1500);
 
 /// What somebody looks at.
 #[derive(Debug, Clone)]
@@ -117,6 +131,8 @@ pub enum Finding {
     Failed(String),
     /// The store has it and the ledger does not.
     UnknownToLedger,
+    /// Something of it cannot be read, for this reason; what else there is to find is found nevertheless.
+    Unreadable(String),
 }
 
 impl fmt::Display for Finding {
@@ -140,189 +156,137 @@ impl fmt::Display for Finding {
             Self::EventMissing => f.write_str("the outbox has no event of it"),
             Self::Failed(reason) => write!(f, "it has FAILED: {reason}"),
             Self::UnknownToLedger => f.write_str("the store has it and the ledger does not"),
+            Self::Unreadable(reason) => write!(f, "it cannot be read: {reason}"),
         }
     }
 }
 
 impl Uploads {
-    /// Looks at one upload from every side; `None` when nobody knows it.
+    /// Looks at one upload from every side, twice where something is found; `None` when nobody knows it.
     pub async fn examine(&self, id: &str, mode: Mode) -> Result<Option<Report>> {
-        let state = self.inner.store.status(id).await?;
-        let Some(upload) = self.of_ours(id).await? else {
-            let Some(state) = state else { return Ok(None) };
-            let findings = vec![Finding::UnknownToLedger];
-            let mut report = report(id, None, Some(&state), findings, Vec::new());
-            if mode == Mode::Repair {
-                let _ = self.inner.store.expire(id).await?;
-                self.clear(id).await?;
-                if self.inner.store.forget(id).await? == Forgotten::Forgotten {
-                    report.repaired.push("removed from the store".to_owned());
-                    report.left.clear();
-                }
-            }
-            return Ok(Some(report));
-        };
-        let findings = self.findings(&upload, state.as_ref()).await?;
-        let history = self.inner.ledger.history(id).await?;
-        let mut report = report(id, Some(&upload), state.as_ref(), findings, history);
-        if mode == Mode::Repair && !report.findings.is_empty() {
-            report.repaired = self.repair(&upload, &report.findings).await?;
-            report.left = match self.of_ours(id).await? {
-                Some(upload) => {
-                    let state = self.inner.store.status(id).await?;
-                    self.findings(&upload, state.as_ref()).await?
-                }
-                None => Vec::new(),
-            };
-        }
-        Ok(Some(report))
+        self.examine_with(id, mode, &pause).await
+    }
+
+    /// The same with another pause between two looks.
+    pub async fn examine_with(&self, id: &str, mode: Mode, pause: &impl AsyncFn()) -> Result<Option<Report>> {
+        Store::check_id("upload.doctor", id)?;
+        let looks = self.look_again(self.look_at(id).await?.into_iter().collect(), pause).await?;
+        let looks = looks.into_iter().map(|look| (look, mode)).collect();
+        Ok(self.treat(looks, pause).await?.pop())
     }
 
     /// Looks at up to `count` uploads from there on; those with findings, and where to go on: first at all that the
     /// ledger has, then at those that the store alone knows.
     pub async fn examine_page(&self, at: &At, count: u32, mode: Mode) -> Result<Page> {
+        self.examine_page_with(at, count, mode, &pause).await
+    }
+
+    /// The same with another pause between two looks.
+    pub async fn examine_page_with(
+        &self,
+        at: &At,
+        count: u32,
+        mode: Mode,
+        pause: &impl AsyncFn(),
+    ) -> Result<Page> {
         match at {
             At::Ledger { after } => {
-                let page = self.inner.ledger.page(after, count).await?;
+                let page = self.inner.ledger.page_of_ids(after, count).await?;
                 let last = page.last().filter(|_| page.len() == count as usize);
                 let next =
-                    last.map_or(At::Store { offset: 0 }, |last| At::Ledger { after: last.upload_id.clone() });
-                let mut found = Page { looked: page.len() as u64, next: Some(next), ..Page::default() };
-                for upload in page.iter().filter(|upload| upload.resource == self.inner.store.name()) {
-                    let report = self.examine(&upload.upload_id, mode).await?;
-                    found.reports.extend(report.filter(|report| !report.findings.is_empty()));
-                }
-                Ok(found)
+                    last.map_or(At::Store { offset: 0 }, |(last, _)| At::Ledger { after: last.clone() });
+                let ours = page.iter().filter(|(_, resource)| resource == self.inner.store.name());
+                let ids: Vec<&str> = ours.map(|(id, _)| id.as_str()).collect();
+                let reports = self.examine_all(&ids, mode, pause).await?;
+                Ok(Page { reports, looked: page.len() as u64, next: Some(next) })
             }
             At::Store { offset } => {
                 let ids = self.inner.store.page(*offset, count as usize).await?;
-                let mut found = Page::default();
-                let mut stay = 0;
+                let mut strangers = Vec::new();
                 for id in &ids {
-                    let report = match self.of_ours(id).await? {
-                        Some(_) => None,
-                        None => self.examine_stranger(id, mode).await?,
-                    };
-                    stay += u64::from(report.as_ref().is_none_or(|report| !report.left.is_empty()));
-                    found.reports.extend(report);
+                    if !matches!(readable(self.of_ours(id).await)?, Ok(Some(_))) {
+                        strangers.push(id.as_str());
+                    }
                 }
-                if ids.len() == count as usize {
-                    // What was removed is not in front of the next page any more.
-                    found.next = Some(At::Store { offset: offset + stay });
-                }
-                Ok(found)
+                let reports = self.examine_all(&strangers, mode, pause).await?;
+                // What was removed, by whomever, is not in front of the next page any more.
+                let left = reports.iter().filter(|report| !report.left.is_empty()).count();
+                let stay = ids.len() - strangers.len() + left;
+                let more = ids.len() == count as usize;
+                let next = more.then_some(At::Store { offset: offset + stay as u64 });
+                Ok(Page { reports, looked: 0, next })
             }
         }
     }
 
-    /// One that the store alone knows. It may be another ledger's, whose database this node was not given: what goes on
-    /// there is removed only by whoever names it.
-    async fn examine_stranger(&self, id: &str, mode: Mode) -> Result<Option<Report>> {
-        let state = self.inner.store.status(id).await?;
-        let goes_on = state.is_some_and(|state| !state.is_ended() && state.deadline_ms > state.now_ms);
-        self.examine(id, if goes_on { Mode::Look } else { mode }).await
+    /// Those of them that are not well.
+    async fn examine_all(&self, ids: &[&str], mode: Mode, pause: &impl AsyncFn()) -> Result<Vec<Report>> {
+        let mut sick = Vec::new();
+        for id in ids {
+            sick.extend(self.look_at(id).await?.filter(Look::is_sick));
+        }
+        let looks = self.look_again(sick, pause).await?.into_iter().filter(Look::is_sick);
+        // One that the store alone knows may be another ledger's, whose database this node was not given: what goes on
+        // there is removed only by whoever names it.
+        let looks = looks.map(|look| {
+            let mode = if look.goes_on { Mode::Look } else { mode };
+            (look, mode)
+        });
+        self.treat(looks.collect(), pause).await
     }
 
-    async fn findings(&self, upload: &Upload, state: Option<&State>) -> Result<Vec<Finding>> {
-        let mut found = Vec::new();
-        let id = &upload.upload_id;
-        let parts = self.inner.ledger.parts(id).await?;
-        match state {
-            // One whose beginning was not finished has none yet; the same request finishes it, or it expires.
-            None if !upload.step.is_over() && upload.step != Step::Created => found.push(Finding::StateLost),
-            None => {}
-            Some(state) => {
-                let (store, ledger) = (state.status, upload.step.status());
-                let begins = matches!(upload.step, Step::Created | Step::Open)
-                    && matches!(store, Status::Pending | Status::Uploading);
-                // The store's COMPLETED comes just before the ledger's.
-                let ends = upload.step == Step::Announced && store == Status::Completed;
-                if !begins && !ends && store.name() != ledger {
-                    found.push(Finding::StatusDiffers { store, ledger });
-                }
-                let (shown, kept) = (state.receipt.durable_chunks, parts.len() as u32);
-                if shown != kept {
-                    found.push(Finding::PartsDiffer { store: shown, ledger: kept });
-                }
+    /// Tells of each, puts right what is to be, and looks at what is left then.
+    async fn treat(&self, looks: Vec<(Look, Mode)>, pause: &impl AsyncFn()) -> Result<Vec<Report>> {
+        let (mut reports, mut treated) = (Vec::with_capacity(looks.len()), Vec::new());
+        for (look, mode) in looks {
+            let mut report = self.report(&look).await?;
+            if mode == Mode::Repair {
+                report.repaired = self.repair(&look).await?;
+            }
+            if !report.repaired.is_empty() {
+                report.left.clear();
+                treated.extend(self.look_at(&look.id).await?);
+            }
+            reports.push(report);
+        }
+        for look in self.look_again(treated, pause).await? {
+            if let Some(report) = reports.iter_mut().find(|report| report.upload_id == look.id) {
+                report.left = look.findings;
             }
         }
-        if self.inner.ledger.is_due(upload).await? {
-            found.push(Finding::Overdue);
-        }
-        if upload.step == Step::Failed {
-            found.push(Finding::Failed(upload.error.clone().unwrap_or_default()));
-        }
-        self.object_findings(upload, &mut found).await?;
-        let node = self.inner.ledger.node(&upload.node_id).await?.map(|node| node.status);
-        let active = matches!(upload.step, Step::Recorded | Step::Announced | Step::Done);
-        if node.is_none() || active && node.as_deref() != Some("ACTIVE") {
-            found.push(Finding::NodeDiffers { status: node });
-        }
-        // Told events are pruned only when their upload is forgotten.
-        if active && self.inner.ledger.event_of(id).await?.is_none() {
-            found.push(Finding::EventMissing);
-        }
-        Ok(found)
+        Ok(reports)
     }
 
-    async fn object_findings(&self, upload: &Upload, found: &mut Vec<Finding>) -> Result<()> {
-        let head = self.inner.objects.head(&upload.object_key).await?;
-        let ours = head.filter(|head| head.token.as_deref() == Some(&upload.token));
-        let recorded = upload.final_size.map(|size| (size, upload.final_etag.clone().unwrap_or_default()));
-        match (ours, recorded) {
-            (None, Some(_)) => found.push(Finding::ObjectMissing),
-            (Some(head), Some((size, etag))) => {
-                let seen = head.etag.unwrap_or_default();
-                if (head.size, &seen) != (size, &etag) {
-                    found.push(Finding::ObjectDiffers {
-                        found: format!("{} bytes, {seen}", head.size),
-                        recorded: format!("{size} bytes, {etag}"),
-                    });
-                }
+    async fn report(&self, look: &Look) -> Result<Report> {
+        let mut findings = look.findings.clone();
+        let mut history = Vec::new();
+        if look.upload.is_some() {
+            match readable(self.inner.ledger.history(&look.id).await)? {
+                Ok(told) => history = told,
+                Err(unreadable) => findings.push(unreadable),
             }
-            // While it is completed, the ledger is about to say so.
-            (Some(_), None) if upload.step != Step::Completing => found.push(Finding::ObjectUnrecorded),
-            (Some(_) | None, None) => {}
         }
-        Ok(())
-    }
-
-    async fn repair(&self, upload: &Upload, findings: &[Finding]) -> Result<Vec<String>> {
-        let mut done = Vec::new();
-        let shown = |finding: &Finding| {
-            matches!(
-                finding,
-                Finding::StateLost | Finding::StatusDiffers { .. } | Finding::PartsDiffer { .. }
-            )
-        };
-        if findings.iter().any(shown) && self.reconcile(upload).await? {
-            done.push("the store shows what the ledger says".to_owned());
-        }
-        if findings.contains(&Finding::Overdue) {
-            let ran = match self.complete(&upload.upload_id).await? {
-                Ran::Elsewhere(_) | Ran::NotYet => self.expire(&upload.upload_id).await?,
-                ran => ran,
-            };
-            done.push(format!("gone on with: {ran:?}"));
-        }
-        Ok(done)
+        Ok(Report {
+            upload_id: look.id.clone(),
+            step: look.upload.as_ref().map(|upload| upload.step),
+            status: look.status,
+            left: findings.clone(),
+            findings,
+            repaired: Vec::new(),
+            history,
+        })
     }
 }
 
-fn report(
-    id: &str,
-    upload: Option<&Upload>,
-    state: Option<&State>,
-    findings: Vec<Finding>,
-    history: Vec<Happening>,
-) -> Report {
-    Report {
-        upload_id: id.to_owned(),
-        step: upload.map(|upload| upload.step),
-        status: state.map(|state| state.status),
-        left: findings.clone(),
-        findings,
-        repaired: Vec::new(),
-        history,
+async fn pause() {
+    tokio::time::sleep(PAUSE).await;
+}
+
+/// What was read of one upload, or the finding that it cannot be; an error where it may be so of every one.
+fn readable<T>(read: Result<T>) -> Result<Result<T, Finding>> {
+    match read {
+        Ok(read) => Ok(Ok(read)),
+        Err(error) if error.trouble() == Trouble::Never => Ok(Err(Finding::Unreadable(error.to_string()))),
+        Err(error) => Err(error),
     }
 }

@@ -1,6 +1,6 @@
 //! A chunk on its way in: admitted, staged, compared, taken. Whatever breaks off on the way gives back what it had.
 
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use crate::{Digest, Error, Result, Sha256, Trouble};
 
 const OP: &str = "upload.chunk";
 
-/// When to come back whose reservation was given up while it stood still.
+/// When to come back who has to begin anew.
 const GIVEN_UP: Duration = Duration::from_secs(1);
 
 /// What is worth being written by itself.
@@ -59,6 +59,14 @@ pub enum Took {
         /// When to come back.
         retry_after: Duration,
     },
+    /// What had come of it is of no use any more: all of it is to be sent again. Only [`Uploads::receive`] tells it from
+    /// [`Took::Busy`].
+    Anew {
+        /// Why.
+        why: Anew,
+        /// When to come back.
+        retry_after: Duration,
+    },
     /// Other bytes have come under this number.
     Conflict,
     /// It cannot be a chunk of this upload.
@@ -84,6 +92,33 @@ pub enum Took {
     Broken(String),
     /// There is no such upload.
     Unknown,
+}
+
+/// Why a chunk is to be sent anew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Anew {
+    /// Its sender, or the node, stood still for so long that the room for its bytes was given to others.
+    Lapsed,
+    /// The store lost its bytes, or forgot the upload again and again.
+    Lost,
+}
+
+impl Display for Anew {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Lapsed => {
+                "it stood still for so long that the room for its bytes was given up, and what had come was removed"
+            }
+            Self::Lost => "the store lost what had come of it",
+        })
+    }
+}
+
+impl Anew {
+    /// To be answered.
+    const fn took(self) -> Took {
+        Took::Anew { why: self, retry_after: GIVEN_UP }
+    }
 }
 
 /// What a request holds until its chunk is taken. Dropped early, it gives everything back.
@@ -115,25 +150,43 @@ impl Holding {
 }
 
 impl Uploads {
-    /// Takes a chunk. The body is not read before its bytes are admitted, and never more than a few pieces ahead.
+    /// Takes a chunk, as [`Uploads::receive`] does, for whoever only wants to know when to come back.
     pub async fn chunk<S, E>(&self, id: &str, incoming: &Incoming, body: S) -> Result<Took>
+    where
+        S: Stream<Item = Result<Bytes, E>> + Send,
+        E: Display,
+    {
+        Ok(match self.receive(id, incoming, body).await? {
+            Took::Anew { retry_after, .. } => Took::Busy { retry_after },
+            took => took,
+        })
+    }
+
+    /// Takes a chunk. The body is not read before its bytes are admitted, and never more than a few pieces ahead.
+    pub async fn receive<S, E>(&self, id: &str, incoming: &Incoming, body: S) -> Result<Took>
     where
         S: Stream<Item = Result<Bytes, E>> + Send,
         E: Display,
     {
         let store = &self.inner.store;
         Upload::check_id(OP, id)?;
-        let spec = store.spec();
-        let least = incoming.size.unwrap_or(spec.chunk_min.max(1));
-        if let Some(refusal) = store.check(incoming.number, least, incoming.last) {
+        // One that does not say its size is no smaller than it must be, until it has come.
+        let size = |announced| incoming.size.unwrap_or(store.chunk_min(announced).max(1));
+        if let Some(refusal) = store.check(incoming.number, size(None), incoming.last, None) {
             return Ok(Took::Refused(refusal));
         }
         let Some(state) = self.state(id).await? else { return Ok(Took::Unknown) };
         if let Some(closed) = closed(&state, incoming.number) {
             return Ok(closed);
         }
+        // What has come before was judged then, also if it is asked for again.
+        let asked_again = state.resend().iter().any(|range| range.contains(&incoming.number));
+        let announced = state.expected_size.filter(|_| !state.has(incoming.number) && !asked_again);
+        if let Some(refusal) = store.check(incoming.number, size(announced), incoming.last, announced) {
+            return Ok(Took::Refused(refusal));
+        }
         let mut holding = Holding { uploads: self.clone(), staging: None, reservation: None };
-        let reserve = incoming.size.unwrap_or(spec.chunk_max);
+        let reserve = incoming.size.unwrap_or(store.spec().chunk_max);
         if reserve > 0 {
             let name = Reservation::fresh(id, incoming.number);
             let lease = self.inner.options.reservation;
@@ -148,7 +201,7 @@ impl Uploads {
         let digesting = Digesting::new(self.inner.objects.algorithm(), incoming.sha256.is_some());
         let wanted = Wanted { size: incoming.size, digesting, sending: Arc::clone(&self.inner.sending) };
         holding.staging = Some(self.inner.bytes.stage(store, id, stage, wanted).await?);
-        match self.staged(&mut holding, incoming, body).await {
+        match self.staged(&mut holding, incoming, announced, body).await {
             Ok(Staged::Whole(digest)) => self.offer(id, holding, incoming, &digest).await,
             Ok(Staged::Not(took)) => {
                 holding.give_back().await;
@@ -164,7 +217,13 @@ impl Uploads {
     }
 
     /// Reads the body to its end.
-    async fn staged<S, E>(&self, holding: &mut Holding, incoming: &Incoming, body: S) -> Result<Staged>
+    async fn staged<S, E>(
+        &self,
+        holding: &mut Holding,
+        incoming: &Incoming,
+        announced: Option<u64>,
+        body: S,
+    ) -> Result<Staged>
     where
         S: Stream<Item = Result<Bytes, E>> + Send,
         E: Display,
@@ -183,7 +242,7 @@ impl Uploads {
             if renewed.elapsed() >= lease / 3 {
                 let asked = Instant::now();
                 if !self.is_held(reservation.as_ref()).await? {
-                    return Ok(Staged::Not(Took::Busy { retry_after: GIVEN_UP }));
+                    return Ok(Staged::Not(Anew::Lapsed.took()));
                 }
                 renewed = asked;
                 // What is staged ends by itself when nothing more comes: a client that sends a piece in an hour would
@@ -207,7 +266,12 @@ impl Uploads {
                     longer
                 }));
             }
-            if piece.is_none() && (ENOUGH..=MAX_PIECE).contains(&bytes.len()) && reader.is_crowded() {
+            let as_it_comes = || if piece.is_some() { reader.is_one_of_many() } else { reader.is_crowded() };
+            if (ENOUGH..=MAX_PIECE).contains(&bytes.len()) && as_it_comes() {
+                // What was collected goes first, however little it is: many who hold little hold much.
+                if let Some(piece) = piece.take() {
+                    Effect::IngestStage.of(staging.write(piece.freeze())).await?;
+                }
                 // While this one waits for the disk, others come.
                 Effect::IngestStage.of(staging.pass(bytes)).await?;
                 continue;
@@ -227,10 +291,13 @@ impl Uploads {
         if incoming.size.is_some_and(|size| size != came) {
             return Ok(Staged::Not(Took::Length { size: came }));
         }
+        if let Some(refusal) = self.inner.store.check(incoming.number, came, incoming.last, announced) {
+            return Ok(Staged::Not(Took::Refused(refusal)));
+        }
         let Digested { digest, sha256 } = Effect::IngestSync.of(staging.finish()).await?;
         // Whoever stood still for so long may find that its bytes were given up, and removed.
         if renewed.elapsed() >= lease / 2 && !self.is_held(reservation.as_ref()).await? {
-            return Ok(Staged::Not(Took::Busy { retry_after: GIVEN_UP }));
+            return Ok(Staged::Not(Anew::Lapsed.took()));
         }
         match (incoming.sha256, sha256) {
             (None, _) => Ok(Staged::Whole(digest)),
@@ -267,46 +334,48 @@ impl Uploads {
             source: staging.source(),
             reservation: reservation.as_ref(),
         };
-        let mut accepted = Effect::IngestAccept.of(self.inner.store.accept(id, &offer)).await?;
-        if accepted == Accepted::Unknown && self.restore(id).await? {
-            accepted = match self.offer_again(id, &offer).await? {
-                // It has forgotten once more: to be sent anew.
-                Accepted::Unknown => Accepted::Busy { retry_after: GIVEN_UP },
-                accepted => accepted,
-            };
-        }
-        let took = match accepted {
-            Accepted::Taken { receipt, status } => {
+        let took = match self.offered(id, &offer).await? {
+            Err(took) => took,
+            Ok(Accepted::Taken { receipt, status }) => {
                 Effect::IngestKeep.of(staging.keep()).await?;
                 let total = self.learn_total(id, incoming, &receipt).await?;
                 return Ok(total.unwrap_or(Took::Received { receipt, status, durable: false }));
             }
-            Accepted::Known { receipt, status, durable } => {
+            Ok(Accepted::Known { receipt, status, durable }) => {
                 staging.discard().await;
                 let total = self.learn_total(id, incoming, &receipt).await?;
                 return Ok(total.unwrap_or(Took::Received { receipt, status, durable }));
             }
-            Accepted::Conflict => Took::Conflict,
-            // The store lost them on the way: to be sent anew.
-            Accepted::Refused(Refusal::Unstaged { .. }) => Took::Busy { retry_after: GIVEN_UP },
-            Accepted::Refused(refusal) => Took::Refused(refusal),
-            Accepted::Closed { status, error } => Took::Closed { status, error },
-            Accepted::Busy { retry_after } => Took::Busy { retry_after },
-            Accepted::Unknown => Took::Unknown,
+            Ok(Accepted::Conflict) => Took::Conflict,
+            Ok(Accepted::Refused(Refusal::Unstaged { .. })) => Anew::Lost.took(),
+            Ok(Accepted::Refused(refusal)) => Took::Refused(refusal),
+            Ok(Accepted::Closed { status, error }) => Took::Closed { status, error },
+            Ok(Accepted::Busy { retry_after }) => Took::Anew { why: Anew::Lapsed, retry_after },
+            Ok(Accepted::Unknown) => Took::Unknown,
         };
         self.give_back(Some(staging), reservation).await;
         Ok(took)
     }
 
-    /// Offers a chunk whose upload the store had forgotten, and gave its reservation back.
-    async fn offer_again(&self, id: &str, offer: &Offer<'_>) -> Result<Accepted> {
+    /// Offers a chunk, once more where the store has forgotten its upload; or why that cannot be.
+    async fn offered(&self, id: &str, offer: &Offer<'_>) -> Result<Result<Accepted, Took>> {
+        let store = &self.inner.store;
+        let accepted = Effect::IngestAccept.of(store.accept(id, offer)).await?;
+        if accepted != Accepted::Unknown || !self.restore(id).await? {
+            return Ok(Ok(accepted));
+        }
+        // With what it forgot it gave the reservation back.
         if let Some(name) = offer.reservation
             && let Admitted::Busy { retry_after, .. } =
-                self.inner.store.admit(name, offer.size.max(1), self.inner.options.reservation).await?
+                store.admit(name, offer.size.max(1), self.inner.options.reservation).await?
         {
-            return Ok(Accepted::Busy { retry_after });
+            return Ok(Err(Took::Busy { retry_after }));
         }
-        Ok(self.inner.store.accept(id, offer).await?)
+        Ok(match store.accept(id, offer).await? {
+            // It has forgotten once more.
+            Accepted::Unknown => Err(Anew::Lost.took()),
+            accepted => Ok(accepted),
+        })
     }
 
     /// The ledger learns how many chunks there are before the last one is acknowledged, so that this is known even if

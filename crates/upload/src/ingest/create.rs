@@ -213,12 +213,10 @@ impl Uploads {
             let new = in_store(upload, node);
             let _ = Effect::CreateShown.of(self.inner.store.create(&upload.upload_id, &new)).await?;
         }
-        // No more than `chunk_max`: a schema may have been changed since an upload was created.
-        let least = upload.expected_size.unwrap_or(0).div_ceil(u64::from(store::MAX_CHUNKS));
         Ok(Began {
             upload_id: upload.upload_id.clone(),
             node_id: upload.node_id.clone(),
-            chunk_min_bytes: spec.chunk_min.max(least).min(spec.chunk_max),
+            chunk_min_bytes: self.inner.store.chunk_min(upload.expected_size),
             chunk_max_bytes: spec.chunk_max,
         })
     }

@@ -4,7 +4,7 @@ mod chunk;
 mod create;
 mod state;
 
-pub use chunk::{Incoming, Took};
+pub use chunk::{Anew, Incoming, Took};
 pub use create::{Began, Creation, Request};
 pub(crate) use create::{Strays, about, multipart_of};
 pub use state::{Content, Resumed, Standing};

@@ -3,8 +3,9 @@
 
 use std::ops::{Range, RangeInclusive};
 
+use futures_util::{StreamExt as _, stream};
 use quaymaster::upload as store;
-use quaymaster::upload::{Resend, State, Status};
+use quaymaster::upload::{Kept, Resend, State, Status};
 
 use super::create::{Strays, in_store};
 use crate::complete::parts_are_lost;
@@ -22,6 +23,8 @@ const RESTORES: usize = 3;
 pub struct Standing {
     /// The state.
     pub state: State,
+    /// What it was created with, as far as the store knows it.
+    pub said: Kept,
     /// Chunks to be sent again, or still to be sent of those that are known to exist.
     pub resend: Vec<RangeInclusive<u32>>,
 }
@@ -63,7 +66,8 @@ pub enum Content {
 impl Uploads {
     /// How far an upload has come; `None` when there is none.
     pub async fn standing(&self, id: &str) -> Result<Option<Standing>> {
-        let Some(state) = self.state(id).await? else { return Ok(None) };
+        let described = self.known(id, || self.inner.store.described(id)).await?;
+        let Some((state, said)) = described else { return Ok(None) };
         let asked = resend(&state);
         // A store that went back in time may not know what is durable by now: that is asked for from nobody.
         if !asked.is_empty()
@@ -73,29 +77,37 @@ impl Uploads {
             self.reconcile(&upload).await?;
             if let Some(state) = self.inner.store.status(id).await? {
                 let resend = resend(&state);
-                return Ok(Some(Standing { state, resend }));
+                return Ok(Some(Standing { state, said, resend }));
             }
         }
-        Ok(Some(Standing { state, resend: asked }))
+        Ok(Some(Standing { state, said, resend: asked }))
     }
 
     /// The state, from the ledger if the store has forgotten it.
     pub(crate) async fn state(&self, id: &str) -> Result<Option<State>> {
+        self.known(id, || self.inner.store.status(id)).await
+    }
+
+    /// What the store answers of an upload, once it was told what it has forgotten.
+    async fn known<T, F>(&self, id: &str, ask: impl Fn() -> F) -> Result<Option<T>>
+    where
+        F: Future<Output = quaymaster::Result<Option<T>>>,
+    {
         // A store that is being restarted may forget once more what it was just told.
         for _ in 0..RESTORES {
-            if let Some(state) = self.inner.store.status(id).await? {
-                return Ok(Some(state));
+            if let Some(known) = ask().await? {
+                return Ok(Some(known));
             }
             if !self.restore(id).await? {
                 return Ok(None);
             }
         }
-        match self.inner.store.status(id).await? {
+        match ask().await? {
             None if self.of_ours(id).await?.is_some_and(|upload| !upload.step.is_over()) => {
                 let detail = "the store forgets what it is told: is it being restarted?";
                 Err(Error::new("upload.state", Trouble::Passing, detail))
             }
-            state => Ok(state),
+            known => Ok(known),
         }
     }
 
@@ -124,11 +136,13 @@ impl Uploads {
             Step::Created | Step::Open => None,
             step => Status::parse(step.status()),
         };
+        // What a completion waited for is over with it.
+        let error = upload.error.as_deref().filter(|_| status != Some(Status::Completed));
         let known = store::Known {
             parts: &parts,
             total_chunks: upload.total_chunks,
             status,
-            error: upload.error.as_deref().unwrap_or_default(),
+            error: error.unwrap_or_default(),
             final_etag: upload.final_etag.as_deref().unwrap_or_default(),
             final_size: upload.final_size,
         };
@@ -205,14 +219,35 @@ impl Uploads {
         let (Some(size), Some(etag)) = (upload.final_size, upload.final_etag.clone()) else {
             return Ok(Content::Not(upload.step));
         };
-        let Some(pieces) = self.inner.objects.read(&upload.object_key, range).await? else {
+        let (objects, key) = (&self.inner.objects, upload.object_key.clone());
+        // Of an object in files the description is read first: a part that is not there is missing among others.
+        let signs: &[&str] = if objects.repeats() { &["damaged"] } else { &["damaged", "NotFound"] };
+        let told = move |error: Error| damaged(error, &key, signs);
+        let Some(mut pieces) = objects.read(&upload.object_key, range).await.map_err(&told)? else {
             // It was looked at before the upload got where it is: somebody else has removed it since.
             let detail = format!("the object {:?} is no longer in the object store", upload.object_key);
             return Err(Error::new("upload.content", Trouble::Never, detail).coded("upload.gone"));
         };
+        // Read before anybody is told that content follows: an object that is damaged at its beginning is told as that.
+        let first = pieces.next().await.transpose().map_err(&told)?;
+        let rest = pieces.map(move |piece| piece.map_err(&told));
+        let pieces = stream::iter(first.map(Ok)).chain(rest).boxed();
         let name = self.node_of(&upload).await?.name;
         Ok(Content::Pieces { size, mime_type: upload.mime_type, etag, name, pieces })
     }
+}
+
+/// An object that is not what was put there, in words for whoever asked for its bytes. An error whose code is no sign of
+/// that is left alone.
+fn damaged(error: Error, key: &str, signs: &[&str]) -> Error {
+    if !error.code().is_some_and(|code| signs.contains(&code)) {
+        return error;
+    }
+    let detail = format!(
+        "the object {key:?} is damaged: {}; restore it as it was, or upload the file again",
+        error.detail()
+    );
+    Error::new("upload.content", Trouble::Never, detail).coded("upload.damaged").because(error)
 }
 
 /// What was lost, and, once it is known how many there are, what has not come.

@@ -147,6 +147,11 @@ impl Ledger {
     }
 }
 
+/// Whether it was given up for nothing but its deadline.
+fn is_late(upload: &Upload) -> bool {
+    upload.error.as_deref().is_some_and(crate::complete::is_late)
+}
+
 enum Judged {
     Take(Step),
     Answer(Claim),
@@ -179,6 +184,10 @@ async fn judge(
         (Aim::Complete, Step::Open) if all => Judged::Take(Step::Completing),
         (Aim::Complete, Step::Created | Step::Open) => {
             Judged::Answer(Claim::NotYet { durable: sum.count, total: was.total_chunks })
+        }
+        // Its parts are all there, and only the object store was away: no outage, however long, throws them away.
+        (Aim::Expire, Step::Failed) if was.deadline_ms <= now_ms && all && is_late(was) => {
+            Judged::Take(Step::Completing)
         }
         (Aim::Expire, Step::Created | Step::Failed) if was.deadline_ms <= now_ms => {
             Judged::Take(Step::Expiring)

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::Ledger;
 use super::connection::{Arg, Cell, Cells, Session};
-use super::facts::{Event, Upload};
+use super::facts::{Event, Fence, Step, Upload};
 use crate::Result;
 
 macro_rules! event_columns {
@@ -34,6 +34,9 @@ const INSERT: &str = concat!(
 );
 const PUBLISHED: &str =
     "UPDATE quaymaster_outbox SET published_ms = $2 WHERE upload_id = $1 AND published_ms IS NULL";
+/// When an upload's event was made, and for which topic.
+const RECORDED: &str = "SELECT at_ms, detail FROM quaymaster_upload_events
+    WHERE upload_id = $1 AND what = 'recorded' ORDER BY n DESC LIMIT 1";
 /// A page of events of one topic: where it ends, how many there are, and when the youngest was made.
 const PAGE: &str = "SELECT MAX(seq), COUNT(*), MAX(created_ms) FROM (
     SELECT seq, created_ms FROM quaymaster_outbox WHERE topic = $1 AND seq > $2 ORDER BY seq LIMIT $3) AS page";
@@ -104,6 +107,20 @@ impl Session<'_> {
         self.execute(INSERT, &args).await.map(drop)
     }
 
+    /// Puts an event that somebody removed back as it was: the history has its moment and its topic. It gets a new place,
+    /// where readers who went past the old one come by; whoever had it knows it by its id.
+    async fn put_event_again(&mut self, upload: &Upload, topic: &str) -> Result<()> {
+        let line = self.one(RECORDED, &[Arg::Text(&upload.upload_id)]).await?;
+        let (at_ms, topic) = line
+            .map_or_else(|| (upload.updated_ms, topic.to_owned()), |line| (line[0].int(), line[1].text()));
+        self.put_event(&Upload { updated_ms: at_ms, ..upload.clone() }, &topic).await?;
+        let now = Upload { updated_ms: self.now_ms().await?, ..upload.clone() };
+        if upload.step != Step::Recorded {
+            self.mark_published(&now).await?;
+        }
+        self.note(&now, "event put back", &topic).await
+    }
+
     pub(super) async fn mark_published(&mut self, upload: &Upload) -> Result<()> {
         let args = [Arg::Text(&upload.upload_id), Arg::Int(upload.updated_ms)];
         self.execute(PUBLISHED, &args).await.map(drop)
@@ -146,6 +163,37 @@ impl Ledger {
                 let rows = session.fetch(sql, &[Arg::Int(after), Arg::Int(i64::from(count))]).await?;
                 session.done();
                 Ok(rows.iter().map(event).collect())
+            })
+            .await
+    }
+
+    /// The event of an upload that is recorded, put back if somebody removed it; `topic` where nobody knows any more
+    /// which it had. One that was told before counts as told, and is only kept.
+    ///
+    /// With an owner's fence only while that holds. `None`, and nothing is put back, when the upload stands elsewhere.
+    pub async fn put_event_back(
+        &self,
+        upload_id: &str,
+        fence: Option<&Fence>,
+        topic: &str,
+    ) -> Result<Option<Event>> {
+        self.database
+            .bounded("ledger.put_event_back", async {
+                let mut session = self.database.begin().await?;
+                let was = session.lock(upload_id).await?.filter(|was| {
+                    matches!(was.step, Step::Recorded | Step::Announced | Step::Done)
+                        && fence.is_none_or(|fence| fence.number == was.fence)
+                });
+                let Some(was) = was else {
+                    session.roll_back().await?;
+                    return Ok(None);
+                };
+                if session.one(OF, &[Arg::Text(upload_id)]).await?.is_none() {
+                    session.put_event_again(&was, topic).await?;
+                }
+                let row = session.one(OF, &[Arg::Text(upload_id)]).await?;
+                session.commit().await?;
+                Ok(row.as_ref().map(event))
             })
             .await
     }

@@ -118,8 +118,13 @@ impl Ledger {
                     Place::Here(was) => was,
                     Place::Answer(answer) => return session.roll_back().await.map(|()| answer),
                 };
-                let now =
-                    Upload { step: Step::Announced, updated_ms: session.now_ms().await?, ..(*was).clone() };
+                // Whatever it waited for is over, and nothing of it is shown again.
+                let now = Upload {
+                    step: Step::Announced,
+                    error: None,
+                    updated_ms: session.now_ms().await?,
+                    ..(*was).clone()
+                };
                 session.mark_published(&now).await?;
                 session.move_on(&was, now, "announced", "").await
             })
@@ -140,6 +145,7 @@ impl Ledger {
                     step: Step::Done,
                     lease_ms: now_ms,
                     due_ms: after(now_ms, keep),
+                    error: None,
                     updated_ms: now_ms,
                     ..(*was).clone()
                 };

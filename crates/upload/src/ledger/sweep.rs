@@ -10,6 +10,8 @@ const DUE: &str = "SELECT upload_id, step, due_ms, total_chunks,
     (SELECT COUNT(*) FROM quaymaster_upload_parts AS part WHERE part.upload_id = quaymaster_uploads.upload_id)
     FROM quaymaster_uploads
     WHERE due_ms <= $1 AND (due_ms, upload_id) > ($2, $3) ORDER BY due_ms, upload_id LIMIT $4";
+const IDS: &str = "SELECT upload_id, resource FROM quaymaster_uploads
+    WHERE upload_id > $1 ORDER BY upload_id LIMIT $2";
 const PAGE: &str = concat!(
     "SELECT ",
     columns!(),
@@ -79,6 +81,19 @@ impl Ledger {
                 let row = session.one(sql, &[Arg::Int(now_ms)]).await?.unwrap_or_default();
                 session.done();
                 Ok((row.first().map_or(0, Cell::size), row.get(1).and_then(Cell::maybe_int)))
+            })
+            .await
+    }
+
+    /// Up to `count` uploads by id, from `after` on, as pairs of id and resource: also those whose rows nobody here can
+    /// read.
+    pub async fn page_of_ids(&self, after: &str, count: u32) -> Result<Vec<(String, String)>> {
+        self.database
+            .bounded("ledger.page_of_ids", async {
+                let mut session = self.database.session().await?;
+                let rows = session.fetch(IDS, &[Arg::Text(after), Arg::Int(i64::from(count))]).await?;
+                session.done();
+                Ok(rows.iter().map(|row| (row[0].text(), row[1].text())).collect())
             })
             .await
     }

@@ -31,6 +31,7 @@ pub use look::Look;
 pub use options::{Checksums, Credentials, Fsync, ObjectsOptions};
 
 use crate::ledger::Part;
+use crate::threads::WHOLE;
 use crate::{Algorithm, Error, Result, Trouble};
 use key::Key;
 
@@ -67,7 +68,7 @@ impl Objects {
     /// Opens `file:FOLDER` or `s3://bucket/prefix`.
     ///
     /// For S3, credentials, region and endpoint come from the options, else from the usual environment variables, a
-    /// web identity token or the instance's profile. The bucket is not asked for anything yet.
+    /// web identity token, a profile in shared files or the instance's profile. The bucket is not asked for anything yet.
     pub async fn open(url: &str, options: &ObjectsOptions) -> Result<Self> {
         let store = match url.split_once(':') {
             Some(("file", folder)) if !folder.is_empty() => {
@@ -75,7 +76,13 @@ impl Objects {
                 let folder = folder.strip_prefix("//").unwrap_or(folder);
                 Store::Local(local::Local::open(folder.into(), options.fsync).await?)
             }
-            Some(("s3", rest)) => Store::S3(Box::new(s3::S3::open(rest, options)?)),
+            Some(("s3", rest)) => {
+                // It may read the files of a profile, from wherever somebody's home is.
+                let (rest, options) = (rest.to_owned(), options.clone());
+                let opened = WHOLE.off(move || s3::S3::open(&rest, &options)).await;
+                let gone = |error| Error::new("objects.open", Trouble::Passing, format!("objects: {error}"));
+                Store::S3(Box::new(opened.map_err(gone)??))
+            }
             _ => {
                 let detail = "objects: is file:FOLDER or s3://bucket/prefix";
                 return Err(Error::new("objects.open", Trouble::Never, detail));

@@ -37,6 +37,8 @@ pub struct ObjectsOptions {
     pub path_style: Option<bool>,
     /// S3: key id, secret, and the session token of temporary credentials.
     pub credentials: Option<Credentials>,
+    /// S3: the variables that everything else comes from, `AWS_…` and `HOME`; by default the process's own.
+    pub environment: Option<Vec<(String, String)>>,
     /// S3: how a part is compared with its digest on arrival.
     pub checksums: Checksums,
     /// S3: no answer and no progress for so long is a failure.
@@ -55,6 +57,7 @@ impl Default for ObjectsOptions {
             region: None,
             path_style: None,
             credentials: None,
+            environment: None,
             checksums: Checksums::default(),
             patience: Duration::from_secs(30),
             slowest: 64 * 1024,

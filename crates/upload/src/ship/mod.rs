@@ -13,7 +13,7 @@ use crate::effect::Effect;
 use crate::ledger::{Moved, Part, RecordPart, Total};
 use crate::objects::{MultipartId, PartBody};
 use crate::uploads::Uploads;
-use crate::{Error, Result};
+use crate::{Error, Result, Trouble};
 
 /// Attempts beyond those that failed by the object store's word, before a chunk is believed to kill whoever ships it.
 const SPARE: u32 = 20;
@@ -123,8 +123,17 @@ impl Uploads {
         self.inner.bytes.verify(&self.inner.store, chunk, &self.inner.fetching).await
     }
 
-    /// The part is in the ledger: its bytes go.
+    /// The part is in the ledger: its bytes go. With the store's word for it the lease is over, and whoever asks for
+    /// renewal just then hears that it is lost and drops its work: this goes on to its end, or bytes stay in the account.
     async fn durable(&self, chunk: &Chunk, etag: &str) -> Result<Sent> {
+        let (uploads, chunk, etag) = (self.clone(), chunk.clone(), etag.to_owned());
+        let told = tokio::spawn(async move { uploads.tell_durable(&chunk, &etag).await });
+        told.await.unwrap_or_else(|error| {
+            Err(Error::new("upload.ship", Trouble::Passing, format!("a chunk's end broke off: {error}")))
+        })
+    }
+
+    async fn tell_durable(&self, chunk: &Chunk, etag: &str) -> Result<Sent> {
         let id = chunk.lease.upload_id();
         Effect::ShipRemove.of(self.inner.bytes.remove(id, &chunk.place)).await?;
         match Effect::ShipShown.of(self.inner.store.shipped(&chunk.lease, etag)).await? {

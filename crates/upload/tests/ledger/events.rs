@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quaymaster_upload::Trouble;
-use quaymaster_upload::ledger::{Moved, Step};
+use quaymaster_upload::ledger::{Event, Fence, Moved, Step};
 
 use crate::run;
 use crate::support::databases::{Database, HOUR, LEASE, claimed, held, whole};
@@ -155,4 +155,70 @@ pub(super) async fn events_are_removed_once_they_are_told_kept_and_their_upload_
     assert_eq!(look("topic", MINUTE, 3, 1).await, (0, 0), "from the beginning");
     assert_eq!(look("topic", MINUTE, 0, 10).await, (1, 0));
     assert_eq!(left().await, ["c"], "the one that was not told");
+}
+
+pub(super) async fn an_event_that_somebody_removed_is_put_back_as_it_was(database: Database) {
+    let ledger = database.ledger().await;
+    whole(&ledger, "a").await;
+    let former = claimed(&ledger, "a", "former").await;
+    held(ledger.proved(&former, "\"e\"", 20).await.unwrap());
+    assert_eq!(ledger.put_event_back("a", Some(&former), "topic").await.unwrap(), None, "there is none yet");
+    held(ledger.recorded(&former, "topic").await.unwrap());
+    let event = ledger.event_of("a").await.unwrap().unwrap();
+    assert_eq!(ledger.put_event_back("a", Some(&former), "topic").await.unwrap().as_ref(), Some(&event));
+
+    // Time goes by, and the upload has another owner.
+    database.advance(LEASE);
+    let fence = claimed(&ledger, "a", "w").await;
+    let remove = "DELETE FROM quaymaster_outbox";
+    run(&database, remove).await;
+    assert_eq!(ledger.put_event_back("a", Some(&former), "topic").await.unwrap(), None);
+    assert_eq!(ledger.event_of("a").await.unwrap(), None, "a former owner puts nothing back");
+    for _ in 0..2 {
+        let again = ledger.put_event_back("a", Some(&fence), "another").await.unwrap().unwrap();
+        assert_eq!((again.seq, again.published_ms), (2, None), "it is still to be told");
+        assert_eq!(again, Event { seq: 2, ..event.clone() });
+    }
+    assert_eq!(ledger.untold(0, 10).await.unwrap().len(), 1);
+    held(ledger.announced(&fence).await.unwrap());
+    held(ledger.finished(&fence, HOUR).await.unwrap());
+
+    // One that was told is only kept.
+    run(&database, remove).await;
+    for _ in 0..2 {
+        let again = ledger.put_event_back("a", None, "another").await.unwrap().unwrap();
+        let published_ms = again.published_ms.filter(|told| *told > event.created_ms);
+        assert!(published_ms.is_some(), "{again:?}");
+        assert_eq!(again, Event { seq: 3, published_ms, ..event.clone() });
+    }
+    assert_eq!(ledger.untold(0, 10).await.unwrap(), []);
+    let history = ledger.history("a").await.unwrap();
+    assert_eq!(history.iter().filter(|line| line.what == "event put back").count(), 2);
+
+    // Without its history nobody knows when that was, or for whom.
+    run(&database, remove).await;
+    run(&database, "DELETE FROM quaymaster_upload_events").await;
+    let again = ledger.put_event_back("a", None, "another").await.unwrap().unwrap();
+    assert_eq!((again.event_id, again.topic.as_str()), (event.event_id, "another"));
+    assert_eq!(ledger.put_event_back("nobody", None, "topic").await.unwrap(), None);
+}
+
+pub(super) async fn a_reason_to_wait_ends_with_the_waiting(database: Database) {
+    let ledger = database.ledger().await;
+    whole(&ledger, "a").await;
+    let mut fence = claimed(&ledger, "a", "w").await;
+    held(ledger.proved(&fence, "\"e\"", 20).await.unwrap());
+    held(ledger.recorded(&fence, "topic").await.unwrap());
+    let error = async || ledger.find("a").await.unwrap().unwrap().error;
+    let waits = async |fence: Fence| {
+        held(ledger.release(&fence, Duration::ZERO, "it is away").await.unwrap());
+        assert_eq!(error().await.as_deref(), Some("it is away"));
+        claimed(&ledger, "a", "w").await
+    };
+    fence = waits(fence).await;
+    held(ledger.announced(&fence).await.unwrap());
+    assert_eq!(error().await, None, "it was told");
+    fence = waits(fence).await;
+    held(ledger.finished(&fence, HOUR).await.unwrap());
+    assert_eq!(error().await, None, "nothing is wrong with what is done");
 }

@@ -64,6 +64,8 @@ on_both! {
     a_sweep_finds_what_waits_and_nothing_else
     a_reader_of_events_misses_none
     events_are_removed_once_they_are_told_kept_and_their_upload_forgotten
+    an_event_that_somebody_removed_is_put_back_as_it_was
+    a_reason_to_wait_ends_with_the_waiting
     tables_are_made_once_and_newer_ones_refused
     a_foreign_nodes_table_is_used_or_refused
     a_history_tells_every_move

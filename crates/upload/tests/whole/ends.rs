@@ -37,16 +37,16 @@ pub fn trials() -> Vec<Trial> {
 }
 
 /// A moment of the ledger's own, that a test moves.
-fn clock() -> Arc<AtomicI64> {
+pub fn clock() -> Arc<AtomicI64> {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
     Arc::new(AtomicI64::new(now.as_millis() as i64))
 }
 
-fn pass(clock: &AtomicI64, time: Duration) {
+pub fn pass(clock: &AtomicI64, time: Duration) {
     clock.fetch_add(time.as_millis() as i64, SeqCst);
 }
 
-const HOUR: Duration = Duration::from_secs(3600);
+pub const HOUR: Duration = Duration::from_secs(3600);
 
 async fn an_upload_past_its_deadline_expires_unless_it_is_whole(place: Place) {
     let clock = clock();

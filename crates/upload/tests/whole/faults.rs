@@ -1,14 +1,19 @@
 //! What goes wrong at the object store while whole uploads go through it: each ends with its bytes, or FAILED with a
 //! reason and a way to go on; never COMPLETED with anything else.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicI64;
 use std::time::Duration;
 
 use libtest_mimic::Trial;
 use quaymaster::upload::Status;
+use quaymaster_upload::Trouble;
+use quaymaster_upload::doctor::{At, Mode};
 use quaymaster_upload::ingest::Resumed;
 use quaymaster_upload::ledger::Step;
 use tempfile::TempDir;
 
+use crate::ends::{HOUR, clock, pass};
 use crate::node::check_done;
 use crate::rig::{Document, Place, Rig};
 use crate::seaweed::Seaweed;
@@ -32,6 +37,7 @@ pub fn trials() -> Vec<Trial> {
             "faults::a_store_that_wants_parts_of_one_size_is_guessed",
             a_store_that_wants_parts_of_one_size,
         ),
+        trial("faults::what_cannot_be_looked_at_is_neither_completed_nor_ended", what_cannot_be_looked_at),
     ]
 }
 
@@ -45,11 +51,20 @@ struct Weather {
 
 impl Weather {
     async fn fair() -> Self {
+        Self::fair_at(None).await
+    }
+
+    /// With a ledger whose time is held.
+    async fn fair_at(clock: Option<&Arc<AtomicI64>>) -> Self {
         let seaweed = Seaweed::start().await;
         let tamper = Tamper::start(seaweed.address()).await;
         let folder = TempDir::new().unwrap();
         let place = Place::behind(folder.path(), tamper.address());
-        Self { tamper, rig: place.open().await, _seaweed: seaweed, _folder: folder }
+        let rig = match clock {
+            Some(clock) => place.open_at(clock).await,
+            None => place.open().await,
+        };
+        Self { tamper, rig, _seaweed: seaweed, _folder: folder }
     }
 
     async fn begin(&self, document: &Document) -> String {
@@ -171,4 +186,90 @@ async fn a_store_that_wants_parts_of_one_size() {
     let id = weather.begin(&again).await;
     assert_eq!(weather.settle(&id).await, Step::Done);
     check_done(&weather.rig, &id, &again).await;
+}
+
+/// Credentials that have expired: nobody is answered, and nobody may look.
+async fn what_cannot_be_looked_at() {
+    let clock = clock();
+    let weather = Weather::fair_at(Some(&clock)).await;
+    let (tamper, uploads) = (&weather.tamper, &weather.rig.uploads);
+    let refuse = |ask: Fault| {
+        tamper.clear();
+        tamper.next("HEAD", "", 100, Fault::Answer(403, ""));
+        tamper.next("POST", COMPLETE, 100, ask);
+    };
+    let whole = async |document: &Document| {
+        let id = weather.begin(document).await;
+        weather.rig.ship_everything(&id, document).await;
+        id
+    };
+    // Two are put together, and whoever asked is told otherwise; the others are not asked for before their deadline.
+    let [resumed, left, late, waited] = ["resumed", "left", "late", "waited"].map(document);
+    let (resumed_id, left_id) = (whole(&resumed).await, whole(&left).await);
+    refuse(Fault::DoneBut(403, EXPIRED));
+    let round = uploads.run_due().await.unwrap();
+    assert_eq!((round.waiting, round.failed), (2, 0), "there is time: {round:?}");
+    let state = uploads.standing(&resumed_id).await.unwrap().unwrap().state;
+    assert_eq!(state.status, Status::Completing);
+    assert!(state.error.unwrap().contains("403 Forbidden"), "whoever looks learns why it waits");
+    let (late_id, waited_id) = (whole(&late).await, whole(&waited).await);
+    refuse(Fault::Answer(403, EXPIRED));
+    pass(&clock, 24 * HOUR);
+    let round = uploads.run_due().await.unwrap();
+    assert_eq!((round.ended, round.failed), (0, 4), "{round:?}");
+    for (id, named) in [
+        (&resumed_id, "403 Forbidden"),
+        (&left_id, "403 Forbidden"),
+        (&late_id, "ExpiredToken"),
+        (&waited_id, "ExpiredToken"),
+    ] {
+        let state = uploads.standing(id).await.unwrap().unwrap().state;
+        let reason = state.error.unwrap();
+        assert_eq!(state.status, Status::Failed, "{reason}");
+        assert!(reason.starts_with("late: ") && reason.contains(named), "{reason}");
+        assert!(reason.contains("the object cannot be looked at: objects.head: "), "{reason}");
+        assert_eq!(uploads.ledger().event_of(id).await.unwrap(), None, "nothing is told of it");
+    }
+    // It is so of all of them: that is said once, and not of each.
+    let ended = uploads.examine_page_with(&At::default(), 10, Mode::Look, &async || ()).await.unwrap_err();
+    assert_eq!(ended.trouble(), Trouble::Credentials, "{ended}");
+
+    // The credentials are renewed: whoever resumes it finds what is there, or asks for it.
+    tamper.clear();
+    let before = tamper.heard().len();
+    for id in [&resumed_id, &late_id] {
+        assert!(matches!(uploads.resume(id).await.unwrap(), Resumed::Open(_)));
+    }
+    let round = uploads.run_due().await.unwrap();
+    assert_eq!((round.ended, round.failed), (2, 0), "{round:?}");
+    check_done(&weather.rig, &resumed_id, &resumed).await;
+    check_done(&weather.rig, &late_id, &late).await;
+    assert_eq!(uploads.standing(&resumed_id).await.unwrap().unwrap().state.error, None, "it is over");
+    for (id, asked) in [(&resumed_id, false), (&late_id, true)] {
+        let key = uploads.ledger().find(id).await.unwrap().unwrap().object_key;
+        let mut heard = tamper.heard()[before..].to_vec();
+        heard.retain(|request| request.contains(&key) && !request.starts_with("GET"));
+        assert!(heard[0].starts_with("HEAD"), "it is looked for first: {heard:?}");
+        assert_eq!(heard.iter().any(|request| request.starts_with("POST")), asked, "{heard:?}");
+    }
+
+    // Nobody resumes the others, and their store is away for longer: what it has is not cut, and they are completed
+    // after all, the one whose object is there and the one that has its parts alone.
+    refuse(Fault::Answer(403, EXPIRED));
+    pass(&clock, HOUR);
+    let before = tamper.heard().len();
+    let round = uploads.run_due().await.unwrap();
+    assert_eq!((round.ended, round.failed, round.waiting), (0, 2, 0), "{round:?}");
+    let upload = uploads.ledger().find(&left_id).await.unwrap().unwrap();
+    assert_eq!(upload.step, Step::Failed);
+    assert!(upload.error.unwrap().contains("403 Forbidden"));
+    let heard = tamper.heard()[before..].to_vec();
+    assert!(heard.iter().all(|request| !request.starts_with("DELETE")), "{heard:?}");
+    tamper.clear();
+    pass(&clock, HOUR);
+    let round = uploads.run_due().await.unwrap();
+    assert_eq!((round.ended, round.failed), (2, 0), "{round:?}");
+    check_done(&weather.rig, &left_id, &left).await;
+    check_done(&weather.rig, &waited_id, &waited).await;
+    assert_eq!(weather.rig.pending().await, 0);
 }

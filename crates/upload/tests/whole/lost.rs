@@ -1,9 +1,11 @@
 //! What is lost on the way: parts, states, files. What is durable stays so, and what was only received is asked for again.
 
+use std::time::Duration;
+
 use libtest_mimic::Trial;
 use quaymaster::upload::Status;
 use quaymaster_upload::ingest::{Resumed, Took};
-use quaymaster_upload::ledger::Part;
+use quaymaster_upload::ledger::{Claim, Part, Step};
 use quaymaster_upload::objects::{MultipartId, PartBody, Source};
 use quaymaster_upload::ship::Sent;
 use tempfile::TempDir;
@@ -19,6 +21,7 @@ pub fn trials() -> Vec<Trial> {
     on_both! { trials:
         lost_parts_fail_an_upload_and_it_can_be_gone_on_with
         a_store_that_forgot_is_told_by_the_ledger
+        an_event_that_is_lost_before_it_is_told_is_told
     }
     trials.push(trial("spool::a_lost_file_is_asked_for_again", a_lost_file_is_asked_for_again));
     trials.push(trial(
@@ -79,6 +82,33 @@ async fn a_store_that_forgot_is_told_by_the_ledger(place: Place) {
     }
     ship_and_complete(&rig, &id).await;
     check_done(&rig, &id, &document).await;
+}
+
+async fn an_event_that_is_lost_before_it_is_told_is_told(place: Place) {
+    let rig = place.open().await;
+    let document = Document::new("untold", 6, SIZE);
+    let id = rig.create(&document).await;
+    send_all(&rig, &id, &document).await;
+    rig.ship_everything(&id, &document).await;
+    // Its owner dies between the event's entry and its telling; then somebody empties the outbox.
+    let (ledger, objects) = (rig.uploads.ledger(), rig.uploads.objects());
+    let claim = ledger.begin_completion(&id, "dies", Duration::from_secs(60)).await.unwrap();
+    let Claim::Ours(fence, upload) = claim else { panic!("{claim:?}") };
+    let (multipart, parts) =
+        (MultipartId::new(upload.multipart_id.unwrap()), ledger.parts(&id).await.unwrap());
+    let _ = objects.complete(&upload.object_key, &multipart, &parts).await.unwrap();
+    let head = objects.head(&upload.object_key).await.unwrap().unwrap();
+    let _ = ledger.proved(&fence, &head.etag.unwrap(), head.size).await.unwrap();
+    let recorded = ledger.recorded(&fence, rig.uploads.topic()).await.unwrap().ours().unwrap();
+    assert_eq!(recorded.step, Step::Recorded);
+    let event = ledger.event_of(&id).await.unwrap().unwrap();
+    let _ = ledger.release(&fence, Duration::ZERO, "").await.unwrap();
+    place.run("DELETE FROM quaymaster_outbox").await;
+    ship_and_complete(&rig, &id).await;
+    check_done(&rig, &id, &document).await;
+    let told = ledger.event_of(&id).await.unwrap().unwrap();
+    assert!(told.published_ms.is_some(), "{told:?}");
+    assert_eq!((told.event_id, told.topic, told.payload), (event.event_id, event.topic, event.payload));
 }
 
 async fn a_lost_file_is_asked_for_again() {

@@ -85,6 +85,17 @@ pub(crate) struct Put {
     pub(crate) json: bool,
 }
 
+impl Put {
+    /// What the same command does after this one broke off.
+    pub(crate) fn afterwards(&self) -> &'static str {
+        if self.again {
+            "with --again the same command begins another upload, and what was sent of this one expires by itself"
+        } else {
+            "the same command goes on where it was"
+        }
+    }
+}
+
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Content {
     /// The upload's name in the schema.
@@ -93,6 +104,9 @@ pub(crate) struct Content {
     /// The upload's id.
     #[arg(long, env = "QUAYMASTER_UPLOAD_ID", value_name = "TEXT", value_parser = upload_id)]
     pub(crate) upload_id: String,
+    /// The server to ask; without it the store is. A token is read from QUAYMASTER_TOKEN.
+    #[arg(long, env = "QUAYMASTER_SERVER", value_name = "URL")]
+    pub(crate) server: Option<String>,
     /// The file to write, which gets its name when all of it is there; stdout unless given.
     #[arg(long, env = "QUAYMASTER_OUTPUT", value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
@@ -108,6 +122,9 @@ pub(crate) struct Follow {
     /// The upload's id.
     #[arg(long, env = "QUAYMASTER_UPLOAD_ID", value_name = "TEXT", value_parser = upload_id)]
     pub(crate) upload_id: String,
+    /// The server to ask; without it the store is. A token is read from QUAYMASTER_TOKEN.
+    #[arg(long, env = "QUAYMASTER_SERVER", value_name = "URL")]
+    pub(crate) server: Option<String>,
     #[command(flatten)]
     pub(crate) place: Place,
 }

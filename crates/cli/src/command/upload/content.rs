@@ -7,41 +7,28 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use quaymaster_server::Depot;
 use tokio::fs::{File, OpenOptions};
 use tokio::io::AsyncWriteExt as _;
-use tokio::signal::unix::{SignalKind, signal};
 
-use super::INTERRUPTED;
 use super::args::Content;
 use super::bar::{Bar, Doing};
 use super::file::name_of;
+use super::looking::look;
 use super::reading::Reading;
 use super::way::Way;
 use crate::args::Global;
-use crate::command::serve::signalled;
 use crate::failure::{NothingRan, Unreadable};
-use crate::setup::{self, Intent};
 
 pub(crate) async fn run(args: Content, global: &Global) -> anyhow::Result<ExitCode> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let (quaymaster, depot) = setup::open_all(global, args.place, Intent::Look).await?;
+    let (id, output) = (&args.upload_id, args.output.as_deref());
     // What is half written is removed when it is dropped, which a signal does too.
-    let copied = tokio::select! {
-        copied = copy(&depot, &args.name, &args.upload_id, args.output.as_deref()) => copied.map(|()| ExitCode::SUCCESS),
-        _ = signalled(&mut terminate, &mut interrupt) => Ok(ExitCode::from(INTERRUPTED)),
-    };
-    let closed = quaymaster.engine().close().await;
-    let code = copied?;
-    closed?;
-    Ok(code)
+    let copied = async |way: &Way| copy(way, id, output).await.map(|()| ExitCode::SUCCESS);
+    look(args.server.as_deref(), &args.name, args.place, global, copied).await
 }
 
-async fn copy(depot: &Depot, name: &str, id: &str, output: Option<&Path>) -> anyhow::Result<()> {
-    let way = Way::Store(depot.open(name).await.map_err(NothingRan::from)?);
+async fn copy(way: &Way, id: &str, output: Option<&Path>) -> anyhow::Result<()> {
     // Before there is a file for it.
-    let mut content = Reading::begin(&way, id).await.map_err(NothingRan::from)?;
+    let mut content = Reading::begin(way, id).await.map_err(NothingRan::from)?;
     let Some(output) = output else {
         let shown = if std::io::stdout().is_terminal() { None } else { Some(id.to_owned()) };
         let stdout = std::io::stdout().as_fd().try_clone_to_owned()?;

@@ -211,7 +211,7 @@ impl Sending<'_> {
 
     /// Waits until the object is there; chunks that are asked for again come back before.
     async fn wait(&self, cut: &Cut) -> anyhow::Result<Option<Vec<u32>>> {
-        let (mut pause, since, mut told) = (LOOK, Instant::now(), false);
+        let (mut pause, since, mut told) = (LOOK, Instant::now(), None);
         loop {
             let Some(seen) = patiently(|| self.way.standing(&cut.upload_id)).await? else {
                 return Err(Error::new("upload.put", Code::UploadUnknown, "the upload was forgotten").into());
@@ -219,19 +219,21 @@ impl Sending<'_> {
             match seen.status {
                 Status::Completed => return Ok(None),
                 Status::Failed | Status::Expired => {
+                    let over = seen.aborted || seen.status == Status::Expired;
+                    let then = if over { "the same command begins another" } else { self.put.afterwards() };
                     let why = seen.error.unwrap_or_default();
-                    let detail = format!(
-                        "upload {} is {}: {why}; the same command goes on",
-                        cut.upload_id, seen.status
-                    );
+                    let detail = format!("upload {} is {}: {why}; {then}", cut.upload_id, seen.status);
                     return Err(Error::new("upload.put", Code::UploadClosed, detail).into());
                 }
                 _ if !seen.resend.is_empty() => return Ok(Some(seen.resend)),
                 _ => {}
             }
-            if !told && since.elapsed() >= QUIET {
-                told = true;
+            // Once for each reason: the first may come after it was said that something is waited for.
+            if since.elapsed() >= QUIET
+                && told.as_ref().is_none_or(|told| seen.error.is_some() && *told != seen.error)
+            {
                 self.say_waiting(cut, &seen);
+                told = Some(seen.error);
             }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(Duration::from_secs(1));
@@ -245,7 +247,7 @@ impl Sending<'_> {
             _ => ("waiting until its chunks are durable", "sent"),
         };
         let why = seen.error.as_deref().filter(|why| !why.is_empty());
-        let why = why.map_or_else(String::new, |why| format!(" ({why})"));
+        let why = why.map_or_else(String::new, |why| format!(": {why}"));
         let line = format!("all chunks of upload {} are {done}; {what}{why}", cut.upload_id);
         self.bar.waits(what, &line);
     }

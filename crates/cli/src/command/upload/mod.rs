@@ -5,11 +5,13 @@ mod bar;
 pub(crate) mod content;
 pub(crate) mod doctor;
 mod file;
+mod looking;
 mod patience;
 pub(crate) mod progress;
 pub(crate) mod put;
 mod reading;
 mod remote;
+mod telling;
 mod way;
 
 use quaymaster::schema::{Kind, Schema};

@@ -1,102 +1,81 @@
 //! `upload progress NAME --upload-id ID`: how far the upload is, and every change, a line each, until it ends.
 
 use std::io::Write as _;
-use std::pin::pin;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use quaymaster::upload::{Progress, Status};
 use quaymaster::{Code, Error};
-use quaymaster_server::{Depot, upload_error};
-use tokio::signal::unix::{SignalKind, signal};
 
-use super::INTERRUPTED;
 use super::args::Follow;
+use super::looking::look;
+use super::way::{Tried, Trying, Way};
 use crate::args::Global;
-use crate::command::serve::signalled;
 use crate::failure::NothingRan;
 use crate::output;
-use crate::setup::{self, Intent};
 
-/// Between two attempts to hear of it from a store that went away.
+/// Between two attempts to hear of it from a store or a server that went away.
 const PAUSE: Duration = Duration::from_secs(1);
 
 pub(crate) async fn run(args: Follow, global: &Global) -> anyhow::Result<ExitCode> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let (quaymaster, depot) = setup::open_all(global, args.place, Intent::Look).await?;
-    let followed = tokio::select! {
-        followed = follow(&depot, &args.name, &args.upload_id) => followed,
-        _ = signalled(&mut terminate, &mut interrupt) => Ok(ExitCode::from(INTERRUPTED)),
-    };
-    let closed = quaymaster.engine().close().await;
-    let code = followed.map_err(NothingRan::from)?;
-    closed?;
-    Ok(code)
+    let id = &args.upload_id;
+    let followed = async |way: &Way| Ok(follow(way, id).await.map_err(NothingRan::from)?);
+    look(args.server.as_deref(), &args.name, args.place, global, followed).await
 }
 
-async fn follow(depot: &Depot, name: &str, id: &str) -> Result<ExitCode, Error> {
-    let uploads = depot.open(name).await?;
+/// Where a follower is.
+#[derive(Default)]
+struct Heard {
+    /// The number of the last progress that was printed.
+    seen: Option<u64>,
+    /// It was said that nobody answers.
+    away: bool,
+}
+
+async fn follow(way: &Way, id: &str) -> Result<ExitCode, Error> {
     // Also makes the store say again what it has forgotten.
-    if uploads.standing(id).await.map_err(upload_error)?.is_none() {
+    if way.standing(id).await.map_err(Trying::error)?.is_none() {
         let detail = format!("there is no upload {id}");
         return Err(Error::new("upload.progress", Code::UploadUnknown, detail));
     }
-    let (mut seen, mut away) = (None, false);
+    let mut heard = Heard::default();
     loop {
-        let mut told = match uploads.store().progress(id).await {
-            Ok(told) => pin!(told),
-            // Whoever asks wrongly is told at once; a store that goes away later may come back.
-            Err(error) if seen.is_none() => return Err(error),
-            Err(error) => {
-                say_away(&error, &mut away);
-                tokio::time::sleep(PAUSE).await;
-                continue;
-            }
-        };
-        loop {
-            match told.next().await {
-                Some(Ok(progress)) => {
-                    away = false;
-                    if seen.is_none_or(|seen| progress.seq > seen) {
-                        seen = Some(progress.seq);
-                        if let Some(code) = tell(&progress) {
-                            return Ok(code);
-                        }
-                    }
-                }
-                // It was called off or forgotten, or the store has lost it, and is told again by this look.
-                None => match uploads.standing(id).await {
-                    Ok(Some(standing)) if !standing.state.is_ended() => {
-                        tokio::time::sleep(PAUSE).await;
-                        break;
-                    }
-                    Ok(Some(standing)) if standing.state.status == Status::Completed => {
-                        return Ok(ExitCode::SUCCESS);
-                    }
-                    Ok(_) => return Ok(ExitCode::from(1)),
-                    Err(error) => {
-                        say_away(&upload_error(error), &mut away);
-                        tokio::time::sleep(PAUSE).await;
-                        break;
-                    }
-                },
-                Some(Err(error)) if seen.is_none() => return Err(error),
-                Some(Err(error)) => {
-                    say_away(&error, &mut away);
-                    tokio::time::sleep(PAUSE).await;
-                    break;
+        match listen(way, id, &mut heard).await {
+            Ok(Some(code)) => return Ok(code),
+            Ok(None) => {}
+            // Whoever asks wrongly is told at once; what goes away later may come back.
+            Err(Trying::Never(error)) => return Err(error),
+            Err(Trying::Later(_, error)) if heard.seen.is_none() => return Err(error),
+            Err(Trying::Later(_, error)) => {
+                if !std::mem::replace(&mut heard.away, true) {
+                    output::error(&format!("{}; asking again", error.detail));
                 }
             }
         }
+        tokio::time::sleep(PAUSE).await;
     }
 }
 
-fn say_away(error: &Error, away: &mut bool) {
-    if !std::mem::replace(away, true) {
-        output::error(&format!("{}; asking again", error.detail));
+/// Prints what comes until nothing more does; the exit code if the upload has ended.
+async fn listen(way: &Way, id: &str, heard: &mut Heard) -> Tried<Option<ExitCode>> {
+    let mut told = way.progress(id).await?;
+    while let Some(progress) = told.next().await {
+        let progress = progress?;
+        heard.away = false;
+        if heard.seen.is_none_or(|seen| progress.seq > seen) {
+            heard.seen = Some(progress.seq);
+            if let Some(code) = tell(&progress) {
+                return Ok(Some(code));
+            }
+        }
     }
+    // It was called off or forgotten, or the store has lost it, and is told again by this look.
+    Ok(match way.standing(id).await? {
+        Some(seen) if seen.status == Status::Completed => Some(ExitCode::SUCCESS),
+        Some(seen) if !seen.aborted && seen.status != Status::Expired => None,
+        _ => Some(ExitCode::from(1)),
+    })
 }
 
 /// Prints it; the exit code if it is the last.

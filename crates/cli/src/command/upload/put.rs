@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::args::Put;
 use super::bar::{Bar, Doing};
 use super::file::{Sending, Uploaded, name_of};
-use super::remote::Remote;
+use super::remote::{self, Remote};
 use super::way::Way;
 use super::{INTERRUPTED, resource};
 use crate::args::Global;
@@ -26,9 +26,6 @@ use crate::{failure, output};
 
 /// How long chunks on their way may take when all files are done.
 const GRACE: Duration = Duration::from_secs(10);
-
-/// The token that a server wants.
-const TOKEN: &str = "QUAYMASTER_TOKEN";
 
 pub(crate) async fn run(put: Put, global: &Global) -> anyhow::Result<ExitCode> {
     if put.name.is_some() && put.files.len() > 1 {
@@ -53,7 +50,7 @@ pub(crate) async fn run(put: Put, global: &Global) -> anyhow::Result<ExitCode> {
         };
         bar.end();
         let Some(sent) = sent else {
-            output::error("interrupted; the same command goes on where it was");
+            output::error(&format!("interrupted; {}", put.afterwards()));
             failed = Some(ExitCode::from(INTERRUPTED));
             break;
         };
@@ -92,8 +89,7 @@ async fn open(put: &Put, global: &Global) -> anyhow::Result<(Way, Option<Help>)>
             Some(name) => name.clone(),
             None => resource(&*setup::usable(setup::load(&config.schemas)?)?, None)?,
         };
-        let token = std::env::var(TOKEN).ok().filter(|token| !token.is_empty());
-        return Ok((Way::Server(Remote::new(server, &name, token)?), None));
+        return Ok((Way::Server(Remote::new(server, &name, remote::token())?), None));
     }
     let overrides = Overrides { accept_eviction: put.accept_eviction, ..setup::overrides(place) };
     let (quaymaster, depot) = setup::open_with(global, overrides, Intent::Change).await?;

@@ -8,8 +8,8 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use futures_util::StreamExt as _;
-use futures_util::stream;
-use quaymaster::upload::{Last, Status};
+use futures_util::stream::{self, BoxStream};
+use quaymaster::upload::{Last, Progress, Status};
 use quaymaster::{Code, Error};
 use quaymaster_upload::Sha256;
 use quaymaster_upload::ingest::{Began, Request};
@@ -18,6 +18,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
+use super::telling;
 use super::way::{Body as Content, Seen, Sent, Tried, Trying};
 
 /// How long a server may say nothing.
@@ -35,6 +36,14 @@ const PIECE: usize = 64 << 10;
 
 /// The most that is shown of what no server of uploads would answer.
 const EXCERPT: usize = 200;
+
+/// The token that a server wants.
+const TOKEN: &str = "QUAYMASTER_TOKEN";
+
+/// The token that the environment has.
+pub(super) fn token() -> Option<String> {
+    std::env::var(TOKEN).ok().filter(|token| !token.is_empty())
+}
 
 pub(super) struct Remote {
     client: reqwest::Client,
@@ -190,15 +199,27 @@ impl Remote {
             skip -= over as u64;
             Ok(piece.slice(over..))
         });
-        let (pieces, patience) = (pieces.boxed(), self.patience);
-        let pieces = stream::unfold(Some(pieces), move |pieces| async move {
+        Ok(Content { size, pieces: self.while_it_speaks(pieces.boxed()) })
+    }
+
+    pub(super) async fn progress(&self, id: &str) -> Tried<BoxStream<'static, Tried<Progress>>> {
+        let response = self.answered(self.request(Method::GET, &format!("{id}/progress"))).await?;
+        // A server that has nothing to tell says at least that.
+        let pieces = response.bytes_stream().map(|piece| piece.map_err(away));
+        Ok(telling::progress(self.while_it_speaks(pieces.boxed())))
+    }
+
+    /// The pieces of an answer, and an error behind the last one of a server that says nothing more.
+    fn while_it_speaks(&self, pieces: BoxStream<'static, Tried<Bytes>>) -> BoxStream<'static, Tried<Bytes>> {
+        let patience = self.patience;
+        stream::unfold(Some(pieces), move |pieces| async move {
             let mut pieces = pieces?;
             match tokio::time::timeout(patience, pieces.next()).await {
                 Ok(piece) => piece.map(|piece| (piece, Some(pieces))),
                 Err(_) => Some((Err(silent(patience)), None)),
             }
-        });
-        Ok(Content { size, pieces: pieces.boxed() })
+        })
+        .boxed()
     }
 }
 
@@ -266,10 +287,15 @@ fn away(error: reqwest::Error) -> Trying {
     Trying::Later(None, Error::new("upload.put", Code::UploadBackend, detail))
 }
 
+/// The same of what is not even JSON.
+pub(super) fn unusual(body: &[u8]) -> Trying {
+    strange(&Value::String(excerpt(body)))
+}
+
 async fn json_of(response: Response) -> Tried<Value> {
     let body = tokio::time::timeout(PATIENCE, response.bytes()).await;
     let body = body.map_err(|_| silent(PATIENCE))?.map_err(away)?;
-    serde_json::from_slice(&body).map_err(|_| strange(&Value::String(excerpt(&body))))
+    serde_json::from_slice(&body).map_err(|_| unusual(&body))
 }
 
 /// The beginning of a text that somebody else wrote, on one line and without what could steer a terminal.

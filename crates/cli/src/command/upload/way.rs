@@ -7,8 +7,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
-use quaymaster::upload::{Last, Status};
-use quaymaster::{Code, Error};
+use quaymaster::upload::{Last, Progress, Status};
+use quaymaster::{Code, Error, Retry};
 use quaymaster_server::upload_error;
 use quaymaster_upload::ingest::{Began, Content, Creation, Incoming, Request, Resumed, Standing, Took};
 use quaymaster_upload::{Sha256, Trouble, Uploads};
@@ -54,10 +54,27 @@ pub(super) enum Trying {
 
 pub(super) type Tried<T> = Result<T, Trying>;
 
+impl Trying {
+    /// What went wrong, whether or not it may pass.
+    pub(super) fn error(self) -> Error {
+        match self {
+            Self::Later(_, error) | Self::Never(error) => error,
+        }
+    }
+}
+
 fn told(error: quaymaster_upload::Error) -> Trying {
     match error.trouble() {
         Trouble::Never => Trying::Never(upload_error(error)),
         Trouble::Passing | Trouble::Credentials | Trouble::Full => Trying::Later(None, upload_error(error)),
+    }
+}
+
+/// The store itself did not answer.
+fn unheard(error: Error) -> Trying {
+    match error.code.retry() {
+        Retry::Useless => Trying::Never(error),
+        Retry::Later | Retry::MayHaveRun => Trying::Later(None, error),
     }
 }
 
@@ -105,12 +122,12 @@ impl Way {
         };
         let incoming = Incoming { number, last, size: Some(bytes.len() as u64), sha256: Some(sha256) };
         let body = futures_util::stream::iter([Ok::<_, std::convert::Infallible>(bytes)]);
-        match Box::pin(uploads.chunk(id, &incoming, body)).await.map_err(told)? {
+        let later =
+            |wait, detail| Err(Trying::Later(Some(wait), Error::new("upload.put", Code::UploadBusy, detail)));
+        match Box::pin(uploads.receive(id, &incoming, body)).await.map_err(told)? {
             Took::Received { .. } => Ok(()),
-            Took::Busy { retry_after } => {
-                let detail = "too many bytes are in flight".to_owned();
-                Err(Trying::Later(Some(retry_after), Error::new("upload.put", Code::UploadBusy, detail)))
-            }
+            Took::Busy { retry_after } => later(retry_after, "too many bytes are in flight".to_owned()),
+            Took::Anew { why, retry_after } => later(retry_after, format!("chunk {number}: {why}")),
             Took::Conflict => Err(never(
                 Code::UploadConflict,
                 format!(
@@ -137,6 +154,17 @@ impl Way {
                 Resumed::Open(_) | Resumed::Ended(_) => Ok(()),
                 Resumed::Unknown => Err(never(Code::UploadUnknown, format!("there is no upload {id}"))),
             },
+        }
+    }
+
+    /// How far an upload is, and every change.
+    pub(super) async fn progress(&self, id: &str) -> Tried<BoxStream<'static, Tried<Progress>>> {
+        match self {
+            Self::Server(remote) => remote.progress(id).await,
+            Self::Store(uploads) => {
+                let told = uploads.store().progress(id).await.map_err(unheard)?;
+                Ok(told.map(|progress| progress.map_err(unheard)).boxed())
+            }
         }
     }
 
@@ -167,7 +195,7 @@ impl Way {
 }
 
 fn seen(standing: Standing) -> Seen {
-    let Standing { state, resend } = standing;
+    let Standing { state, resend, .. } = standing;
     let mut has = state.received();
     has.extend(state.durable());
     Seen {

@@ -65,7 +65,8 @@ pub(crate) struct UploadChunk {
     responses(
         (status = 200, body = UploadChunk, description = "it is received, now or before"),
         (status = 422, description = "it contradicts what came before, or its digest", content_type = "application/problem+json"),
-        (status = 429, description = "too many bytes are in flight", content_type = "application/problem+json"),
+        (status = 429, description = "too many bytes are in flight, or what had come of the chunk is lost: the detail says \
+            which", content_type = "application/problem+json"),
         crate::page::openapi::Problems),
 )]
 pub(crate) async fn put(app: &App, asked: Asked<'_>) -> Result<Response<Body>, Problem> {
@@ -90,7 +91,7 @@ pub(crate) async fn put(app: &App, asked: Asked<'_>) -> Result<Response<Body>, P
     let incoming = Incoming { number, last, size: body.size_hint().exact(), sha256: digest(headers)? };
     let Some(node_id) = berth.node_of(id).await? else { return Err(unknown(id)) };
     let uploads = berth.uploads().await?;
-    let took = uploads.chunk(id, &incoming, body::pieces(body, app.bounds.request_timeout)).await?;
+    let took = uploads.receive(id, &incoming, body::pieces(body, app.bounds.request_timeout)).await?;
     let (receipt, status, durable) = match took {
         Took::Received { receipt, status, durable } => (receipt, status, durable),
         other => return Err(refused(id, other)),
@@ -117,15 +118,15 @@ fn refused(id: &str, took: Took) -> Problem {
             Problem::new(Code::UploadBusy, "the chunk's bytes do not fit beside those in flight")
                 .after(retry_after)
         }
+        Took::Anew { why, retry_after } => {
+            let detail = format!("the chunk is to be sent again from its beginning: {why}");
+            Problem::new(Code::UploadBusy, detail).after(retry_after)
+        }
         Took::Conflict => {
             Problem::new(Code::UploadConflict, "this chunk has come with other bytes").field("body")
         }
         Took::Refused(refusal @ Refusal::TooLarge { .. }) => {
             Problem::new(Code::UploadTooLarge, refusal.to_string()).field("body")
-        }
-        // What was staged has expired: the same chunk is taken when it comes quicker.
-        Took::Refused(refusal @ Refusal::Unstaged { .. }) => {
-            Problem::new(Code::RequestTimeout, refusal.to_string()).field("body")
         }
         Took::Refused(refusal) => Problem::new(Code::UploadRefused, refusal.to_string()),
         Took::Closed { status, error } => closed(status, &error),

@@ -42,6 +42,7 @@ pub(super) const CONTENT: Route = Route {
         (status = 200, body = String, content_type = "application/octet-stream", description = "all bytes, under the MIME type of the upload"),
         (status = 206, body = String, content_type = "application/octet-stream", description = "the bytes of the range"),
         (status = 304, description = "the caller has it"),
+        (status = 410, description = "the object was removed, or is damaged", content_type = "application/problem+json"),
         (status = 416, description = "the range lies outside", content_type = "application/problem+json"),
         crate::page::openapi::Problems),
 )]

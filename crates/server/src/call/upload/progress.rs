@@ -41,7 +41,8 @@ struct Feed {
     responses(
         (status = 200, body = String, content_type = "text/event-stream",
             description = "`event: snapshot`, then `event: progress` for every change, each with the documented JSON in \
-                `data` and its number in `id`; ends with the upload"),
+                `data` and its number in `id`; `error_message` says why it FAILED, or why its completion waits. Ends with \
+                the upload: COMPLETED, EXPIRED, or FAILED with `aborted`"),
         crate::page::openapi::Problems),
 )]
 pub(crate) async fn progress(app: &App, asked: Asked<'_>) -> Result<Response<Body>, Problem> {

@@ -15,6 +15,7 @@ use quaymaster_upload::complete::Ran;
 use quaymaster_upload::ingest::{Resumed, Standing};
 use serde::Serialize;
 use serde::de::MapAccess;
+use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use super::super::{Answer, Call, Effect, Input, REQUEST_ID};
@@ -102,6 +103,30 @@ pub(crate) struct UploadState {
     s3_key: String,
     drive: String,
     mime_type: String,
+    /// The file's name.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    #[schema(required = false, example = "report.pdf")]
+    name: String,
+    /// The relative path, where it was given.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    #[schema(required = false)]
+    path: String,
+    /// The folder's UUID, where it was given.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    #[schema(required = false)]
+    parent_id: String,
+    /// The connector; the schema's where none was given.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    #[schema(required = false)]
+    connector_id: String,
+    /// The object of the client's own, where it was given, as it was given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<BTreeMap<String, serde_json::Value>>)]
+    custom_metadata: Option<Box<RawValue>>,
+    /// The client's own stable id, where it was given.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    #[schema(required = false)]
+    client_node_id: String,
     #[schema(example = "2026-11-16T06:22:01.123000Z")]
     created_at: String,
     updated_at: String,
@@ -115,7 +140,7 @@ pub(crate) struct UploadState {
     /// The object's size, when completed.
     #[serde(skip_serializing_if = "Option::is_none")]
     final_size: Option<u64>,
-    /// What went wrong.
+    /// What went wrong, when FAILED; why the completion waits, while COMPLETING.
     #[serde(skip_serializing_if = "Option::is_none")]
     error_message: Option<String>,
 }
@@ -152,7 +177,7 @@ fn required(id: Option<Cow<'_, str>>) -> Result<Cow<'_, str>, Problem> {
 }
 
 fn shown(standing: Standing) -> Bytes {
-    let Standing { state, resend } = standing;
+    let Standing { state, said, resend } = standing;
     let pairs = |ranges: Vec<RangeInclusive<u32>>| {
         ranges.into_iter().map(|range| [*range.start(), *range.end()]).collect()
     };
@@ -182,6 +207,13 @@ fn shown(standing: Standing) -> Bytes {
         s3_key: state.key,
         drive: state.drive,
         mime_type: state.mime_type,
+        name: said.name,
+        path: said.path,
+        parent_id: said.parent_id,
+        connector_id: said.connector_id,
+        // What another program may have put in its place is not shown.
+        custom_metadata: RawValue::from_string(said.custom_metadata).ok(),
+        client_node_id: said.client_node_id,
     })
 }
 
@@ -195,8 +227,10 @@ async fn standing(berth: &Berth, id: &str) -> Answer {
 async fn call_off(berth: &Berth, id: &str) -> Answer {
     match berth.uploads().await?.abort(id).await? {
         Ran::Unknown => Err(unknown(id)),
-        // Somebody is completing it: an upload cannot be called off at the last moment.
-        Ran::Taken => Err(Problem::new(Code::UploadClosed, "the upload is being ended by somebody else now")),
+        // Another caller, or the sweep of one that expired; or one of them that died, whose lease has not ended.
+        Ran::Taken => {
+            Err(Problem::new(Code::UploadEnding, "somebody else is calling the upload off, or it expires"))
+        }
         Ran::LetGo(why) => Err(Problem::new(Code::UploadBackend, format!("it is called off later: {why}"))),
         Ran::Ended(_) | Ran::Failed(_) | Ran::NotYet | Ran::Elsewhere(_) => {
             let Some(standing) = berth.uploads().await?.standing(id).await? else { return Err(unknown(id)) };

@@ -1,11 +1,16 @@
 //! Objects on S3 and what speaks like it.
 //!
-//! `object_store` finds credentials and signs; the requests are ours, for three reasons: a part streams through
-//! instead of lying in memory, the store's own code and message reach the caller, and `ListMultipartUploads` is not
-//! among its calls.
+//! `object_store` signs, and finds credentials but for those in shared files; the requests are ours, for three reasons:
+//! a part streams through instead of lying in memory, the store's own code and message reach the caller, and
+//! `ListMultipartUploads` is not among its calls.
 
+mod access;
 mod body;
 mod client;
+mod ini;
+mod profile;
+mod shared;
+mod text;
 mod xml;
 
 use std::fmt;
@@ -18,7 +23,7 @@ use std::time::Duration;
 use futures_util::{StreamExt as _, stream};
 use http::{Method, StatusCode};
 use object_store::RetryConfig;
-use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
+use object_store::aws::AmazonS3ConfigKey;
 use tokio::sync::{Mutex, MutexGuard};
 
 use super::Pieces;
@@ -28,6 +33,7 @@ use super::options::{Checksums, ObjectsOptions};
 use crate::bytes::Pool;
 use crate::ledger::Part;
 use crate::{Digest, Error, Result, Sha256, Trouble};
+use access::Variables;
 use client::{Ask, Failure, Payload, Sender};
 
 /// The metadata that says whose object it is.
@@ -73,28 +79,23 @@ impl S3 {
 
         // One provider of cryptography in the process; whoever was first has chosen it.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let mut builder = AmazonS3Builder::from_env()
+        let variables = Variables::of(options);
+        let profile = variables.profile();
+        let environment = variables
+            .builder()
             .with_bucket_name(bucket)
             .with_retry(RetryConfig { max_retries: options.retries, ..RetryConfig::default() });
-        if let Some(region) = &options.region {
-            builder = builder.with_region(region);
-        }
-        if let Some(credentials) = &options.credentials {
-            builder =
-                builder.with_access_key_id(&credentials.key_id).with_secret_access_key(&credentials.secret);
-            if let Some(token) = &credentials.token {
-                builder = builder.with_token(token);
-            }
-        }
-        let setting = |key| builder.get_config_value(&key).filter(|value| !value.is_empty());
+        let setting = |key| environment.get_config_value(&key).filter(|value| !value.is_empty());
         let endpoint = options
             .endpoint
             .clone()
             .or_else(|| setting(AmazonS3ConfigKey::S3Endpoint))
             .or_else(|| setting(AmazonS3ConfigKey::Endpoint));
-        let region = setting(AmazonS3ConfigKey::Region)
-            .or_else(|| setting(AmazonS3ConfigKey::DefaultRegion))
-            .unwrap_or_else(|| "us-east-1".to_owned());
+        let known = options.region.clone().filter(|region| !region.is_empty());
+        let region = match known.or_else(|| setting(AmazonS3ConfigKey::Region)) {
+            Some(region) => region,
+            None => profile.region()?.unwrap_or_else(|| "us-east-1".to_owned()),
+        };
         let path_style = options.path_style.unwrap_or_else(|| {
             setting(AmazonS3ConfigKey::VirtualHostedStyleRequest)
                 .map_or(endpoint.is_some(), |virtual_host| virtual_host != "true")
@@ -103,8 +104,7 @@ impl S3 {
         let credentials = if unsigned {
             None
         } else {
-            let built = builder.build().map_err(|error| wrong(error.to_string()))?;
-            Some(Arc::clone(built.credentials()))
+            Some(access::provider(options, environment.with_region(&region), profile)?)
         };
         let client = reqwest::Client::builder()
             .connect_timeout(options.patience.min(Duration::from_secs(10)))
