@@ -443,7 +443,6 @@ impl Model for Completion {
         ];
         all.extend([
             Property::sometimes("it is done", |_, w: &World| w.step == Step::Done),
-            Property::sometimes("it expires", |_, w: &World| w.step == Step::Expired),
             Property::sometimes("it is called off", |_, w: &World| w.step == Step::Aborted),
             Property::sometimes("it is reopened and done", |_, w: &World| {
                 w.step == Step::Done && w.left.reopens == 0
@@ -471,6 +470,13 @@ impl Model for Completion {
                     w.step == Step::Aborted && w.object
                 }),
             ]);
+        }
+        let expires = |_: &Self, w: &World| w.step == Step::Expired;
+        // What has all of its parts and is not refused is completed, however late.
+        if self.0.refusals + self.0.removals > 0 {
+            all.push(Property::sometimes("it expires", expires));
+        } else {
+            all.push(Property::always("it does not expire", |_, w: &World| w.step != Step::Expired));
         }
         if self.0.hidden > 0 {
             all.push(Property::sometimes("it is done after looks that failed", |_, w: &World| {

@@ -87,7 +87,7 @@ pub(crate) struct Put {
 
 impl Put {
     /// What the same command does after this one broke off.
-    pub(crate) fn afterwards(&self) -> &'static str {
+    pub(crate) const fn afterwards(&self) -> &'static str {
         if self.again {
             "with --again the same command begins another upload, and what was sent of this one expires by itself"
         } else {
