@@ -109,11 +109,6 @@ impl Digesting {
         }
     }
 
-    /// Whether a piece takes it no longer than a copy of it, or little more.
-    pub(crate) fn is_quick(&self) -> bool {
-        matches!(self.digester.0, Way::Blake3(_)) && self.announced.is_none()
-    }
-
     pub(crate) fn finish(self) -> Digested {
         let digest = self.digester.finish();
         let sha256 = match (self.announced, digest) {

@@ -42,14 +42,6 @@ impl Synced {
         Ok(())
     }
 
-    /// Whether the disk is told to begin when so many more are written.
-    pub(crate) fn begins_with(&self, length: usize) -> bool {
-        #[cfg(target_os = "linux")]
-        return self.fsync == Fsync::Always && self.written - self.begun + length as u64 >= AHEAD;
-        #[cfg(not(target_os = "linux"))]
-        return false;
-    }
-
     /// So many have come.
     pub(crate) const fn written(&self) -> u64 {
         self.written

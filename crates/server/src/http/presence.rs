@@ -15,7 +15,7 @@ use tokio::net::TcpStream;
 
 /// What is read at once while no more than so many connections bring much, so that many have little more memory than a
 /// few. A little less than a power of two: a connection's buffer doubles whenever a read has filled it.
-const READS: [(usize, usize); 3] = [(4, 63 * 1024), (8, 31 * 1024), (32, 15 * 1024)];
+const READS: [(usize, usize); 2] = [(8, 31 * 1024), (32, 15 * 1024)];
 
 /// The same with more of them; who brings as much at once brings much.
 const LEAST: usize = 7 * 1024;

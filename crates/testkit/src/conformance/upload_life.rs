@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures_util::{Stream, StreamExt as _};
 use quaymaster::upload::{
-    Accepted, Claim, Created, Dropped, Forgotten, Held, Known, Last, Moved, Next, Offer, Part, Place,
+    Accepted, Claim, Created, Dropped, Forgotten, Held, Known, Last, Moved, Next, Noted, Offer, Part, Place,
     Progress, Reopen, Reopened, Resend, Reservation, Shipped, Source, Stage, Status, Upload,
 };
 use quaymaster::{Code, Result};
@@ -260,6 +260,18 @@ crate::cases! {
         assert_eq!((stored.status, stored.final_size, stored.durable()), (Status::Completed, Some(2250), vec![0..=449]));
         let again = upload.restore("many", &big, &known).await.expect("restore");
         assert_eq!(again, receipt, "said twice");
+        // The ledger knows the end of what the store believes to wait.
+        begin(upload, "waits", Some(5)).await;
+        taken(&send(upload, "waits", 0, b"chunk", Last::Yes).await);
+        let chunk = claim(upload, 1).await.remove(0);
+        ship(upload, &chunk.lease).await;
+        assert_eq!(upload.completing("waits").await.expect("completing"), Moved::Moved { from: Status::Uploading });
+        assert_eq!(upload.note("waits", "no broker").await.expect("note"), Noted::Noted);
+        let parts = [part(0, b"chunk")];
+        let known = Known { parts: &parts, total_chunks: Some(1), final_size: Some(5), ..known };
+        upload.restore("waits", &new, &known).await.expect("restore");
+        let stored = state(upload, "waits").await;
+        assert_eq!((stored.status, stored.error), (Status::Completed, None));
     }
 
     async fn progress_is_a_snapshot_and_then_what_changes(subject: &Subject) {

@@ -72,6 +72,13 @@ crate::cases! {
         assert_eq!(state(upload, "u").await.error, None, "it waits for nothing any more");
         assert_eq!(upload.note("u", "late").await.expect("note"), Noted::Refused { status: Status::Completed });
         assert_eq!(state(upload, "u").await.error, None);
+        // One of whose keys is gone is made again by others: a word alone would live for ever.
+        durable(upload, "half").await;
+        upload.completing("half").await.expect("completing");
+        let work = spelled(&quaymaster, "docs", "work", &[("upload_id", "half")]);
+        command_int(&*subject.engine, &["DEL", &work]).await;
+        assert_eq!(upload.note("half", "why").await.expect("note"), Noted::Unknown);
+        assert_eq!(command_int(&*subject.engine, &["EXISTS", &work]).await, 0);
         // What has FAILED keeps its own reason.
         durable(upload, "failed").await;
         assert_eq!(upload.completing("failed").await.expect("completing"), Moved::Moved { from: Status::Uploading });

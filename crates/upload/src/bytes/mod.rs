@@ -1,7 +1,6 @@
 //! The bytes of chunks that are received and not yet durable: in the store under the documented keys, in another store, or
 //! spooled to disk. However large a chunk is, no more than a few pieces of it are in memory.
 
-mod here;
 mod pool;
 mod spool;
 

@@ -24,7 +24,6 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 
-use super::here::{HERE, Here};
 use crate::digest::{Digested, Digesting};
 use crate::objects::{Fsync, Look};
 use crate::synced::{Synced, sync_folder};
@@ -43,14 +42,10 @@ const BELIEVED: Duration = Duration::from_secs(60);
 /// only hashed once more.
 const LOOKS: usize = 1024;
 
-/// Of a piece no longer than this a digest and a write take a thread of the runtime for no longer than much else.
-const SHORT: usize = 128 << 10;
-
 #[derive(Debug, Clone)]
 pub(super) struct Spool {
     folder: Arc<Path>,
     fsync: Fsync,
-    here: &'static Here,
     looks: Arc<Looks>,
 }
 
@@ -105,7 +100,6 @@ pub(super) struct Spooled {
     name: String,
     state: State,
     fsync: Fsync,
-    here: &'static Here,
     looks: Arc<Looks>,
 }
 
@@ -119,13 +113,6 @@ enum State {
 struct Open {
     file: Synced,
     digesting: Digesting,
-}
-
-impl Open {
-    /// Whether a piece of this length takes little time, as long as the disk is not waited for.
-    fn is_quick(&self, piece: usize) -> bool {
-        self.digesting.is_quick() && !self.file.begins_with(piece)
-    }
 }
 
 /// Off the runtime's threads.
@@ -156,7 +143,7 @@ impl Spool {
     pub(super) async fn open(folder: PathBuf, fsync: Fsync) -> Result<Self> {
         let made = folder.clone();
         off(&folder, move || fs::create_dir_all(made)).await?;
-        Ok(Self { folder: folder.into(), fsync, here: &HERE, looks: Arc::default() })
+        Ok(Self { folder: folder.into(), fsync, looks: Arc::default() })
     }
 
     fn of(&self, id: &str) -> PathBuf {
@@ -182,8 +169,8 @@ impl Spool {
         })
         .await?;
         let state = State::Waits(Box::new(Open { file, digesting }));
-        let (here, looks) = (self.here, Arc::clone(&self.looks));
-        Ok(Spooled { path, name: name.to_owned(), state, fsync, here, looks })
+        let looks = Arc::clone(&self.looks);
+        Ok(Spooled { path, name: name.to_owned(), state, fsync, looks })
     }
 
     /// How a chunk's file looked when this process had written these bytes to it, if it did so of late.
@@ -356,22 +343,11 @@ impl Spooled {
         Ok(())
     }
 
-    /// Begins to write a piece, once the one before is written; here, where that takes little time.
+    /// Begins to write a piece, once the one before is written.
     pub(super) async fn write(&mut self, piece: Bytes) -> Result<()> {
         let mut open = self.open().await?;
-        let here = piece.len() <= SHORT && open.is_quick(piece.len()) && self.here.is_open();
-        if here {
-            open.digesting.update(&piece);
-            if let Some(written) = self.here.write(|| open.file.write(&piece)) {
-                written.map_err(|error| Error::io(OP, self.path.display(), error))?;
-                self.state = State::Waits(open);
-                return Ok(());
-            }
-        }
         self.state = State::Writes(IN.off(move || {
-            if !here {
-                open.digesting.update(&piece);
-            }
+            open.digesting.update(&piece);
             open.file.write(&piece)?;
             Ok(open)
         }));
@@ -458,64 +434,6 @@ mod tests {
         assert!(matches!(file.state, State::Waits(_)));
         assert!(piece.is_unique(), "nobody else holds it");
         assert_eq!(fs::read(folder.path().join("id/s-a")).unwrap(), piece);
-    }
-
-    fn never_long() -> &'static Here {
-        Box::leak(Box::new(Here::new(Duration::MAX, Duration::MAX)))
-    }
-
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn pieces_are_in_order_whoever_writes_them() {
-        let folder = tempfile::tempdir().unwrap();
-        let mut spool = Spool::open(folder.path().to_owned(), Fsync::Always).await.unwrap();
-        spool.here = never_long();
-        let mut all = Vec::new();
-        let mut file = spool.stage("id", "a", Digesting::new(Algorithm::Blake3, false)).await.unwrap();
-        let pieces = [SHORT, SHORT + 1, 1, 7 * SHORT, 3, SHORT, SHORT, 2 * SHORT];
-        let mut written_here = Vec::new();
-        for (number, length) in pieces.into_iter().enumerate() {
-            let piece = Bytes::from(vec![u8::try_from(number).unwrap(); length]);
-            all.extend_from_slice(&piece);
-            file.write(piece.clone()).await.unwrap();
-            written_here.push(matches!(file.state, State::Waits(_)));
-        }
-        // Not those that are long; after the fourth the disk has begun with the first MiB.
-        assert_eq!(written_here, [true, false, true, false, true, true, true, false]);
-        // All turns are taken, by the one thread that may have them.
-        let (last, none) = (Bytes::from_static(b"last"), Bytes::new());
-        let writing = file.write(last.clone());
-        let here = spool.here;
-        tokio::task::block_in_place(|| {
-            here.write(|| tokio::runtime::Handle::current().block_on(writing)).unwrap().unwrap();
-        });
-        assert!(matches!(file.state, State::Writes(_)));
-        all.extend_from_slice(&last);
-        file.write(none).await.unwrap();
-        assert_eq!(file.finish().await.unwrap().digest, Algorithm::Blake3.of(&all));
-        assert_eq!(fs::read(folder.path().join("id/s-a")).unwrap(), all);
-    }
-
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn what_takes_long_is_written_by_another_thread() {
-        let folder = tempfile::tempdir().unwrap();
-        let mut spool = Spool::open(folder.path().to_owned(), Fsync::Always).await.unwrap();
-        spool.here = never_long();
-        let is_written_here = async |spool: &Spool, name, digesting, before: usize| {
-            let mut file = spool.stage("id", name, digesting).await.unwrap();
-            file.write(Bytes::from(vec![7; before])).await.unwrap();
-            file.settle().await.unwrap();
-            file.write(Bytes::from_static(b"piece")).await.unwrap();
-            matches!(file.state, State::Waits(_))
-        };
-        let quick = || Digesting::new(Algorithm::Blake3, false);
-        assert!(is_written_here(&spool, "quick", quick(), 1).await);
-        assert!(!is_written_here(&spool, "sha256", Digesting::new(Algorithm::Sha256, false), 1).await);
-        assert!(!is_written_here(&spool, "announced", Digesting::new(Algorithm::Blake3, true), 1).await);
-        assert!(!is_written_here(&spool, "the disk begins", quick(), (1 << 20) - 1).await);
-        spool.fsync = Fsync::Never;
-        assert!(is_written_here(&spool, "it does not", quick(), (1 << 20) - 1).await);
-        spool.here = Box::leak(Box::new(Here::new(Duration::ZERO, Duration::MAX)));
-        assert!(!is_written_here(&spool, "after a long one", quick(), 1).await);
     }
 
     #[test]
