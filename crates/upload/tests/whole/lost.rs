@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use libtest_mimic::Trial;
-use quaymaster::upload::Status;
-use quaymaster_upload::ingest::{Resumed, Took};
+use quaymaster::upload::{Accepted, Last, Offer, Refusal, Source as Held, Stage, Status};
+use quaymaster_upload::ingest::{Creation, Request, Resumed, Took};
 use quaymaster_upload::ledger::{Claim, Part, Step};
 use quaymaster_upload::objects::{MultipartId, PartBody, Source};
 use quaymaster_upload::ship::Sent;
@@ -27,6 +27,10 @@ pub fn trials() -> Vec<Trial> {
     trials.push(trial(
         "spool::what_the_ledger_has_is_not_asked_for_again",
         what_the_ledger_has_is_not_asked_for_again,
+    ));
+    trials.push(trial(
+        "spool::what_was_taken_once_is_taken_again_however_small_it_is",
+        what_was_taken_once_is_taken_again_however_small_it_is,
     ));
     trials
 }
@@ -163,4 +167,32 @@ async fn what_the_ledger_has_is_not_asked_for_again() {
     send_all(&rig, &id, &document).await;
     ship_and_complete(&rig, &id).await;
     check_done(&rig, &id, &document).await;
+}
+
+async fn what_was_taken_once_is_taken_again_however_small_it_is() {
+    let folder = TempDir::new().unwrap();
+    let place = Place { chunk_min: "1KiB".to_owned(), ..Place::in_folder(folder.path(), true) };
+    let rig = place.open().await;
+    let document = Document::new("small", 13, 4096);
+    let request = Request { size: Some(50_000_000), ..document.request() };
+    let Creation::New(began) = rig.uploads.create(&request).await.unwrap() else { panic!("it is new") };
+    // By a node that asked for less, before its spool was lost.
+    let (bytes, stage) = (&document.chunks[0], Stage::fresh());
+    let offer = Offer {
+        number: 0,
+        size: bytes.len() as u64,
+        digest: &rig.uploads.objects().algorithm().of(bytes),
+        last: Last::No,
+        source: Held::Elsewhere(stage.as_str()),
+        reservation: None,
+    };
+    let accepted = rig.uploads.store().accept(&began.upload_id, &offer).await.unwrap();
+    assert!(matches!(accepted, Accepted::Taken { .. }), "{accepted:?}");
+    let sent = rig.uploads.ship_once(10).await.unwrap();
+    let standing = rig.uploads.standing(&began.upload_id).await.unwrap().unwrap();
+    assert_eq!(standing.resend, vec![0..=0], "{sent:?}");
+    let too_small = Took::Refused(Refusal::TooSmall { least: 5000, announced: Some(50_000_000) });
+    assert_eq!(rig.send(&began.upload_id, &document, 1).await, too_small);
+    let took = rig.send(&began.upload_id, &document, 0).await;
+    assert!(Rig::received(&took), "{took:?}");
 }
