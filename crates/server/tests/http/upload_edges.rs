@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use quaymaster::store::embedded::{Clock, EmbeddedOptions, EmbeddedStore};
 use quaymaster::upload::{Digest, Known, New, Noted, Part, Status};
@@ -264,6 +264,31 @@ async fn whoever_follows_an_upload_that_is_called_off_is_told_that_nothing_follo
     // Whoever comes again, as browsers do, hears the same at once.
     let again = scene.followed(&id, async || {}).await;
     assert_eq!(again, std::slice::from_ref(last));
+}
+
+#[tokio::test]
+async fn whoever_follows_an_upload_that_the_store_forgot_is_told_what_the_ledger_knows() {
+    let scene = start().await;
+    let id = scene.id("a").await;
+    assert_eq!(scene.put(&id, "0", &[], &bytes(2000, 0)).await.status, 200);
+    let begun = Instant::now();
+    while scene.state(&id).await["durable_chunks"] != 1 {
+        assert!(begun.elapsed() < Duration::from_secs(30), "it becomes durable");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let keys = scene.server.engine.scan(format!("upload:{id}:*").as_bytes(), 100, None).await.unwrap().keys;
+    assert!(keys.len() > 1, "{keys:?}");
+    for key in &keys {
+        command_int(&*scene.server.engine, &["DEL", std::str::from_utf8(key).unwrap()]).await;
+    }
+    let told = scene
+        .followed(&id, async || {
+            assert_eq!(scene.put(&id, "1?last=true", &[], &bytes(500, 1)).await.status, 200);
+        })
+        .await;
+    let (first, last) = (&told[0], told.last().unwrap());
+    assert_eq!((&first["uploaded_chunks"], &first["status"]), (&json!(1), &json!("UPLOADING")), "{told:?}");
+    assert_eq!((&last["uploaded_chunks"], &last["status"]), (&json!(2), &json!("COMPLETED")), "{told:?}");
 }
 
 #[tokio::test]

@@ -74,7 +74,7 @@ crate::cases! {
         assert_eq!(state(upload, "u").await.error, None);
         // One of whose keys is gone is made again by others: a word alone would live for ever.
         durable(upload, "half").await;
-        upload.completing("half").await.expect("completing");
+        let _ = upload.completing("half").await.expect("completing");
         let work = spelled(&quaymaster, "docs", "work", &[("upload_id", "half")]);
         command_int(&*subject.engine, &["DEL", &work]).await;
         assert_eq!(upload.note("half", "why").await.expect("note"), Noted::Unknown);

@@ -383,9 +383,16 @@ impl Spooled {
     }
 
     pub(super) async fn discard(self) -> Result<()> {
-        self.looks.forget(&self.name);
-        let path = self.path.clone();
-        off(&self.path, move || removed(&path).map(drop)).await
+        let Self { path, name, state, looks, .. } = self;
+        looks.forget(&name);
+        let gone = path.clone();
+        off(&path, move || {
+            let removed = removed(&gone).map(drop);
+            // The last to close it gives its blocks back.
+            drop(state);
+            removed
+        })
+        .await
     }
 }
 

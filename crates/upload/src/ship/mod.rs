@@ -123,14 +123,10 @@ impl Uploads {
         self.inner.bytes.verify(&self.inner.store, chunk, &self.inner.fetching).await
     }
 
-    /// The part is in the ledger: its bytes go. With the store's word for it the lease is over, and whoever asks for
-    /// renewal just then hears that it is lost and drops its work: this goes on to its end, or bytes stay in the account.
+    /// The part is in the ledger: its bytes go.
     async fn durable(&self, chunk: &Chunk, etag: &str) -> Result<Sent> {
         let (uploads, chunk, etag) = (self.clone(), chunk.clone(), etag.to_owned());
-        let told = tokio::spawn(async move { uploads.tell_durable(&chunk, &etag).await });
-        told.await.unwrap_or_else(|error| {
-            Err(Error::new("upload.ship", Trouble::Passing, format!("a chunk's end broke off: {error}")))
-        })
+        to_its_end(async move { uploads.tell_durable(&chunk, &etag).await }).await
     }
 
     async fn tell_durable(&self, chunk: &Chunk, etag: &str) -> Result<Sent> {
@@ -156,6 +152,11 @@ impl Uploads {
     }
 
     async fn missing(&self, chunk: &Chunk) -> Result<Sent> {
+        let (uploads, chunk) = (self.clone(), chunk.clone());
+        to_its_end(async move { uploads.tell_missing(&chunk).await }).await
+    }
+
+    async fn tell_missing(&self, chunk: &Chunk) -> Result<Sent> {
         let (upload_id, number) = (chunk.lease.upload_id(), chunk.lease.number());
         tracing::warn!(
             upload_id,
@@ -225,6 +226,14 @@ impl Uploads {
             Err(error) => self.again(chunk, &error.to_string()).await,
         }
     }
+}
+
+/// With the store's word for how a chunk ended its lease is over, and whoever asks for renewal just then hears that it is
+/// lost, and drops its work: this goes on in any case, or bytes stay in the account until they are swept.
+async fn to_its_end(end: impl Future<Output = Result<Sent>> + Send + 'static) -> Result<Sent> {
+    tokio::spawn(end).await.unwrap_or_else(|error| {
+        Err(Error::new("upload.ship", Trouble::Passing, format!("a chunk's end broke off: {error}")))
+    })
 }
 
 /// Whether the object store got other bytes than it was told to expect.
