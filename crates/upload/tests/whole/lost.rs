@@ -171,8 +171,7 @@ async fn what_the_ledger_has_is_not_asked_for_again() {
 
 async fn what_was_taken_once_is_taken_again_however_small_it_is() {
     let folder = TempDir::new().unwrap();
-    let place = Place { chunk_min: "1KiB".to_owned(), ..Place::in_folder(folder.path(), true) };
-    let rig = place.open().await;
+    let rig = Place::in_folder(folder.path(), true).open().await;
     let document = Document::new("small", 13, 4096);
     let request = Request { size: Some(50_000_000), ..document.request() };
     let Creation::New(began) = rig.uploads.create(&request).await.unwrap() else { panic!("it is new") };
