@@ -39,7 +39,7 @@ async fn serve(redis: &Redis) -> Result<u16> {
     let config = Config::resolve(raw, overrides).map_err(|problems| anyhow::anyhow!("{problems:?}"))?;
     let psp = Direct::connect(redis, SCHEMA).await?.psp;
     let server = Server::new(Listening::bind(config.server).await?, psp, Thresholds::default());
-    let port = server.address().port();
+    let port = server.address().tcp().map_or(0, |address| address.port());
     tokio::spawn(server.run(std::future::pending()));
     Ok(port)
 }

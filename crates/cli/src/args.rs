@@ -121,7 +121,7 @@ impl From<DurabilityArg> for Durability {
 pub(crate) struct Serve {
     #[command(flatten)]
     pub(crate) place: Place,
-    /// Where to listen [default: 127.0.0.1:7420]; port 0 takes a free one.
+    /// Where to listen [default: 127.0.0.1:7420]; port 0 takes a free one; `unix:PATH` is a socket file.
     #[arg(long, env = "QUAYMASTER_LISTEN", value_name = "ADDRESS")]
     pub(crate) listen: Option<String>,
     /// Start although the store may evict what the schema holds.

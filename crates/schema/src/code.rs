@@ -68,7 +68,7 @@ codes! {
     MediaType        "request.media_type" 415 2 Useless "The body is not JSON", "Send `content-type: application/json`.";
     RequestTimeout   "request.timeout"   408 2 Later "The request took too long to arrive", "Send it faster, or raise request_timeout in [server].";
     AuthRequired     "auth.required"     401 2 Useless "Credentials are required", "Send the configured bearer token.";
-    AuthForbidden    "auth.forbidden"    403 2 Useless "These credentials may not do this", "Use a token with the needed role.";
+    AuthForbidden    "auth.forbidden"    403 2 Useless "These credentials may not do this", "Use a token with the needed role; for a web page, list its origin in `origins` in [server].";
     SchemaInvalid    "schema.invalid"    422 1 Useless "The schema has errors", "Run `quaymaster check` and correct what it names.";
     ConfigInvalid    "config.invalid"    422 2 Useless "The configuration is not valid", "Correct the setting that the detail names.";
     KeyWrongType     "key.wrong_type"    409 1 Useless "The key holds another type", "Another program wrote this key with another type; run `quaymaster explain KEY`.";

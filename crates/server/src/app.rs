@@ -1,6 +1,7 @@
 //! What every request can reach, and the way from a request to its answer.
 
 use std::borrow::Cow;
+use std::net::IpAddr;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
@@ -9,10 +10,11 @@ use std::time::{Duration, Instant};
 use axum::body::Body;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::request::Parts;
-use axum::http::{HeaderName, HeaderValue, Method, Request, Response};
+use axum::http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Request, Response};
 use futures_util::FutureExt as _;
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
+use quaymaster::layer::{Peer, Trust};
 use quaymaster::schema::Kind;
 use quaymaster::{Code, Quaymaster};
 
@@ -20,9 +22,10 @@ use crate::call::{self, Call, Effect, Input, Opening, Stream, upload};
 use crate::config::Thresholds;
 use crate::depot::Depot;
 use crate::fan::Fan;
-use crate::http::auth::{self, Caller, Guard, Role};
+use crate::http::auth::{self, Caller, Granted, Guard, Role};
 use crate::http::body;
 use crate::http::connection::{Activity, Pace};
+use crate::http::origin;
 use crate::http::presence::Presence;
 use crate::http::problem::{Problem, excerpt, unknown};
 use crate::http::query::{self, Plus, decode};
@@ -45,6 +48,8 @@ pub(crate) struct Bounds {
     pub(crate) max_body_bytes: usize,
     pub(crate) max_json_depth: usize,
     pub(crate) max_requests: usize,
+    /// Calls that wait at once, beside those.
+    pub(crate) max_waiting: usize,
     pub(crate) request_timeout: Duration,
     /// How often a reader of a stream hears something.
     pub(crate) heartbeat: Duration,
@@ -70,6 +75,10 @@ pub(crate) struct App {
     pub(crate) probe: Probe,
     /// Requests being answered now, probes and scrapes aside: those need no place.
     pub(crate) in_flight: AtomicUsize,
+    /// Those among them that wait for something to happen, as `wait_ms` told them to.
+    pub(crate) waiting: AtomicUsize,
+    /// Whose word about a caller's address is believed.
+    pub(crate) trust: Trust,
     /// Set once a stop was asked for: not ready any more, still answering.
     pub(crate) stopping: tokio_util::sync::CancellationToken,
     /// Everybody who listens to events.
@@ -111,7 +120,7 @@ struct Line<'a> {
 }
 
 /// Gives the place of a request back however its future ends.
-struct Taken<'a>(&'a AtomicUsize);
+pub(crate) struct Taken<'a>(&'a AtomicUsize);
 
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
@@ -123,6 +132,19 @@ impl App {
     /// What a stream lives by.
     pub(crate) fn line(&self, presence: Presence, pace: Pace) -> sse::Line {
         sse::Line { heartbeat: self.bounds.heartbeat, stopping: self.stopping.clone(), presence, pace }
+    }
+
+    /// A place for a call that may wait for `wait`, or why it cannot; none is needed for one that does not wait.
+    pub(crate) fn wait_place(&self, wait: Duration) -> Result<Option<Taken<'_>>, Problem> {
+        if wait.is_zero() {
+            return Ok(None);
+        }
+        let place = Taken(&self.waiting);
+        if self.waiting.fetch_add(1, Relaxed) < self.bounds.max_waiting {
+            return Ok(Some(place));
+        }
+        let detail = "every place for a call that waits is taken (max_waiting in [server]); ask again without wait_ms, or later";
+        Err(Problem::new(Code::ServerBusy, detail))
     }
 
     /// Answers one request; never fails and never panics.
@@ -138,10 +160,19 @@ impl App {
         let target = self.target(&parts.method, parts.uri.path());
         let exempt = is_exempt(&target);
         let place = (!exempt).then(|| Taken(&self.in_flight));
-        let busy = !exempt && self.in_flight.fetch_add(1, Relaxed) >= self.bounds.max_requests;
+        let busy = !exempt && {
+            // Calls that wait have places of their own.
+            let waiting = self.waiting.load(Relaxed);
+            self.in_flight.fetch_add(1, Relaxed).saturating_sub(waiting) >= self.bounds.max_requests
+        };
         let route = route(&target).unwrap_or(self.metrics.unmatched());
         let line = Line { presence, activity, upgrade };
+        let listed = self.guard.origins.of(&parts.headers).cloned();
         let answered = match target {
+            _ if origin::is_preflight(&parts) => match &listed {
+                Some(_) => Ok(origin::preflight(&parts.headers)),
+                None => Err(auth::unlisted(&parts.headers)),
+            },
             _ if busy => Err(Problem::new(Code::ServerBusy, "every place for a request is taken")),
             Err(problem) => Err(problem),
             Ok(target) => {
@@ -161,7 +192,7 @@ impl App {
         };
         drop(place);
         body::discard(incoming, &parts.headers);
-        let response = answered.unwrap_or_else(|problem| {
+        let mut response = answered.unwrap_or_else(|problem| {
             // A store that is away is told once by the probe, not once per request.
             if problem.code.http_status() == 500 {
                 tracing::error!(route = Metrics::template(route), code = %problem.code, "defect");
@@ -169,6 +200,9 @@ impl App {
             tracing::debug!(code = %problem.code, detail = %problem.detail, "refused");
             problem.into_response()
         });
+        if let Some(origin) = listed {
+            origin::allow(&mut response, origin);
+        }
         let took = started.elapsed();
         self.metrics.observe(route, response.status().as_u16(), took);
         tracing::debug!(
@@ -179,6 +213,21 @@ impl App {
             "request"
         );
         response
+    }
+
+    /// What callers are told from each other by: their token, else their address, of which one subscriber of IPv6 has
+    /// 64 bits to choose from.
+    fn caller_of(&self, granted: Granted, activity: &Activity, headers: &HeaderMap) -> String {
+        let Granted::Anybody = granted else { return format!("{granted:?}") };
+        let mut connection = Extensions::new();
+        if let Some(peer) = activity.peer() {
+            connection.insert(Peer(peer));
+        }
+        match self.trust.caller(&connection, headers).map(|address| address.to_canonical()) {
+            Some(IpAddr::V6(address)) => format!("{:x?}", &address.segments()[..4]),
+            Some(address) => address.to_string(),
+            None => String::new(),
+        }
     }
 
     fn target<'a>(&self, method: &Method, path: &'a str) -> Result<Target<'a>, Problem> {
@@ -226,7 +275,7 @@ impl App {
             }
             Target::Upload(_, route, below) => {
                 let role = if route.effect == Effect::Reads { Role::Read } else { Role::Write };
-                self.guard.check(caller, role)?;
+                let granted = self.guard.check(caller, role)?;
                 let Line { presence, activity, .. } = line;
                 let asked = upload::Asked {
                     name: &below.name,
@@ -235,6 +284,7 @@ impl App {
                     query: parts.uri.query().unwrap_or_default(),
                     headers: &parts.headers,
                     body: incoming,
+                    caller: self.caller_of(granted, activity, &parts.headers),
                     activity,
                     presence,
                 };
@@ -267,11 +317,11 @@ impl App {
                     progress: None,
                 };
                 match call.effect {
-                    Effect::Reads => self.guard.check(caller, Role::Read)?,
+                    Effect::Reads => _ = self.guard.check(caller, Role::Read)?,
                     Effect::Writes => {
                         self.guard.check(caller, Role::Write)?;
                         query::none(input.query)?;
-                        body::check_type(&parts.headers)?;
+                        body::check_type(&parts.headers, incoming)?;
                         let Bounds { max_body_bytes, request_timeout, .. } = self.bounds;
                         bytes = body::read(incoming, &parts.headers, max_body_bytes, request_timeout).await?;
                         input.query = "";

@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use quaymaster::layer::Trust;
 use quaymaster::schema::Kind;
 use quaymaster::{Error, Quaymaster, Result};
 use serde_json::{Map, Value};
@@ -15,6 +16,8 @@ use crate::config::Thresholds;
 use crate::depot::Depot;
 use crate::fan::Fan;
 use crate::http::auth::Guard;
+use crate::http::listen::Address;
+use crate::http::origin::Origins;
 use crate::http::presence::Presence;
 use crate::metrics::Metrics;
 use crate::page::queues::Depths;
@@ -128,14 +131,17 @@ fn alone(quaymaster: Quaymaster, depot: Depot) -> App {
             max_body_bytes: usize::MAX,
             max_json_depth: 120,
             max_requests: 1,
+            max_waiting: 1,
             request_timeout: Duration::MAX,
             heartbeat: Duration::from_secs(15),
         },
-        guard: Guard::new(Vec::new(), std::net::Ipv4Addr::LOCALHOST.into()),
+        guard: Guard::new(Vec::new(), Origins::default(), &Address::Tcp(([127, 0, 0, 1], 0).into())),
         thresholds: Thresholds::default(),
         metrics: Metrics::default(),
         probe: Probe::default(),
         in_flight: AtomicUsize::new(0),
+        waiting: AtomicUsize::new(0),
+        trust: Trust::nobody(),
         stopping: tokio_util::sync::CancellationToken::new(),
         fan: Arc::new(Fan::new(1)),
         workers: None,

@@ -36,6 +36,8 @@ mod worker;
 pub use call::{Arg, ArgType};
 pub use depot::{ChunkPlace, Depot, UploadConfig, told as upload_error};
 pub use http::auth::{Role, Token};
+pub use http::listen::Address;
+pub use http::origin::Origins;
 pub use http::problem::reading_advice;
 pub use own::{OwnConfig, OwnLimit};
 pub use page::explain::{KeyActual, KeyExplained};

@@ -9,8 +9,8 @@ use crate::call::{CALLS, STREAMS};
 use crate::page::PAGES;
 
 /// Every status we answer with; anything else is counted in the last place, under `other`.
-const STATUSES: [u16; 18] =
-    [101, 200, 206, 400, 401, 403, 404, 405, 408, 409, 413, 415, 416, 422, 429, 500, 503, 0];
+const STATUSES: [u16; 19] =
+    [101, 200, 204, 206, 400, 401, 403, 404, 405, 408, 409, 413, 415, 416, 422, 429, 500, 503, 0];
 
 /// Upper bounds of the request-time buckets, in microseconds; the last bucket has none.
 const BOUNDS_US: [u64; 12] =
@@ -80,7 +80,7 @@ impl Metrics {
     }
 
     /// Appends the HTTP families in Prometheus' text format. Routes nobody asked for yet are left out.
-    pub(crate) fn write(&self, out: &mut String, in_flight: usize) {
+    pub(crate) fn write(&self, out: &mut String, in_flight: usize, waiting: usize) {
         header(out, "quaymaster_http_requests_total", "counter", "Requests answered, by route and status.");
         for (route, counts) in self.routes.iter().enumerate() {
             for (count, status) in counts.by_status.iter().zip(STATUSES) {
@@ -106,6 +106,9 @@ impl Metrics {
         }
         header(out, "quaymaster_http_requests_in_flight", "gauge", "Requests being answered now.");
         let _ = writeln!(out, "quaymaster_http_requests_in_flight {in_flight}");
+        let help = "Calls among them that wait, as wait_ms told them to.";
+        header(out, "quaymaster_http_requests_waiting", "gauge", help);
+        let _ = writeln!(out, "quaymaster_http_requests_waiting {waiting}");
         for (name, kind, help, value) in [
             ("quaymaster_http_connections", "gauge", "Open connections.", &self.connections),
             (

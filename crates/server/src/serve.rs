@@ -1,6 +1,5 @@
 //! From a configuration to a running server.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -8,7 +7,6 @@ use futures_util::FutureExt as _;
 use quaymaster::schema::Schema;
 use quaymaster::store::{self, StoreOptions};
 use quaymaster::{Code, Engine, Error, Quaymaster, Result, Retry};
-use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::app::{App, Bounds, Serves};
@@ -19,6 +17,7 @@ use crate::duty;
 use crate::fan::Fan;
 use crate::http::auth::Guard;
 use crate::http::connection::{self, Limits};
+use crate::http::listen::{Address, Listener};
 use crate::late::{Connect, LateStore};
 use crate::metrics::Metrics;
 use crate::own::{Own, OwnConfig};
@@ -34,8 +33,8 @@ use crate::worker::Workers;
 /// Taken before the store is opened: a server that cannot listen must not leave a data folder behind.
 #[derive(Debug)]
 pub struct Listening {
-    listener: TcpListener,
-    address: SocketAddr,
+    listener: Listener,
+    address: Address,
     config: ServerConfig,
 }
 
@@ -43,9 +42,9 @@ pub struct Listening {
 #[derive(Debug)]
 pub struct Server {
     app: Arc<App>,
-    listener: TcpListener,
+    listener: Listener,
     limits: Limits,
-    address: SocketAddr,
+    address: Address,
     own: OwnConfig,
 }
 
@@ -99,8 +98,8 @@ impl Listening {
             let detail = format!("listen: cannot listen on {}: {error}", config.listen);
             Error::new("serve", Code::ConfigInvalid, detail).because(error)
         };
-        let listener = TcpListener::bind(config.listen).await.map_err(taken)?;
-        let address = listener.local_addr().map_err(taken)?;
+        let listener = Listener::bind(&config.listen).await.map_err(taken)?;
+        let address = listener.address().map_err(taken)?;
         Ok(Self { listener, address, config })
     }
 }
@@ -116,14 +115,17 @@ impl Server {
                 max_body_bytes: config.max_body_bytes,
                 max_json_depth: config.max_json_depth,
                 max_requests: config.max_requests,
+                max_waiting: config.max_waiting,
                 request_timeout: config.request_timeout,
                 heartbeat: config.heartbeat,
             },
-            guard: Guard::new(config.tokens, address.ip()),
+            guard: Guard::new(config.tokens, config.origins, &address),
             thresholds,
             metrics: Metrics::default(),
             probe: Probe::default(),
             in_flight: AtomicUsize::new(0),
+            waiting: AtomicUsize::new(0),
+            trust: config.own.trust.clone(),
             stopping: CancellationToken::new(),
             fan: Arc::new(Fan::new(config.max_subscribers)),
             workers: None,
@@ -137,6 +139,7 @@ impl Server {
             max_connections: config.max_connections,
             idle_timeout: config.idle_timeout,
             shutdown_grace: config.shutdown_grace,
+            shutdown_drain: config.shutdown_drain,
             patience: config.heartbeat * 2,
         };
         Self { app: Arc::new(app), listener, limits, address, own: config.own }
@@ -179,8 +182,8 @@ impl Server {
     }
 
     /// Where it listens; the real port where 0 was asked for.
-    pub fn address(&self) -> SocketAddr {
-        self.address
+    pub fn address(&self) -> &Address {
+        &self.address
     }
 
     /// Serves until `stop` is done, lets requests in flight finish, closes the store.

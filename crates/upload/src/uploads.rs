@@ -15,6 +15,7 @@ use crate::announce::Announcer;
 use crate::bytes::{self, ChunkBytes, Pool, Sending, Share};
 use crate::complete::Owned;
 use crate::figures::Figures;
+use crate::ingest::Callers;
 use crate::ledger::{Ledger, LedgerOptions};
 use crate::objects::{Objects, ObjectsOptions};
 use crate::ship::Leases;
@@ -77,6 +78,8 @@ pub(crate) struct Inner {
     pub(crate) sending: Arc<Sending>,
     /// The memory of chunks that are read from a store, on their way out.
     pub(crate) fetching: Arc<Share>,
+    /// Who has how much of the room for what comes in.
+    pub(crate) callers: Arc<Callers>,
     /// Chunks that this process ships.
     pub(crate) leases: Arc<Mutex<Leases>>,
     /// Completions and ends that it works on.
@@ -193,6 +196,7 @@ impl Uploads {
         options: Options,
     ) -> Self {
         let inner = Inner {
+            callers: Arc::new(Callers::new(store.spec().max_bytes_in_flight)),
             store,
             bytes,
             objects,

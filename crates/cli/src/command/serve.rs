@@ -63,8 +63,8 @@ pub(crate) async fn run(args: Serve, global: &Global) -> anyhow::Result<ExitCode
         }
         server = server.with_workers(workers);
     }
-    let address = server.address();
-    output::print(&format!("quaymaster listening on http://{address} (store: {store}, schemas: {names})"))?;
+    let address = server.address().url();
+    output::print(&format!("quaymaster listening on {address} (store: {store}, schemas: {names})"))?;
     let stop = async move {
         let name = signalled(&mut terminate, &mut interrupt).await;
         tracing::info!(signal = name, "stopping: requests in flight finish; a second signal ends at once");

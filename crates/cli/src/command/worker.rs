@@ -6,7 +6,7 @@ use std::sync::Arc;
 use quaymaster::Quaymaster;
 use quaymaster_server::config::Overrides;
 use quaymaster_server::doctor::Eviction;
-use quaymaster_server::{Depot, Listening, Server, Workers, open_store};
+use quaymaster_server::{Address, Depot, Listening, Server, Workers, open_store};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -68,7 +68,10 @@ pub(crate) async fn run(args: Worker, global: &Global) -> anyhow::Result<ExitCod
             None => server,
         }
     });
-    let metrics = watching.as_ref().map(|server| format!(", metrics on http://{}/metrics", server.address()));
+    let metrics = watching.as_ref().map(|server| match server.address() {
+        Address::Tcp(address) => format!(", metrics on http://{address}/metrics"),
+        socket @ Address::Unix(_) => format!(", metrics on {socket}"),
+    });
     let metrics = metrics.unwrap_or_default();
     output::print(&format!("quaymaster working on {} (store: {store}){metrics}", all.join(", ")))?;
     let stop = CancellationToken::new();

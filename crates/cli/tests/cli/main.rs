@@ -14,6 +14,7 @@ mod queues;
 mod runs;
 mod serving;
 mod settings;
+mod sockets;
 mod stats;
 mod topic;
 mod uploads;

@@ -166,6 +166,11 @@ impl Served {
         kill_process(Pid::from_raw(self.child.id() as i32).unwrap(), signal).unwrap();
     }
 
+    /// Waits until it has ended by itself; its exit code.
+    pub(crate) fn ended(mut self) -> i32 {
+        wait(&mut self.child)
+    }
+
     /// The most memory it ever had.
     pub(crate) fn peak_kib(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();

@@ -30,11 +30,22 @@ impl Upload {
         let key = self.staging(OP, id, stage)?;
         let (engine, ttl) = (&self.bound.engine, self.staging_ttl());
         engine.write_piece(&key, offset, piece, ttl).await.map_err(|error| error.during(OP))?;
-        let end = offset + piece.len() as u64;
-        if let Some(size) = size.filter(|size| offset == 0 && *size > end + GROWS * MAX_PIECE as u64) {
-            engine.write_piece(&key, size - 1, &[0], ttl).await.map_err(|error| error.during(OP))?;
+        match size {
+            Some(size) if offset == 0 => self.make_room(id, stage, piece.len() as u64, size).await,
+            _ => Ok(()),
         }
-        Ok(())
+    }
+
+    /// Gives staged bytes, of which `staged` are there, room for `size` at once where that is worth a call. Nothing
+    /// behind those may be there yet, and what comes has at least `size` bytes.
+    pub async fn make_room(&self, id: &str, stage: &Stage, staged: u64, size: u64) -> Result<()> {
+        const OP: &str = ops::STAGE;
+        if size <= staged + GROWS * MAX_PIECE as u64 {
+            return Ok(());
+        }
+        let key = self.staging(OP, id, stage)?;
+        let written = self.bound.engine.write_piece(&key, size - 1, &[0], self.staging_ttl()).await;
+        written.map(drop).map_err(|error| error.during(OP))
     }
 
     /// The same upload on another store: for bytes of chunks that are kept apart, see [`Upload::park`].

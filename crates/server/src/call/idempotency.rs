@@ -266,6 +266,7 @@ async fn begin(app: &App, input: Input<'_>) -> Answer {
         request_id: body.request_id.as_deref().or(own_id.as_deref()),
     };
     let key = pairs(&body.key);
+    let _place = app.wait_place(wait)?;
     // A stop does not wait for somebody else's answer: who waits is told to come again.
     let answer = match app.stopping.run_until_cancelled(idempotency.begin(&key, begin)).await {
         Some(answer) => answer?,

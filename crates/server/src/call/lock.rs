@@ -262,6 +262,7 @@ async fn acquire(app: &App, input: Input<'_>) -> Answer {
         request_id: body.request_id.as_deref(),
     };
     let key = pairs(&body.key);
+    let _place = app.wait_place(how.wait)?;
     let waited = lock.acquire(&key, how);
     // A stop does not wait for somebody else's lock: who waits is told to come again.
     let answer = match app.stopping.run_until_cancelled(waited).await {

@@ -24,6 +24,8 @@ pub use walk::Env;
 use crate::depot::UploadConfig;
 use crate::doctor::{self, Eviction, Finding, SealKey};
 use crate::http::auth::Token;
+use crate::http::listen::Address;
+use crate::http::origin::Origins;
 use crate::own::OwnConfig;
 use crate::worker::WorkerConfig;
 
@@ -63,13 +65,15 @@ pub struct Config {
 #[derive(Debug, Clone)]
 pub struct ServerConfig {
     /// Where to listen.
-    pub listen: SocketAddr,
+    pub listen: Address,
     /// The largest body.
     pub max_body_bytes: usize,
     /// The deepest JSON.
     pub max_json_depth: usize,
     /// Requests answered at once.
     pub max_requests: usize,
+    /// Calls that wait (`wait_ms`) at once, beside those.
+    pub max_waiting: usize,
     /// Connections open at once.
     pub max_connections: usize,
     /// How long a request's body may take to arrive; the store's deadline bounds the rest.
@@ -78,12 +82,16 @@ pub struct ServerConfig {
     pub idle_timeout: Duration,
     /// How long requests in flight may take to finish after a stop.
     pub shutdown_grace: Duration,
+    /// How long requests are still taken after a stop, each answered with `connection: close`.
+    pub shutdown_drain: Duration,
     /// Readers of event streams at once; each has a connection too.
     pub max_subscribers: usize,
     /// How often a reader of a stream hears something. One that takes nothing for twice as long is cut.
     pub heartbeat: Duration,
     /// Who may call; nobody else, unless empty.
     pub tokens: Vec<Token>,
+    /// Origins whose web pages may call, beside the server's own.
+    pub origins: Origins,
     /// Whether `serve` also sends the jobs of queues with `push`.
     pub workers: bool,
     /// What the server does to its own requests.
@@ -171,9 +179,9 @@ impl Config {
         let listen = overrides.listen.or(raw.server.listen).unwrap_or_else(|| "127.0.0.1:7420".into());
         let listen = address(&listen).map_err(|why| problems.push(why)).ok();
         let tokens = raw.server.tokens;
-        if let Some(listen) = listen
+        if let Some(listen) = &listen
             && tokens.is_empty()
-            && !listen.ip().is_loopback()
+            && !listen.is_local()
             && !(overrides.insecure_listen || raw.server.insecure_listen.unwrap_or(false))
         {
             problems.push(format!(
@@ -189,13 +197,16 @@ impl Config {
             max_body_bytes: raw.server.max_body_bytes.unwrap_or(4 << 20) as usize,
             max_json_depth: raw.server.max_json_depth.unwrap_or(32) as usize,
             max_requests: raw.server.max_requests.unwrap_or(4096) as usize,
+            max_waiting: raw.server.max_waiting.unwrap_or(4096) as usize,
             max_connections: raw.server.max_connections.unwrap_or(8192) as usize,
             request_timeout: raw.server.request_timeout.unwrap_or(Duration::from_secs(10)),
             idle_timeout: raw.server.idle_timeout.unwrap_or(Duration::from_secs(75)),
             shutdown_grace: raw.server.shutdown_grace.unwrap_or(Duration::from_secs(10)),
+            shutdown_drain: raw.server.shutdown_drain.unwrap_or(Duration::from_secs(3)),
             max_subscribers: raw.server.max_subscribers.unwrap_or(6144) as usize,
             heartbeat: raw.server.heartbeat.unwrap_or(Duration::from_secs(15)),
             tokens,
+            origins: raw.server.origins,
             workers: overrides.workers || raw.server.workers.unwrap_or(false),
             own: raw.server.own,
         };
@@ -303,14 +314,19 @@ fn store(raw: &RawConfig, overrides: &Overrides, problems: &mut Vec<String>) -> 
     Some(options)
 }
 
-/// An address to listen on; a name is looked up, a bare port means this machine only.
-fn address(text: &str) -> Result<SocketAddr, String> {
-    let wrong = || format!("listen: {text:?} is not an address such as 127.0.0.1:7420");
+/// An address to listen on; a name is looked up, a bare port means this machine only, `unix:PATH` is a socket file.
+fn address(text: &str) -> Result<Address, String> {
+    let wrong = || format!("listen: {text:?} is not an address such as 127.0.0.1:7420, or unix:PATH");
+    if let Some(path) = text.strip_prefix("unix:") {
+        // The file is removed when the server stops, wherever the process is by then.
+        let path = std::path::absolute(path).map_err(|_| wrong())?;
+        return Ok(Address::Unix(path));
+    }
     if let Ok(address) = text.parse() {
-        return Ok(address);
+        return Ok(Address::Tcp(address));
     }
     if let Ok(port) = text.trim_start_matches(':').parse::<u16>() {
-        return Ok(SocketAddr::from(([127, 0, 0, 1], port)));
+        return Ok(Address::Tcp(SocketAddr::from(([127, 0, 0, 1], port))));
     }
-    text.to_socket_addrs().map_err(|_| wrong())?.next().ok_or_else(wrong)
+    text.to_socket_addrs().map_err(|_| wrong())?.next().map(Address::Tcp).ok_or_else(wrong)
 }

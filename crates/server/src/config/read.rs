@@ -12,6 +12,7 @@ use quaymaster::store::redis::{PoolOptions, Pools};
 use super::walk::{Env, Origin, Scalar, Table, Walk};
 use super::{ConfigError, Thresholds, uploads};
 use crate::http::auth::{Role, Token};
+use crate::http::origin::Origins;
 use crate::own::{OwnConfig, OwnLimit};
 use crate::worker::WorkerConfig;
 
@@ -33,14 +34,17 @@ pub(super) struct RawServer {
     pub(super) max_body_bytes: Option<u64>,
     pub(super) max_json_depth: Option<u64>,
     pub(super) max_requests: Option<u64>,
+    pub(super) max_waiting: Option<u64>,
     pub(super) max_connections: Option<u64>,
     pub(super) request_timeout: Option<Duration>,
     pub(super) idle_timeout: Option<Duration>,
     pub(super) shutdown_grace: Option<Duration>,
+    pub(super) shutdown_drain: Option<Duration>,
     pub(super) max_subscribers: Option<u64>,
     pub(super) heartbeat: Option<Duration>,
     pub(super) insecure_listen: Option<bool>,
     pub(super) tokens: Vec<Token>,
+    pub(super) origins: Origins,
     pub(super) workers: Option<bool>,
     pub(super) own: OwnConfig,
 }
@@ -104,7 +108,7 @@ impl RawConfig {
         let root = walk.root(parsed.get_ref(), &known);
         let raw = Self {
             schemas: root.texts("schemas").map(|names| names.iter().map(|name| folder.join(name)).collect()),
-            server: server(&root),
+            server: server(&root, folder),
             store: store(&root, folder),
             thresholds: thresholds(&root),
             worker: worker(&root, folder),
@@ -118,20 +122,23 @@ impl RawConfig {
     }
 }
 
-fn server(root: &Table<'_, '_>) -> RawServer {
+fn server(root: &Table<'_, '_>, folder: &Path) -> RawServer {
     let known = [
         "listen",
         "max_body_bytes",
         "max_json_depth",
         "max_requests",
+        "max_waiting",
         "max_connections",
         "request_timeout",
         "idle_timeout",
         "shutdown_grace",
+        "shutdown_drain",
         "max_subscribers",
         "heartbeat",
         "insecure_listen",
         "tokens",
+        "origins",
         "workers",
         "stats",
         "instance",
@@ -140,7 +147,11 @@ fn server(root: &Table<'_, '_>) -> RawServer {
     ];
     let Some(table) = root.table("server", &known) else { return RawServer::default() };
     RawServer {
-        listen: table.get("listen", Scalar::text),
+        listen: table.get("listen", |scalar| {
+            let text = scalar.text()?;
+            let path = text.strip_prefix("unix:").map(|path| format!("unix:{}", folder.join(path).display()));
+            Ok(path.unwrap_or(text))
+        }),
         max_body_bytes: table.get("max_body_bytes", Scalar::bytes),
         max_json_depth: table.get("max_json_depth", |scalar| {
             // Deeper than this the reader of JSON itself gives up.
@@ -149,14 +160,17 @@ fn server(root: &Table<'_, '_>) -> RawServer {
                 .and_then(|depth| if depth <= 120 { Ok(depth) } else { Err("must be at most 120".into()) })
         }),
         max_requests: table.get("max_requests", |scalar| scalar.integer(1)),
+        max_waiting: table.get("max_waiting", |scalar| scalar.integer(1)),
         max_connections: table.get("max_connections", |scalar| scalar.integer(1)),
         request_timeout: table.get("request_timeout", Scalar::duration),
         idle_timeout: table.get("idle_timeout", Scalar::duration),
         shutdown_grace: table.get("shutdown_grace", Scalar::duration),
+        shutdown_drain: table.get("shutdown_drain", Scalar::duration),
         max_subscribers: table.get("max_subscribers", |scalar| scalar.integer(1)),
         heartbeat: table.get("heartbeat", Scalar::duration),
         insecure_listen: table.get("insecure_listen", Scalar::bool),
         tokens: tokens(&table),
+        origins: origins(&table),
         workers: table.get("workers", Scalar::bool),
         own: own(&table),
     }
@@ -189,6 +203,15 @@ fn own(server: &Table<'_, '_>) -> OwnConfig {
         limit,
         trust: trust.unwrap_or_default(),
     }
+}
+
+/// Origins whose web pages may call.
+fn origins(server: &Table<'_, '_>) -> Origins {
+    let texts = server.texts("origins").unwrap_or_default();
+    Origins::new(&texts).unwrap_or_else(|why| {
+        server.report("origins", &why, None);
+        Origins::default()
+    })
 }
 
 fn tokens(server: &Table<'_, '_>) -> Vec<Token> {

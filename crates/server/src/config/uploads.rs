@@ -21,6 +21,8 @@ pub(super) struct RawUploads {
     lease: Option<Duration>,
     attempts: Option<u32>,
     keep_events: Option<Duration>,
+    min_bytes_per_second: Option<u64>,
+    slow_after: Option<Duration>,
     objects: ObjectsOptions,
     database: LedgerOptions,
 }
@@ -29,7 +31,18 @@ pub(super) struct RawUploads {
 const TRIES_MAX: u64 = 1000;
 
 pub(super) fn read(root: &Table<'_, '_>, folder: &Path) -> RawUploads {
-    let known = ["folder", "spool", "fsync", "lease", "attempts", "keep_events", "s3", "database"];
+    let known = [
+        "folder",
+        "spool",
+        "fsync",
+        "lease",
+        "attempts",
+        "keep_events",
+        "min_bytes_per_second",
+        "slow_after",
+        "s3",
+        "database",
+    ];
     let Some(table) = root.table("uploads", &known) else { return RawUploads::default() };
     let path = |scalar: &Scalar| scalar.text().map(|text| folder.join(text));
     let fsync = table.get("fsync", |scalar| match scalar.text()?.as_str() {
@@ -43,6 +56,8 @@ pub(super) fn read(root: &Table<'_, '_>, folder: &Path) -> RawUploads {
         lease: table.get("lease", lease),
         attempts: table.get("attempts", |scalar| tries(scalar, 1)),
         keep_events: table.get("keep_events", keep_events),
+        min_bytes_per_second: table.get("min_bytes_per_second", Scalar::bytes),
+        slow_after: table.get("slow_after", Scalar::duration),
         objects: ObjectsOptions { fsync: fsync.unwrap_or_default(), ..s3(&table) },
         database: database(&table),
     }
@@ -179,7 +194,7 @@ pub(super) fn resolve(
         Some(StoreOptions::Embedded(dir, _)) => dir.clone(),
         _ => data_dir.into(),
     };
-    let default = Options::default();
+    let (default, paces) = (Options::default(), UploadConfig::default());
     UploadConfig {
         folder: raw.folder.unwrap_or(beside),
         chunks,
@@ -190,6 +205,8 @@ pub(super) fn resolve(
         lease: raw.lease.unwrap_or(default.lease),
         attempts: raw.attempts.unwrap_or(default.attempts),
         keep_events: raw.keep_events,
+        min_bytes_per_second: raw.min_bytes_per_second.unwrap_or(paces.min_bytes_per_second),
+        slow_after: raw.slow_after.unwrap_or(paces.slow_after),
         eviction,
     }
 }

@@ -22,6 +22,7 @@ use quaymaster_upload::{Options, Settings, Trouble, Uploads};
 use tokio::sync::{Notify, OnceCell};
 
 use crate::doctor::{self, Eviction};
+use crate::http::body::Slowest;
 use crate::http::problem::Problem;
 use tail::Tail;
 
@@ -44,6 +45,10 @@ pub struct UploadConfig {
     pub attempts: u32,
     /// How long events are kept that were told; for ever if `None`.
     pub keep_events: Option<Duration>,
+    /// The slowest pace at which a chunk may come, in bytes a second …
+    pub min_bytes_per_second: u64,
+    /// … over this time.
+    pub slow_after: Duration,
     /// Whether a store that holds nothing but chunks may evict them.
     pub eviction: Eviction,
 }
@@ -69,6 +74,8 @@ impl Default for UploadConfig {
             lease,
             attempts,
             keep_events,
+            min_bytes_per_second: 16 << 10,
+            slow_after: Duration::from_secs(10),
             eviction: Eviction::Refused,
         }
     }
@@ -99,6 +106,7 @@ pub(crate) struct Berth {
     /// The store that `chunks` names, if it names one.
     apart: OnceCell<Arc<dyn Engine>>,
     eviction: Eviction,
+    slowest: Slowest,
     /// Whether that store is examined when it is opened: by whoever stays, as the store itself is.
     examines: AtomicBool,
     /// Rings when somebody has opened it.
@@ -154,6 +162,7 @@ impl Depot {
             opened: OnceCell::new(),
             apart: OnceCell::new(),
             eviction: config.eviction,
+            slowest: Slowest { bytes_per_second: config.min_bytes_per_second, over: config.slow_after },
             examines: AtomicBool::new(false),
             bell: Notify::new(),
             nodes: Mutex::default(),
@@ -251,6 +260,11 @@ impl Berth {
     /// The store's side.
     pub(crate) fn store(&self) -> &Upload {
         &self.store
+    }
+
+    /// The slowest pace at which its chunks may come.
+    pub(crate) fn slowest(&self) -> Slowest {
+        self.slowest
     }
 
     /// The end of its outbox.

@@ -1,4 +1,4 @@
-//! Who may call: bearer tokens with a role, or, without tokens, only this machine and no foreign web page.
+//! Who may call: bearer tokens with a role, or, without tokens, only this machine; and which web pages.
 
 use std::net::IpAddr;
 
@@ -7,6 +7,8 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, Version};
 use quaymaster::Code;
 
+use super::listen::Address;
+use super::origin::{Origins, authority};
 use super::problem::{Problem, excerpt};
 
 const FETCH_SITE: &str = "sec-fetch-site";
@@ -73,20 +75,35 @@ pub(crate) struct Guard {
     tokens: Vec<Token>,
     /// Nobody else can reach the address; only a name made to point at it could bring others in.
     loopback: bool,
+    pub(crate) origins: Origins,
+}
+
+/// Who was let in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Granted {
+    /// Whoever reaches the server: it has no tokens.
+    Anybody,
+    /// Whoever has the token with this number.
+    Token(usize),
 }
 
 impl Guard {
-    pub(crate) fn new(tokens: Vec<Token>, listens: IpAddr) -> Self {
-        Self { tokens, loopback: listens.is_loopback() }
+    pub(crate) fn new(tokens: Vec<Token>, origins: Origins, listens: &Address) -> Self {
+        let loopback = listens.tcp().is_some_and(|address| address.ip().is_loopback());
+        Self { tokens, loopback, origins }
     }
 
     /// Whether the caller may do what needs `role`.
-    pub(crate) fn check(&self, caller: Caller<'_>, role: Role) -> Result<(), Problem> {
+    pub(crate) fn check(&self, caller: Caller<'_>, role: Role) -> Result<Granted, Problem> {
         if self.tokens.is_empty() {
             if self.loopback {
-                check_host(caller.host)?;
+                self.check_host(caller.host)?;
             }
-            return check_page(caller.headers);
+            check_site(caller.headers, role)?;
+        }
+        self.check_origin(caller)?;
+        if self.tokens.is_empty() {
+            return Ok(Granted::Anybody);
         }
         let Some(value) = caller.headers.get(AUTHORIZATION) else {
             return Err(
@@ -99,13 +116,13 @@ impl Guard {
         })?;
         // All tokens are compared, each in constant time: how long it takes tells nothing about any of them.
         let mut granted = None;
-        for token in &self.tokens {
+        for (number, token) in self.tokens.iter().enumerate() {
             if same(given, token.secret.as_bytes()) {
-                granted = Some(token.role);
+                granted = Some((number, token.role));
             }
         }
         match granted {
-            Some(has) if has >= role => Ok(()),
+            Some((number, has)) if has >= role => Ok(Granted::Token(number)),
             Some(_) => {
                 Err(Problem::new(Code::AuthForbidden, "this token may only read").field("authorization"))
             }
@@ -114,6 +131,52 @@ impl Guard {
             }
         }
     }
+
+    /// A name of another site that was made to point at this machine would turn its pages into ours, for which a
+    /// browser reads answers out. It still sends the name.
+    fn check_host(&self, host: Option<&str>) -> Result<(), Problem> {
+        match host {
+            Some(host) if !is_loopback(host) && !self.origins.is_host(host) => {
+                let detail = format!(
+                    "host {}: without tokens only localhost, 127.0.0.1, [::1] and the hosts of `origins` in [server] are \
+                     answered",
+                    excerpt(host)
+                );
+                Err(Problem::new(Code::AuthForbidden, detail).field("host"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Browsers name the origin of the page that a request comes from. A page of another origin, also of another port
+    /// of this machine, must not reach the limits of whoever has it open.
+    fn check_origin(&self, caller: Caller<'_>) -> Result<(), Problem> {
+        let mut named = caller.headers.get_all(ORIGIN).iter();
+        let Some(origin) = named.next() else { return Ok(()) };
+        let text = String::from_utf8_lossy(origin.as_bytes());
+        if named.next().is_none() && (is_own(&text, caller.host) || self.origins.has(&text)) {
+            return Ok(());
+        }
+        Err(unlisted(caller.headers))
+    }
+}
+
+/// Whether a page is of the very host that is asked. A proxy in front may speak TLS for the server, so both schemes are.
+fn is_own(origin: &str, host: Option<&str>) -> bool {
+    ["http://", "https://"].into_iter().any(|scheme| {
+        let page = origin.strip_prefix(scheme).map(|page| authority(scheme, page));
+        page.is_some() && page == host.map(|host| authority(scheme, host))
+    })
+}
+
+/// What a page of a foreign origin is told.
+pub(crate) fn unlisted(headers: &HeaderMap) -> Problem {
+    let origin = headers.get(ORIGIN).map(|origin| String::from_utf8_lossy(origin.as_bytes()));
+    let detail = format!(
+        "origin {}: pages may call only from the server's own origin, or from one that `origins` in [server] lists",
+        excerpt(&origin.unwrap_or_default())
+    );
+    Problem::new(Code::AuthForbidden, detail).field("origin")
 }
 
 fn bearer(value: &[u8]) -> Option<&[u8]> {
@@ -129,38 +192,20 @@ fn same(a: &[u8], b: &[u8]) -> bool {
     std::hint::black_box(difference) == 0
 }
 
-/// A name of another site that was made to point at this machine would turn its pages into ours, for which a
-/// browser reads answers out. It still sends the name.
-fn check_host(host: Option<&str>) -> Result<(), Problem> {
-    match host {
-        Some(host) if !is_loopback(host) => {
-            let detail = format!(
-                "host {}: without tokens only localhost, 127.0.0.1 and [::1] are answered",
-                excerpt(host)
-            );
-            Err(Problem::new(Code::AuthForbidden, detail).field("host"))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Browsers name the page a request comes from. Without tokens a page of another site must not reach the
-/// limits of whoever has it open.
-fn check_page(headers: &HeaderMap) -> Result<(), Problem> {
-    // What needs no script (an image, a form) has no origin, but current browsers say whence it comes.
-    if headers.get(FETCH_SITE).is_some_and(|site| site == "cross-site") {
-        let detail =
-            "sec-fetch-site is cross-site: pages of other sites need a token, and none is configured";
-        return Err(Problem::new(Code::AuthForbidden, detail).field(FETCH_SITE));
-    }
-    let Some(origin) = headers.get(ORIGIN) else { return Ok(()) };
-    let text = String::from_utf8_lossy(origin.as_bytes());
-    if text.split_once("://").is_some_and(|(_, host)| is_loopback(host)) {
+/// What needs no script (an image, a form) has no origin, but current browsers say whence it comes. Another port of this
+/// machine is the same site.
+fn check_site(headers: &HeaderMap, role: Role) -> Result<(), Problem> {
+    if headers.contains_key(ORIGIN) {
         return Ok(());
     }
-    let detail =
-        format!("origin {}: pages of other sites need a token, and none is configured", excerpt(&text));
-    Err(Problem::new(Code::AuthForbidden, detail).field("origin"))
+    let foreign = headers.get(FETCH_SITE).is_some_and(|site| {
+        site == "cross-site" || (role == Role::Write && site != "same-origin" && site != "none")
+    });
+    if foreign {
+        let detail = "sec-fetch-site: pages of other sites need a token, and none is configured";
+        return Err(Problem::new(Code::AuthForbidden, detail).field(FETCH_SITE));
+    }
+    Ok(())
 }
 
 /// Whether `host`, with or without a port, can only mean this machine.
@@ -189,8 +234,10 @@ mod tests {
     }
 
     fn told(tokens: &[Token], headers: &HeaderMap, role: Role) -> Result<(), Code> {
-        let guard = Guard::new(tokens.to_vec(), IpAddr::from([127, 0, 0, 1]));
-        guard.check(Caller { headers, host: Some("localhost") }, role).map_err(|problem| problem.code)
+        let origins = Origins::new(&["http://localhost:3000".to_owned()]).unwrap();
+        let guard = Guard::new(tokens.to_vec(), origins, &Address::Tcp(([127, 0, 0, 1], 7420).into()));
+        let caller = Caller { headers, host: Some("localhost:7420") };
+        guard.check(caller, role).map(drop).map_err(|problem| problem.code)
     }
 
     #[test]
@@ -208,19 +255,50 @@ mod tests {
     }
 
     #[test]
-    fn without_tokens_only_pages_of_this_machine_may_call() {
-        let from = |text: &str| told(&[], &headers("origin", text), Role::Write).is_ok();
+    fn only_the_servers_own_pages_and_listed_ones_may_call() {
+        let tokens = [Token::new("writer".into(), Role::Write)];
+        for tokens in [&[][..], &tokens] {
+            let from = |text: &str| {
+                let mut sent = headers("origin", text);
+                sent.insert("authorization", HeaderValue::from_static("Bearer writer"));
+                told(tokens, &sent, Role::Write).is_ok()
+            };
+            assert!(from("http://localhost:7420") && from("https://LOCALHOST:7420"));
+            assert!(from("http://localhost:3000"), "listed");
+            for foreign in [
+                "http://localhost:8080",
+                "http://localhost",
+                "http://127.0.0.1:7420",
+                "https://example.com",
+                "null",
+                "",
+                "ftp://localhost:7420",
+                "http://localhost:7420.example.com",
+            ] {
+                assert!(!from(foreign), "{foreign}");
+            }
+        }
+        let mut two = headers("origin", "http://localhost:7420");
+        two.append("origin", HeaderValue::from_static("http://localhost:7420"));
+        assert_eq!(told(&[], &two, Role::Read), Err(Code::AuthForbidden));
+    }
+
+    #[test]
+    fn without_tokens_and_origin_the_site_decides() {
         assert!(told(&[], &HeaderMap::new(), Role::Write).is_ok());
-        assert!(from("http://localhost:7420") && from("http://127.0.0.1:7420") && from("http://[::1]:7420"));
-        assert!(!from("https://example.com") && !from("null") && !from("http://127.0.0.1.example.com"));
-        let site = |text: &str| told(&[], &headers("sec-fetch-site", text), Role::Read).is_ok();
-        assert!(site("same-origin") && site("same-site") && site("none") && !site("cross-site"));
+        let site = |text: &str, role| told(&[], &headers("sec-fetch-site", text), role).is_ok();
+        for role in [Role::Read, Role::Write] {
+            assert!(site("same-origin", role) && site("none", role) && !site("cross-site", role));
+        }
+        assert!(site("same-site", Role::Read) && !site("same-site", Role::Write));
     }
 
     #[test]
     fn without_tokens_a_loopback_address_answers_only_to_its_own_names() {
         let named = |host: &str, listens: &str| {
-            let guard = Guard::new(Vec::new(), listens.parse().unwrap());
+            let origins = Origins::new(&["https://console.example".to_owned()]).unwrap();
+            let listens = Address::Tcp(std::net::SocketAddr::new(listens.parse().unwrap(), 7420));
+            let guard = Guard::new(Vec::new(), origins, &listens);
             guard.check(Caller { headers: &HeaderMap::new(), host: Some(host) }, Role::Read).is_ok()
         };
         for host in ["localhost", "LOCALHOST:7420", "127.0.0.1", "127.9.8.7:80", "[::1]", "[::1]:7420"] {
@@ -244,6 +322,7 @@ mod tests {
         ] {
             assert!(!named(host, "127.0.0.1") && !named(host, "::1"), "{host}");
         }
+        assert!(named("console.example", "127.0.0.1"), "a proxy passes the name of a listed page on");
         assert!(named("evil.example", "0.0.0.0"), "--insecure-listen: others reach it by names of their own");
     }
 

@@ -73,39 +73,66 @@ async fn collect(body: &mut Incoming, max: usize) -> Result<Bytes, Problem> {
     Ok(rest.map_or(first, BytesMut::freeze))
 }
 
-/// A body that is waited for longer than it would take at this pace, in bytes a second, is given up: a byte now and then
-/// must not keep the room of a large one for ever.
-const SLOWEST: u64 = 1024;
+/// The slowest pace at which a large body may come. It is measured over a time, so that no single pause counts.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Slowest {
+    pub(crate) bytes_per_second: u64,
+    pub(crate) over: Duration,
+}
 
-/// A body piece by piece, none of which may take longer than `patience` to come.
+impl Slowest {
+    /// Whether `came` bytes are too few for the whole time.
+    fn is_under(&self, came: u64) -> bool {
+        u128::from(came) * 1000 < u128::from(self.bytes_per_second) * self.over.as_millis()
+    }
+}
+
+/// A body piece by piece, none of which may take longer than `patience` to come, and all of which come at a pace.
 pub(crate) fn pieces(
     body: &mut Incoming,
     patience: Duration,
+    slowest: Slowest,
 ) -> impl Stream<Item = Result<Bytes, BrokeOff>> + Send {
     stream::unfold(Some((body, Duration::ZERO, 0)), move |from| async move {
         let (body, mut waited, mut came) = from?;
+        // Since the last piece.
+        let mut stalled = Duration::ZERO;
         loop {
             let asked = Instant::now();
-            let frame = match tokio::time::timeout(patience, body.frame()).await {
-                Err(_) => return Some((Err(BrokeOff::Slow(patience)), None)),
+            let left = patience.saturating_sub(stalled).min(slowest.over.saturating_sub(waited));
+            let frame = tokio::time::timeout(left, body.frame()).await;
+            // Only the sender's time: ours, with what came before, is none of its business.
+            let took = asked.elapsed();
+            (waited, stalled) = (waited + took, stalled + took);
+            let data = match frame {
+                Err(_) if stalled >= patience => return Some((Err(BrokeOff::Slow(patience)), None)),
+                Err(_) => Bytes::new(),
                 Ok(None) => return None,
                 Ok(Some(Err(error))) => return Some((Err(BrokeOff::Ended(error.to_string())), None)),
-                Ok(Some(Ok(frame))) => frame,
+                Ok(Some(Ok(frame))) => frame.into_data().unwrap_or_default(),
             };
-            // Only the sender's time: ours, with what came before, is none of its business.
-            waited += asked.elapsed();
-            let Ok(data) = frame.into_data() else { continue };
             came += data.len() as u64;
-            if waited > patience + Duration::from_millis(came.saturating_mul(1000) / SLOWEST) {
-                return Some((Err(BrokeOff::Dribbles(waited)), None));
+            if waited >= slowest.over && !body.is_end_stream() {
+                if slowest.is_under(came) {
+                    return Some((Err(BrokeOff::Dribbles { came, slowest }), None));
+                }
+                (waited, came) = (Duration::ZERO, 0);
             }
-            return Some((Ok(data), Some((body, waited, came))));
+            if !data.is_empty() {
+                return Some((Ok(data), Some((body, waited, came))));
+            }
         }
     })
 }
 
-/// What a body's stalling is told with.
-pub(crate) const STALLED: &str = "nothing came for";
+/// What the message of a body that came too slowly begins with.
+const STALLED: &str = "nothing came for";
+const DRIBBLED: &str = "it comes too slowly:";
+
+/// Whether a body broke off because it came too slowly, from its message.
+pub(crate) fn was_slow(why: &str) -> bool {
+    why.starts_with(STALLED) || why.starts_with(DRIBBLED)
+}
 
 /// Why a body has no end.
 #[derive(Debug, thiserror::Error)]
@@ -113,9 +140,12 @@ pub(crate) enum BrokeOff {
     /// Nothing came for so long.
     #[error("{STALLED} {} ms", .0.as_millis())]
     Slow(Duration),
-    /// Almost nothing came, and all of it too slowly.
-    #[error("{STALLED} {} ms in all: it is slower than {SLOWEST} bytes a second", .0.as_millis())]
-    Dribbles(Duration),
+    /// Something came, and too little.
+    #[error(
+        "{DRIBBLED} {came} bytes in {} ms, and {} bytes a second are needed (min_bytes_per_second in [uploads])",
+        .slowest.over.as_millis(), .slowest.bytes_per_second
+    )]
+    Dribbles { came: u64, slowest: Slowest },
     /// The connection ended.
     #[error("{0}")]
     Ended(String),
@@ -145,10 +175,17 @@ fn too_large(max: usize) -> Problem {
     Problem::new(Code::RequestTooLarge, detail).field("body")
 }
 
-/// Refuses a body that says it is something else than JSON, or packed. No content type at all is taken as JSON.
-pub(crate) fn check_type(headers: &HeaderMap) -> Result<(), Problem> {
+/// Refuses a body that does not say that it is JSON, or that is packed. Any web page may send a body without a type, to
+/// any server, and no browser asks first; a page that says `application/json` has to be allowed to.
+pub(crate) fn check_type(headers: &HeaderMap, body: &Incoming) -> Result<(), Problem> {
     check_encoding(headers)?;
-    let Some(value) = headers.get(CONTENT_TYPE) else { return Ok(()) };
+    let Some(value) = headers.get(CONTENT_TYPE) else {
+        if body.is_end_stream() {
+            return Ok(());
+        }
+        let detail = "there is a body and no content-type; it must be application/json";
+        return Err(Problem::new(Code::MediaType, detail).field("content-type"));
+    };
     let text = String::from_utf8_lossy(value.as_bytes());
     let kind = text.split(';').next().unwrap_or_default().trim();
     let json = kind.eq_ignore_ascii_case("application/json")

@@ -1,12 +1,14 @@
 //! Accepts connections and serves them, until told to stop; then finishes what is in flight.
 
 use std::convert::Infallible;
+use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use axum::http::Request;
+use axum::http::header::CONNECTION;
+use axum::http::{HeaderValue, Request, Response, StatusCode};
 use futures_util::future::BoxFuture;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -16,19 +18,24 @@ use parking_lot::Mutex;
 use quaymaster::Code;
 use quaymaster::layer::Peer;
 use tokio::io::AsyncWriteExt as _;
-use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
+use tokio::time::{Instant as Moment, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::listen::Listener;
 use super::presence::Stream;
 use super::problem::Problem;
+use super::socket::Socket;
 use crate::app::App;
 use crate::own::{Answering, Own};
 
-/// What a connection on which no request is being answered gets after a stop, to finish sending an answer or a
+/// What a connection on which no request is being answered gets after the drain, to finish sending an answer or a
 /// request's head. Without it, half a head would hold the stop up for the whole grace.
 const LINGER: Duration = Duration::from_millis(250);
+
+/// How long those are waited for who have begun to connect when nobody new may.
+const LAST: Duration = Duration::from_millis(50);
 
 /// Bounds on connections.
 #[derive(Debug, Clone, Copy)]
@@ -38,51 +45,108 @@ pub(crate) struct Limits {
     pub(crate) idle_timeout: Duration,
     /// How long requests in flight may take to finish after a stop.
     pub(crate) shutdown_grace: Duration,
+    /// How long requests are still taken after a stop, each answered with `connection: close`; part of the grace.
+    pub(crate) shutdown_drain: Duration,
     /// How long the reader of an answer without end may take nothing before it is cut.
     pub(crate) patience: Duration,
 }
 
 /// Serves `listener` until `stop`; answers whether everything in flight finished within the grace.
+///
+/// A stop is a drain first. Whoever has a connection may just be sending a request on it, and whoever balances load needs
+/// a moment to notice `/readyz`: so connections are accepted and requests are answered for a while, each with
+/// `connection: close`. The drain ends early when nobody is connected.
 pub(crate) async fn serve(
     app: Arc<App>,
-    listener: TcpListener,
+    mut listener: Listener,
     limits: Limits,
     own: Arc<Own>,
     stop: CancellationToken,
 ) -> bool {
-    let open = TaskTracker::new();
+    let places = Places {
+        app,
+        limits,
+        own,
+        stop: stop.clone(),
+        drained: CancellationToken::new(),
+        open: TaskTracker::new(),
+    };
     loop {
-        let accepted = tokio::select! {
+        tokio::select! {
             biased;
             () = stop.cancelled() => break,
-            accepted = listener.accept() => accepted,
-        };
-        let (stream, peer) = match accepted {
+            accepted = listener.accept() => places.seat(accepted).await,
+        }
+    }
+    let grace = Moment::now() + limits.shutdown_grace;
+    places.open.close();
+    let mut drain = std::pin::pin!(sleep(limits.shutdown_drain.min(limits.shutdown_grace)));
+    loop {
+        tokio::select! {
+            biased;
+            () = drain.as_mut() => break,
+            accepted = listener.accept() => places.seat(accepted).await,
+            () = places.open.wait() => break,
+        }
+    }
+    listener.refuse_new();
+    let last = Moment::now() + LAST;
+    while let Ok(accepted) = timeout_at(last, listener.accept()).await {
+        places.seat(accepted).await;
+    }
+    while let Ok(Some(accepted)) = listener.accept_now() {
+        places.seat(Ok(accepted)).await;
+    }
+    drop(listener);
+    places.drained.cancel();
+    timeout_at(grace, places.open.wait()).await.is_ok()
+}
+
+/// Every open connection, and what each needs.
+struct Places {
+    app: Arc<App>,
+    limits: Limits,
+    own: Arc<Own>,
+    stop: CancellationToken,
+    /// Set when the drain is over.
+    drained: CancellationToken,
+    open: TaskTracker,
+}
+
+impl Places {
+    async fn seat(&self, accepted: io::Result<(Socket, SocketAddr)>) {
+        let (socket, peer) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
                 // Out of file descriptors or the like: the next accept would fail at once, again and again.
                 tracing::warn!(%error, "cannot accept connections");
-                tokio::time::sleep(Duration::from_millis(50)).await;
-                continue;
+                sleep(Duration::from_millis(50)).await;
+                return;
             }
         };
-        if open.len() >= limits.max_connections {
-            app.metrics.connections_refused.fetch_add(1, Relaxed);
-            open.spawn(turn_away(stream));
-            continue;
+        let metrics = &self.app.metrics;
+        if self.open.len() >= self.limits.max_connections {
+            metrics.connections_refused.fetch_add(1, Relaxed);
+            self.open.spawn(turn_away(socket));
+            return;
         }
-        app.metrics.connections.fetch_add(1, Relaxed);
-        let (app, own, stop) = (app.clone(), own.clone(), stop.clone());
-        open.spawn(async move {
+        metrics.connections.fetch_add(1, Relaxed);
+        let (app, own, limits) = (self.app.clone(), self.own.clone(), self.limits);
+        let ends = Ends { stop: self.stop.clone(), drained: self.drained.clone() };
+        self.open.spawn(async move {
             let _open = own.connected(peer);
-            converse(app.clone(), stream, peer, limits, own.clone(), stop).await;
+            converse(app.clone(), socket, peer, limits, own.clone(), ends).await;
             app.metrics.connections.fetch_sub(1, Relaxed);
         });
     }
-    // New callers are refused by the operating system from here on.
-    drop(listener);
-    open.close();
-    tokio::time::timeout(limits.shutdown_grace, open.wait()).await.is_ok()
+}
+
+/// When a connection is to end.
+struct Ends {
+    /// With the next answer.
+    stop: CancellationToken,
+    /// Without one, too.
+    drained: CancellationToken,
 }
 
 /// Requests begun and ended on one connection, and what goes on after their answers' heads.
@@ -95,11 +159,22 @@ pub(crate) struct Activity {
     /// The answer without end that is being sent, if one is.
     endless: Mutex<Weak<Taking>>,
     endless_begun: Notify,
+    /// The other end.
+    peer: Option<SocketAddr>,
     /// What the connection becomes when it stops speaking HTTP.
     after: Mutex<Option<BoxFuture<'static, ()>>>,
 }
 
 impl Activity {
+    fn with(peer: SocketAddr) -> Self {
+        Self { peer: Some(peer), ..Self::default() }
+    }
+
+    /// The other end's address.
+    pub(crate) fn peer(&self) -> Option<SocketAddr> {
+        self.peer
+    }
+
     /// An answer without end begins.
     pub(crate) fn endless(&self) -> Pace {
         let pace = Pace(Arc::new(Taking { began: Instant::now(), handed_us: AtomicU64::new(0) }));
@@ -164,19 +239,29 @@ impl Taking {
     }
 }
 
+/// What a connection may still do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Serving,
+    /// Its next answer is its last.
+    Draining,
+    /// It is closed as soon as nothing is being answered.
+    Ending,
+}
+
 async fn converse(
     app: Arc<App>,
-    stream: TcpStream,
+    socket: Socket,
     peer: SocketAddr,
     limits: Limits,
     own: Arc<Own>,
-    stop: CancellationToken,
+    ends: Ends,
 ) {
     let Limits { idle_timeout, patience, .. } = limits;
-    // Answers are one small packet each; waiting to join them with a next one would only delay them.
-    let _ = stream.set_nodelay(true);
-    let activity = Arc::new(Activity::default());
-    let stream = Stream::new(stream);
+    let Ends { stop, drained } = ends;
+    socket.send_at_once();
+    let activity = Arc::new(Activity::with(peer));
+    let stream = Stream::new(socket);
     let presence = stream.presence();
     let way = (!own.is_off()).then(|| {
         let (app, presence, activity) = (app.clone(), presence.clone(), activity.clone());
@@ -184,10 +269,10 @@ async fn converse(
     });
     let service = service_fn(|mut request: Request<Incoming>| {
         let (app, activity, presence) = (app.clone(), activity.clone(), presence.clone());
-        let way = way.clone();
+        let (way, stop) = (way.clone(), stop.clone());
         async move {
             activity.begun.fetch_add(1, Relaxed);
-            let response = match way {
+            let mut response = match way {
                 Some(way) => {
                     request.extensions_mut().insert(Peer(peer));
                     way.answer(request).await?
@@ -195,6 +280,9 @@ async fn converse(
                 None => app.answer(request, &presence, &activity).await,
             };
             activity.ended.fetch_add(1, Relaxed);
+            if stop.is_cancelled() {
+                say_goodbye(&mut response);
+            }
             Ok::<_, Infallible>(response)
         }
     });
@@ -207,8 +295,8 @@ async fn converse(
     let mut seen = 0;
     // One timer per connection that looks at the counts, not one per request: a caller that dribbles its
     // head, or keeps a connection for nothing, is found at the second look at the latest.
-    let mut look = std::pin::pin!(tokio::time::sleep(idle_timeout));
-    let mut stopping = false;
+    let mut look = std::pin::pin!(sleep(idle_timeout));
+    let mut phase = Phase::Serving;
     loop {
         tokio::select! {
             ended = connection.as_mut() => {
@@ -217,35 +305,43 @@ async fn converse(
                 }
                 break;
             }
-            () = activity.endless_begun.notified(), if !stopping => {
-                look.as_mut().reset(tokio::time::Instant::now() + patience);
+            () = activity.endless_begun.notified(), if phase == Phase::Serving => {
+                look.as_mut().reset(Moment::now() + patience);
             }
-            () = stop.cancelled(), if !stopping => {
-                stopping = true;
-                connection.as_mut().graceful_shutdown();
-                look.as_mut().reset(tokio::time::Instant::now() + LINGER);
+            () = stop.cancelled(), if phase == Phase::Serving => {
+                phase = Phase::Draining;
+                // An answer without end ends with the stop, and its connection with it. Any other connection stays: a
+                // request may be on its way, and whoever sent it was not told that it is too late.
+                if activity.endless.lock().upgrade().is_some() {
+                    connection.as_mut().graceful_shutdown();
+                }
+            }
+            () = drained.cancelled(), if phase != Phase::Ending => {
+                phase = Phase::Ending;
+                look.as_mut().reset(Moment::now() + LINGER);
             }
             () = look.as_mut() => {
                 let endless = activity.endless.lock().upgrade();
-                if let Some(taking) = endless.filter(|_| !stopping) {
+                if let Some(taking) = endless.filter(|_| phase == Phase::Serving) {
                     let stalled = taking.stalled();
                     if stalled >= patience {
                         tracing::debug!("cutting a reader that takes nothing");
                         app.fan.counts.cut.fetch_add(1, Relaxed);
                         return;
                     }
-                    look.as_mut().reset(tokio::time::Instant::now() + patience.saturating_sub(stalled));
+                    look.as_mut().reset(Moment::now() + patience.saturating_sub(stalled));
                     continue;
                 }
                 let (begun, ended) = (activity.begun.load(Relaxed), activity.ended.load(Relaxed));
                 let sending = activity.sending.load(Relaxed) > 0;
-                if begun == ended && !sending && (stopping || begun == seen) {
+                let over = if phase == Phase::Ending { !presence.has_sent() } else { begun == seen };
+                if begun == ended && !sending && over {
                     tracing::debug!("closing an idle connection");
                     return;
                 }
                 seen = begun;
-                let next = if stopping { LINGER } else { idle_timeout };
-                look.as_mut().reset(tokio::time::Instant::now() + next);
+                let next = if phase == Phase::Ending { LINGER } else { idle_timeout };
+                look.as_mut().reset(Moment::now() + next);
             }
         }
     }
@@ -255,7 +351,15 @@ async fn converse(
     }
 }
 
-async fn turn_away(mut stream: TcpStream) {
+/// Tells that this answer is the connection's last one.
+fn say_goodbye<B>(response: &mut Response<B>) {
+    if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+}
+
+async fn turn_away(socket: Socket) {
+    let mut stream = Stream::new(socket);
     let body = Problem::new(Code::ServerBusy, "every place for a connection is taken").body();
     let head = format!(
         "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/problem+json\r\nretry-after: 1\r\n\

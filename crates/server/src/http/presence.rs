@@ -9,9 +9,10 @@ use std::task::{Context, Poll, ready};
 
 use bytes::BufMut as _;
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, Shutdown};
+use rustix::net::Shutdown;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
+
+use super::socket::Socket;
 
 /// What is read at once while no more than so many connections bring much, so that many have little more memory than a
 /// few. A little less than a power of two: a connection's buffer doubles whenever a read has filled it.
@@ -30,7 +31,7 @@ struct Crowd(AtomicUsize);
 /// The server's end of a connection.
 #[derive(Debug)]
 pub(crate) struct Stream {
-    socket: Arc<TcpStream>,
+    socket: Arc<Socket>,
     crowd: &'static Crowd,
     /// Whether it is counted among the crowd.
     brings_much: bool,
@@ -38,14 +39,14 @@ pub(crate) struct Stream {
 
 /// The other end, as far as it can be seen from here.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Presence(Option<Arc<TcpStream>>);
+pub(crate) struct Presence(Option<Arc<Socket>>);
 
 impl Stream {
-    pub(crate) fn new(socket: TcpStream) -> Self {
+    pub(crate) fn new(socket: Socket) -> Self {
         Self::among(socket, &EVERYBODY)
     }
 
-    fn among(socket: TcpStream, crowd: &'static Crowd) -> Self {
+    fn among(socket: Socket, crowd: &'static Crowd) -> Self {
         Self { socket: Arc::new(socket), crowd, brings_much: false }
     }
 
@@ -83,7 +84,7 @@ impl Presence {
     /// that has sent more is there.
     pub(crate) async fn gone(&self) {
         if let Some(socket) = &self.0
-            && matches!(socket.peek(&mut [0]).await, Ok(0) | Err(_))
+            && matches!(socket.peek().await, Ok(0) | Err(_))
         {
             return;
         }
@@ -93,11 +94,15 @@ impl Presence {
     /// Whether it is gone now: asked of the system itself, which may know before we are told.
     pub(crate) fn is_gone(&self) -> bool {
         let Some(socket) = &self.0 else { return false };
-        let look = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-        match rustix::net::recv(&**socket, &mut [0; 1], look) {
-            Ok((_, count)) => count == 0,
-            Err(error) => error != Errno::AGAIN && error != Errno::INTR,
+        match socket.look() {
+            Ok(count) => count == 0,
+            Err(error) => !matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted),
         }
+    }
+
+    /// Whether it has sent something that nobody has read yet.
+    pub(crate) fn has_sent(&self) -> bool {
+        self.0.as_ref().is_some_and(|socket| socket.look().is_ok_and(|count| count > 0))
     }
 }
 
@@ -138,7 +143,7 @@ impl Stream {
     fn poll_out(
         &self,
         cx: &mut Context<'_>,
-        write: impl Fn(&TcpStream) -> io::Result<usize>,
+        write: impl Fn(&Socket) -> io::Result<usize>,
     ) -> Poll<io::Result<usize>> {
         loop {
             ready!(self.socket.poll_write_ready(cx))?;
@@ -185,13 +190,20 @@ mod tests {
     #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a failed unwrap is a failed test")]
 
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-    use tokio::net::TcpListener;
+    use tokio::net::{TcpListener, TcpStream};
 
     use super::*;
 
+    fn tcp(stream: &Stream) -> &TcpStream {
+        match &*stream.socket {
+            Socket::Tcp(socket) => socket,
+            Socket::Unix(_) => panic!("a TCP connection"),
+        }
+    }
+
     async fn pair(listener: &TcpListener, crowd: &'static Crowd) -> (TcpStream, Stream) {
         let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        (client, Stream::among(listener.accept().await.unwrap().0, crowd))
+        (client, Stream::among(listener.accept().await.unwrap().0.into(), crowd))
     }
 
     /// Sends as much as a read takes by now, and reads it; how much that was.
@@ -205,7 +217,7 @@ mod tests {
         client.write_all(&vec![7; much]).await.unwrap();
         // All of it is there before any of it is read.
         let mut seen = vec![0; much];
-        while stream.socket.peek(&mut seen).await.unwrap() < much {
+        while tcp(stream).peek(&mut seen).await.unwrap() < much {
             tokio::task::yield_now().await;
         }
         client.write_all(&[7]).await.unwrap();
@@ -213,7 +225,7 @@ mod tests {
         let count = stream.read(&mut read).await.unwrap();
         let mut rest = count;
         while rest < much + 1 {
-            rest += stream.socket.try_read(&mut read).unwrap_or(0);
+            rest += tcp(stream).try_read(&mut read).unwrap_or(0);
             tokio::task::yield_now().await;
         }
         count

@@ -38,7 +38,7 @@ async fn metrics(app: &App) -> Response<Body> {
         "Since the process started.",
         app.probe.started.elapsed().as_secs(),
     );
-    app.metrics.write(&mut out, app.in_flight.load(Relaxed));
+    app.metrics.write(&mut out, app.in_flight.load(Relaxed), app.waiting.load(Relaxed));
     limits(&mut out, app);
     idempotencies(&mut out, app);
     locks(&mut out, app);

@@ -45,8 +45,33 @@ impl Connection {
         Self { stream: TcpStream::connect(address).await.unwrap(), buffer: Vec::new() }
     }
 
+    pub(crate) fn of(stream: TcpStream) -> Self {
+        Self { stream, buffer: Vec::new() }
+    }
+
+    /// Whether it could be sent.
+    pub(crate) async fn try_send(&mut self, bytes: &[u8]) -> bool {
+        self.stream.write_all(bytes).await.is_ok()
+    }
+
     pub(crate) async fn send(&mut self, bytes: &[u8]) {
         self.stream.write_all(bytes).await.unwrap();
+    }
+
+    /// The next answer, which may be waited for again when this is dropped.
+    pub(crate) async fn receive_soon(&mut self) -> Answer {
+        loop {
+            if let Some(end) = self.buffer.windows(4).position(|four| four == b"\r\n\r\n") {
+                let length: usize = String::from_utf8_lossy(&self.buffer[..end])
+                    .lines()
+                    .find_map(|line| line.strip_prefix("content-length: ")?.parse().ok())
+                    .unwrap_or(0);
+                if self.buffer.len() >= end + 4 + length {
+                    return self.receive().await.expect("it is here");
+                }
+            }
+            assert!(self.more().await, "the connection ended without an answer");
+        }
     }
 
     /// The next answer; `None` when the connection ends before one begins.
@@ -93,11 +118,15 @@ impl Connection {
     }
 }
 
-/// A request's bytes.
+/// A request's bytes. What is posted is JSON unless the headers say otherwise.
 pub(crate) fn request(method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Vec<u8> {
     let mut head = format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\n");
     for (name, value) in headers {
         let _ = write!(head, "{name}: {value}\r\n");
+    }
+    let typed = headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("content-type"));
+    if method == "POST" && !body.is_empty() && !typed {
+        head.push_str("content-type: application/json\r\n");
     }
     if !body.is_empty() || method == "POST" {
         let _ = write!(head, "content-length: {}\r\n", body.len());

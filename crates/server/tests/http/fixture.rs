@@ -158,7 +158,7 @@ impl Fixture {
     }
 
     fn run(server: Server, engine: Arc<dyn Engine>) -> Self {
-        let address = server.address();
+        let address = server.address().tcp().expect("a TCP address");
         let (stop, stopped) = oneshot::channel();
         let running = tokio::spawn(server.run(async move {
             let _ = stopped.await;

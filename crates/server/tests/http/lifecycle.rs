@@ -33,7 +33,7 @@ fn take() -> Vec<u8> {
 
 #[tokio::test]
 async fn a_stop_lets_the_request_in_flight_finish_and_takes_no_new_ones() {
-    let (mut server, stage) = staged(Act::Wait, "").await;
+    let (mut server, stage) = staged(Act::Wait, "[server]\nshutdown_drain = \"20ms\"").await;
     let mut connection = Connection::open(server.address).await;
     let mut idle = Connection::open(server.address).await;
     idle.send(&request("GET", "/healthz", &[], b"")).await;
@@ -41,7 +41,7 @@ async fn a_stop_lets_the_request_in_flight_finish_and_takes_no_new_ones() {
     connection.send(&take()).await;
     stage.arrived.acquire().await.unwrap().forget();
     server.ask_to_stop();
-    assert!(idle.receive().await.is_none(), "an idle connection is closed");
+    assert!(idle.receive().await.is_none(), "an idle connection is closed when the drain is over");
     assert!(tokio::net::TcpStream::connect(server.address).await.is_err(), "nobody new is let in");
     assert_eq!(stage.closed.load(SeqCst), 0, "the store is still needed");
     stage.released.add_permits(PLENTY);
@@ -134,7 +134,8 @@ async fn a_store_that_knows_it_failed_is_not_ready_although_it_answers() {
 
 #[tokio::test]
 async fn half_a_request_head_does_not_hold_a_stop_up() {
-    let (mut server, stage) = staged(Act::Wait, "[server]\nshutdown_grace = \"10m\"").await;
+    let (mut server, stage) =
+        staged(Act::Wait, "[server]\nshutdown_grace = \"10m\"\nshutdown_drain = \"20ms\"").await;
     let mut half = Connection::open(server.address).await;
     let mut second = Connection::open(server.address).await;
     second.send(&request("GET", "/healthz", &[], b"")).await;

@@ -116,7 +116,7 @@ async fn every_answer_given_by_a_policy_says_so_and_none_is_a_500() {
     let config = Config::resolve(RawConfig::default(), overrides).unwrap();
     let listening = Listening::bind(config.server).await.unwrap();
     let http = Server::new(listening, quaymaster.clone(), config.thresholds);
-    let address = http.address();
+    let address = http.address().tcp().unwrap();
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let running = tokio::spawn(http.run(async move { drop(stopped.await) }));
 

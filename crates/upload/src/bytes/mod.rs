@@ -109,7 +109,7 @@ impl ChunkBytes {
             Self::Spool(SpoolFolder(spool)) => Way::Spool(spool.stage(id, stage.as_str(), digesting).await?),
             Self::Apart(apart) => Way::Apart(apart.clone(), stage, digesting),
         };
-        Ok(Staging { way, id: id.to_owned(), announced: size, size: 0, sending })
+        Ok(Staging { way, id: id.to_owned(), announced: size, room: None, size: 0, sending })
     }
 
     /// The bytes of a claimed chunk, for the object store; `None` when they are gone.
@@ -351,6 +351,8 @@ pub(crate) struct Staging {
     way: Way,
     id: String,
     announced: Option<u64>,
+    /// So many of the announced bytes may come by now, and the store has not been told yet.
+    room: Option<u64>,
     size: u64,
     sending: Arc<Sending>,
 }
@@ -362,6 +364,12 @@ enum Way {
 }
 
 impl Staging {
+    /// So many bytes may come by now. Those that were announced get their room in a store at once, and no others: it has
+    /// no more than is reserved.
+    pub(crate) fn expect(&mut self, bytes: u64) {
+        self.room = self.announced.map(|announced| announced.min(bytes));
+    }
+
     /// Bytes so far.
     pub(crate) fn size(&self) -> u64 {
         self.size
@@ -384,7 +392,10 @@ impl Staging {
             Way::Store(store, stage, digesting) => {
                 digesting.update(&piece);
                 let _turn = self.sending.turn(piece.len(), store.deadline()).await?;
-                store.write(&self.id, stage, offset, &piece, self.announced).await?;
+                store.write(&self.id, stage, offset, &piece, None).await?;
+                if let Some(room) = self.room.take() {
+                    store.make_room(&self.id, stage, offset + length, room).await?;
+                }
             }
             Way::Spool(spooled) => spooled.write(piece).await?,
             Way::Apart(apart, stage, digesting) => {

@@ -1,6 +1,6 @@
 //! A chunk on its way in: admitted, staged, compared, taken. Whatever breaks off on the way gives back what it had.
 
-use std::fmt::{self, Display};
+use std::fmt::Display;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,6 +13,10 @@ use quaymaster::upload::{
 };
 use tokio::time::Instant;
 
+use super::GIVEN_UP;
+use super::anew::Anew;
+use super::callers::Share;
+use super::room::{FIRST, Room};
 use crate::bytes::{Buffer, Staging, Wanted};
 use crate::digest::{Digested, Digesting};
 use crate::effect::Effect;
@@ -21,9 +25,6 @@ use crate::uploads::Uploads;
 use crate::{Digest, Error, Result, Sha256, Trouble};
 
 const OP: &str = "upload.chunk";
-
-/// When to come back who has to begin anew.
-const GIVEN_UP: Duration = Duration::from_secs(1);
 
 /// What is worth being written by itself.
 const ENOUGH: usize = 6 * 1024;
@@ -94,33 +95,6 @@ pub enum Took {
     Unknown,
 }
 
-/// Why a chunk is to be sent anew.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Anew {
-    /// Its sender, or the node, stood still for so long that the room for its bytes was given to others.
-    Lapsed,
-    /// The store lost its bytes, or forgot the upload again and again.
-    Lost,
-}
-
-impl Display for Anew {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Lapsed => {
-                "it stood still for so long that the room for its bytes was given up, and what had come was removed"
-            }
-            Self::Lost => "the store lost what had come of it",
-        })
-    }
-}
-
-impl Anew {
-    /// To be answered.
-    const fn took(self) -> Took {
-        Took::Anew { why: self, retry_after: GIVEN_UP }
-    }
-}
-
 /// What a request holds until its chunk is taken. Dropped early, it gives everything back.
 struct Holding {
     uploads: Uploads,
@@ -162,8 +136,24 @@ impl Uploads {
         })
     }
 
-    /// Takes a chunk. The body is not read before its bytes are admitted, and never more than a few pieces ahead.
+    /// Takes a chunk, as [`Uploads::receive_from`] does, from a caller that needs not be told from others.
     pub async fn receive<S, E>(&self, id: &str, incoming: &Incoming, body: S) -> Result<Took>
+    where
+        S: Stream<Item = Result<Bytes, E>> + Send,
+        E: Display,
+    {
+        self.receive_from(None, id, incoming, body).await
+    }
+
+    /// Takes a chunk. The body is not read before there is room for its first bytes, and never more than a few pieces
+    /// ahead. `caller` names who sends it: while others wait for room, one caller has at most a quarter of it.
+    pub async fn receive_from<S, E>(
+        &self,
+        caller: Option<&str>,
+        id: &str,
+        incoming: &Incoming,
+        body: S,
+    ) -> Result<Took>
     where
         S: Stream<Item = Result<Bytes, E>> + Send,
         E: Display,
@@ -186,22 +176,21 @@ impl Uploads {
             return Ok(Took::Refused(refusal));
         }
         let mut holding = Holding { uploads: self.clone(), staging: None, reservation: None };
-        let reserve = incoming.size.unwrap_or(store.spec().chunk_max);
-        if reserve > 0 {
-            let name = Reservation::fresh(id, incoming.number);
-            let lease = self.inner.options.reservation;
-            let admitted = Effect::IngestAdmit.of(store.admit(&name, reserve, lease)).await?;
-            if let Admitted::Busy { retry_after, .. } = admitted {
-                return Ok(Took::Busy { retry_after });
-            }
-            holding.reservation = Some(name);
+        let mut share = self.inner.callers.share(caller);
+        let whole = incoming.size.unwrap_or(store.spec().chunk_max);
+        if whole > 0
+            && let Some(retry_after) =
+                self.let_in(&mut holding, &mut share, Reservation::fresh(id, incoming.number), whole).await?
+        {
+            holding.give_back().await;
+            return Ok(Took::Busy { retry_after });
         }
         // Named after the reservation: when that is given up, so are the bytes.
         let stage = holding.reservation.as_ref().map_or_else(Stage::fresh, Reservation::stage);
         let digesting = Digesting::new(self.inner.objects.algorithm(), incoming.sha256.is_some());
         let wanted = Wanted { size: incoming.size, digesting, sending: Arc::clone(&self.inner.sending) };
         holding.staging = Some(self.inner.bytes.stage(store, id, stage, wanted).await?);
-        match self.staged(&mut holding, incoming, announced, body).await {
+        match self.staged(&mut holding, &mut share, incoming, announced, body).await {
             Ok(Staged::Whole(digest)) => self.offer(id, holding, incoming, &digest).await,
             Ok(Staged::Not(took)) => {
                 holding.give_back().await;
@@ -216,10 +205,47 @@ impl Uploads {
         }
     }
 
+    /// Reserves room for the first bytes of a chunk of `whole` bytes; when to come back if there is none. A chunk that
+    /// would not fit as things are is sent away before it sends anything.
+    async fn let_in(
+        &self,
+        holding: &mut Holding,
+        share: &mut Share,
+        name: Reservation,
+        whole: u64,
+    ) -> Result<Option<Duration>> {
+        let (store, lease) = (&self.inner.store, self.inner.options.reservation);
+        if !share.may_have(whole) {
+            return Ok(Some(GIVEN_UP));
+        }
+        let most = store.spec().max_bytes_in_flight;
+        // One that can never fit is refused as that.
+        let mut first = if whole > most { whole } else { whole.min(FIRST) };
+        let mut admitted = Effect::IngestAdmit.of(store.admit(&name, first, lease)).await?;
+        if let Admitted::Admitted { in_flight } = admitted {
+            if in_flight.saturating_sub(first).saturating_add(whole) > most {
+                first = whole;
+                admitted = store.admit(&name, first, lease).await?;
+            }
+            holding.reservation = Some(name);
+        }
+        match admitted {
+            Admitted::Admitted { .. } => {
+                share.has(first);
+                Ok(None)
+            }
+            Admitted::Busy { retry_after, .. } => {
+                share.waits();
+                Ok(Some(retry_after))
+            }
+        }
+    }
+
     /// Reads the body to its end.
     async fn staged<S, E>(
         &self,
         holding: &mut Holding,
+        share: &mut Share,
         incoming: &Incoming,
         announced: Option<u64>,
         body: S,
@@ -232,6 +258,32 @@ impl Uploads {
             return Ok(Staged::Not(Took::Unknown));
         };
         let most = incoming.size.unwrap_or(self.inner.store.spec().chunk_max);
+        let (store, lease) = (&self.inner.store, self.inner.options.reservation);
+        let mut room = reservation.as_ref().map(|name| Room::new(store, name, lease, share, most));
+        let parts = Parts { staging, reservation: reservation.as_ref(), room: room.as_mut() };
+        let staged = self.read(parts, incoming, announced, body).await;
+        // What was asked for ahead and is not needed any more may fail.
+        if let Some(room) = &mut room
+            && let Err(error) = room.settle().await
+        {
+            tracing::debug!(%error, "room for a chunk's bytes was not granted");
+        }
+        staged
+    }
+
+    async fn read<S, E>(
+        &self,
+        parts: Parts<'_, '_>,
+        incoming: &Incoming,
+        announced: Option<u64>,
+        body: S,
+    ) -> Result<Staged>
+    where
+        S: Stream<Item = Result<Bytes, E>> + Send,
+        E: Display,
+    {
+        let Parts { staging, reservation, mut room } = parts;
+        let most = incoming.size.unwrap_or(self.inner.store.spec().chunk_max);
         let lease = self.inner.options.reservation;
         let (mut body, mut renewed) = (pin!(body), Instant::now());
         let mut reader = self.inner.pool.reader();
@@ -241,7 +293,7 @@ impl Uploads {
             // A client that is slow keeps its reservation for as long as it sends.
             if renewed.elapsed() >= lease / 3 {
                 let asked = Instant::now();
-                if !self.is_held(reservation.as_ref()).await? {
+                if !self.is_held(reservation).await? {
                     return Ok(Staged::Not(Anew::Lapsed.took()));
                 }
                 renewed = asked;
@@ -265,6 +317,15 @@ impl Uploads {
                 } else {
                     longer
                 }));
+            }
+            if let Some(room) = &mut room {
+                let before = room.held();
+                if let Some(retry_after) = room.hold(came).await? {
+                    return Ok(Staged::Not(Took::Anew { why: Anew::Crowded, retry_after }));
+                }
+                if room.held() > before {
+                    staging.expect(room.held());
+                }
             }
             let as_it_comes = || if piece.is_some() { reader.is_one_of_many() } else { reader.is_crowded() };
             if (ENOUGH..=MAX_PIECE).contains(&bytes.len()) && as_it_comes() {
@@ -296,7 +357,7 @@ impl Uploads {
         }
         let Digested { digest, sha256 } = Effect::IngestSync.of(staging.finish()).await?;
         // Whoever stood still for so long may find that its bytes were given up, and removed.
-        if renewed.elapsed() >= lease / 2 && !self.is_held(reservation.as_ref()).await? {
+        if renewed.elapsed() >= lease / 2 && !self.is_held(reservation).await? {
             return Ok(Staged::Not(Anew::Lapsed.took()));
         }
         match (incoming.sha256, sha256) {
@@ -409,6 +470,13 @@ impl Uploads {
             tracing::debug!(%error, "a reservation is left to lapse");
         }
     }
+}
+
+/// What a body is read with.
+struct Parts<'a, 'r> {
+    staging: &'a mut Staging,
+    reservation: Option<&'a Reservation>,
+    room: Option<&'a mut Room<'r>>,
 }
 
 enum Staged {

@@ -117,6 +117,7 @@ pub(crate) async fn claim(app: &App, input: Input<'_>) -> Answer {
         worker: owned(body.worker),
         request_id: owned(body.request_id),
     };
+    let _place = app.wait_place(claim.wait)?;
     let jobs = if claim.wait.is_zero() {
         queue.claim(claim).await?
     } else {

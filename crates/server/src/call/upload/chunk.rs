@@ -64,6 +64,7 @@ pub(crate) struct UploadChunk {
     request_body(content = String, content_type = "application/octet-stream", description = "the chunk's bytes"),
     responses(
         (status = 200, body = UploadChunk, description = "it is received, now or before"),
+        (status = 408, description = "it came too slowly; nothing of it was kept", content_type = "application/problem+json"),
         (status = 422, description = "it contradicts what came before, or its digest", content_type = "application/problem+json"),
         (status = 429, description = "too many bytes are in flight, or what had come of the chunk is lost: the detail says \
             which", content_type = "application/problem+json"),
@@ -71,7 +72,7 @@ pub(crate) struct UploadChunk {
 )]
 pub(crate) async fn put(app: &App, asked: Asked<'_>) -> Result<Response<Body>, Problem> {
     let started = Instant::now();
-    let Asked { name, id, number, query, headers, body, .. } = asked;
+    let Asked { name, id, number, query, headers, body, caller, .. } = asked;
     let berth = berth_of(app, name, id)?;
     let digits = !number.starts_with('+');
     let number = number.parse::<u32>().ok().filter(|_| digits).ok_or_else(|| {
@@ -91,7 +92,8 @@ pub(crate) async fn put(app: &App, asked: Asked<'_>) -> Result<Response<Body>, P
     let incoming = Incoming { number, last, size: body.size_hint().exact(), sha256: digest(headers)? };
     let Some(node_id) = berth.node_of(id).await? else { return Err(unknown(id)) };
     let uploads = berth.uploads().await?;
-    let took = uploads.receive(id, &incoming, body::pieces(body, app.bounds.request_timeout)).await?;
+    let pieces = body::pieces(body, app.bounds.request_timeout, berth.slowest());
+    let took = uploads.receive_from(Some(&caller), id, &incoming, pieces).await?;
     let (receipt, status, durable) = match took {
         Took::Received { receipt, status, durable } => (receipt, status, durable),
         other => return Err(refused(id, other)),
@@ -138,8 +140,11 @@ fn refused(id: &str, took: Took) -> Problem {
             let detail = format!("{size} bytes came, and another number was announced");
             Problem::new(Code::UploadDigest, detail).field("content-length")
         }
-        Took::Broken(why) if why.starts_with(body::STALLED) => {
-            Problem::new(Code::RequestTimeout, format!("the body: {why}")).field("body")
+        Took::Broken(why) if body::was_slow(&why) => {
+            let detail = format!(
+                "the body: {why}; nothing of this chunk was kept, send all of it again: chunks that were received before stay"
+            );
+            Problem::new(Code::RequestTimeout, detail).field("body")
         }
         Took::Broken(why) => {
             Problem::new(Code::RequestInvalid, format!("the body broke off: {why}")).field("body")

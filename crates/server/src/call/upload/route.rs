@@ -37,6 +37,8 @@ pub(crate) struct Asked<'a> {
     pub(crate) query: &'a str,
     pub(crate) headers: &'a HeaderMap,
     pub(crate) body: &'a mut Incoming,
+    /// Who sends it, by its token or its address.
+    pub(crate) caller: String,
     pub(crate) activity: &'a Activity,
     pub(crate) presence: &'a Presence,
 }
