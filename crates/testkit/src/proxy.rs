@@ -2,7 +2,7 @@
 
 #![expect(clippy::expect_used, reason = "a fixture that cannot be set up fails the test that asked for it")]
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
@@ -12,6 +12,8 @@ use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+
+use crate::servers::any_port;
 
 /// How a cut looks to both sides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,9 +65,9 @@ pub struct FaultProxy {
 }
 
 impl FaultProxy {
-    /// Listens on a free loopback port and passes everything on to `upstream`.
+    /// Listens on the test's own address and passes everything on to `upstream`.
     pub async fn start(upstream: SocketAddr) -> Self {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
+        let listener = TcpListener::bind(any_port()).await.expect("a free port");
         let address = listener.local_addr().expect("a bound address");
         let fair = Weather {
             latency: Duration::ZERO,

@@ -17,6 +17,7 @@ use quaymaster::schema::{Source, load};
 use quaymaster::store::embedded::{EmbeddedOptions, EmbeddedStore};
 use quaymaster::{Code, Engine, Error, Quaymaster};
 use quaymaster_testkit::conformance::command;
+use quaymaster_testkit::servers::any_port;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
@@ -76,7 +77,7 @@ impl Server {
             Arc::new(Shop { runs: AtomicU64::new(0), entered: Semaphore::new(0), gate: Semaphore::new(0) });
         let routes = Router::new().route("/orders", post(order).get(order)).route("/refunds", post(order));
         let router = routes.layer(layer).with_state(shop.clone());
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let listener = TcpListener::bind(any_port()).await.expect("a port");
         let address = listener.local_addr().expect("its address");
         tokio::spawn(async move { axum::serve(listener, router).await });
         Self { address, shop, engine }

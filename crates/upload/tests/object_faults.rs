@@ -121,7 +121,7 @@ async fn an_answer_that_is_lost_or_wrong_completes_nothing_by_itself() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_that_cannot_be_reached_did_nothing() {
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let nobody = crate::servers::free_address();
     let objects = Objects::open("s3://quay", &seaweed::options(nobody)).await.unwrap();
     let error = objects
         .complete(KEY, &MultipartId::new("x"), &[recorded(1, "e".to_owned(), &bytes(1, 1))])

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::process::{Said, Served, command, folder, run, said};
+use crate::process::{Said, Served, any_port, command, folder, run, said};
 
 const SCHEMA: &str = r#"
 [schema]
@@ -140,7 +140,8 @@ fn readable_secrets_are_warned_about_at_start_and_by_health_or_refused() {
     assert!(plain.out.contains("warning") && plain.out.contains("cache.token"), "{}", plain.out);
 
     let strict = ["--config", "strict.toml", "--store", "memory"];
-    let serve = [&["serve", "--listen", "127.0.0.1:0"][..], &strict].concat();
+    let listen = any_port();
+    let serve = [&["serve", "--listen", &listen][..], &strict].concat();
     let put = [&["cache", "put", "page", "--key", "id=a", "--value", "v"][..], &strict].concat();
     for args in [&serve, &put] {
         let refused = run(folder.path(), args);

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::process::{Said, Served, command, folder, run, said};
+use crate::process::{Said, Served, any_port, command, folder, run, said};
 use crate::uploads::{file, first, put};
 
 fn content(here: &Path, id: &str, words: &[&str]) -> Said {
@@ -127,7 +127,7 @@ fn content_and_progress_are_asked_of_a_server_with_its_token() {
     let token = "a token of some length!!";
     let mut serve = command(here);
     let served =
-        Served::spawn(serve.args(["serve", "--listen", "127.0.0.1:0", "--store", "memory"]).env("T", token));
+        Served::spawn(serve.args(["serve", "--listen", &any_port(), "--store", "memory"]).env("T", token));
     let server = format!("http://{}", served.address);
     let ask = |verb: &str, words: &[&str], token: &str| {
         let mut asks = command(here);

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::process::{Served, command, folder, said};
+use crate::process::{Served, any_port, command, folder, said};
 
 /// The fenced blocks of a document: language, text, line.
 fn blocks(text: &str) -> Vec<(String, String, usize)> {
@@ -249,11 +249,9 @@ fn the_examples_of_the_outages_page_are_true() {
         .collect();
     let [schema, settings] = &files[..] else { panic!("{files:?}") };
     let folder = folder(&[("schema.toml", schema), ("quaymaster.toml", settings)]);
-    // Free a moment ago, and nobody's now.
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let store = format!("redis://127.0.0.1:{port}");
+    let store = format!("redis://{}", crate::address::free_address());
     let mut serve = command(folder.path());
-    serve.args(["serve", "--listen", "127.0.0.1:0", "--schema", "schema.toml", "--store", &store]);
+    serve.args(["serve", "--listen", &any_port(), "--schema", "schema.toml", "--store", &store]);
     let served = Served::spawn(&mut serve);
     assert_eq!(run_examples("docs/outages.md", &served, folder.path()), 1);
     assert!(folder.path().join("outage.db").exists(), "beside the settings");
@@ -286,7 +284,7 @@ fn the_settings_of_the_configuration_page_are_accepted() {
         .collect();
     let [short, toml] = &files[..] else { panic!("{files:?}") };
     let alone = folder(&[("quaymaster.toml", short)]);
-    let served = Served::spawn(command(alone.path()).args(["serve", "--listen", "127.0.0.1:0"]));
+    let served = Served::spawn(command(alone.path()).args(["serve", "--listen", &any_port()]));
     assert!(served.line.contains("quaymaster-data"), "{}", served.line);
     assert_eq!(served.stop().code, 0);
     // The page shows every setting; those that only Redis has are read and not used here.
@@ -295,7 +293,7 @@ fn the_settings_of_the_configuration_page_are_accepted() {
     let schema = format!("{}{own}", crate::process::SCHEMA);
     let folder = folder(&[("quaymaster.toml", toml), ("schema.toml", &schema)]);
     let mut serve = command(folder.path());
-    serve.args(["serve", "--listen", "127.0.0.1:0", "--store", "memory"]);
+    serve.args(["serve", "--listen", &any_port(), "--store", "memory"]);
     for name in ["QUAYMASTER_WRITE_TOKEN", "QUAYMASTER_READ_TOKEN"] {
         assert!(page.contains(&format!("`{name}`")), "the page says that {name} is wanted");
         serve.env(name, format!("{name}-long-enough"));

@@ -6,7 +6,7 @@ use std::process::{Child, ChildStderr, Command, Stdio};
 
 use serde_json::json;
 
-use crate::process::{Said, Served, command, folder, said};
+use crate::process::{Said, Served, any_port, command, folder, said};
 
 const SCHEMA: &str = r#"
 [schema]
@@ -55,7 +55,7 @@ fn listen(here: &Path, words: &[&str]) -> (Child, BufReader<ChildStderr>) {
 fn a_message_published_anywhere_is_printed_as_a_line() {
     let folder = folder(&[("vision.toml", SCHEMA)]);
     let here = folder.path();
-    let served = Served::spawn(on(here).args(["serve", "--listen", "127.0.0.1:0"]));
+    let served = Served::spawn(on(here).args(["serve", "--listen", &any_port()]));
     let (mut child, _log) = listen(here, &["news", "--count", "2"]);
     let published = call(here, &["event", "publish", "news", "--data", r#"{"z": 1.10,  "a": 2}"#, "--json"]);
     assert_eq!((published.code, published.json()), (0, json!({"receivers": 1})), "{}", published.err);

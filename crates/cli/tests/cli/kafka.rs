@@ -9,7 +9,7 @@ use rdkafka::producer::DefaultProducerContext;
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr as Answer};
 use serde_json::{Value, json};
 
-use crate::process::{Served, command, folder, said};
+use crate::process::{Served, any_port, command, folder, said};
 use crate::topic::{self, Record, TOPIC, check};
 
 /// Whoever dies has let go of its uploads two seconds later.
@@ -38,7 +38,7 @@ impl Broker {
 
 fn serve(here: &Path, events: &str, fail: Option<&str>) -> Served {
     let mut serve = command(here);
-    serve.args(["serve", "--listen", "127.0.0.1:0"]).env("UPLOAD_EVENTS", events);
+    serve.args(["serve", "--listen", &any_port()]).env("UPLOAD_EVENTS", events);
     if let Some(place) = fail {
         serve.env("QUAYMASTER_FAIL", place);
     }
@@ -196,7 +196,7 @@ fn events_that_can_go_nowhere_are_refused_at_the_start_and_secrets_in_them_are_n
     ] {
         let mut serve = command(folder.path());
         // A database that is there, or nothing is opened before the first upload.
-        serve.args(["serve", "--listen", "127.0.0.1:0"]).env("UPLOAD_EVENTS", events);
+        serve.args(["serve", "--listen", &any_port()]).env("UPLOAD_EVENTS", events);
         std::fs::create_dir_all(folder.path().join("quaymaster-data")).unwrap();
         std::fs::write(folder.path().join("quaymaster-data/uploads.db"), "").unwrap();
         let told = said(&mut serve);

@@ -1,6 +1,9 @@
 //! The command as its users run it.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+#[path = "../../../testkit/src/servers/address.rs"]
+#[allow(dead_code, unreachable_pub, clippy::allow_attributes, reason = "public there, private here")]
+mod address;
 mod calls;
 mod cleaning;
 mod commands;

@@ -97,13 +97,18 @@ impl Drop for Started {
     }
 }
 
+/// For `--listen`: any port of the test's own address.
+pub(crate) fn any_port() -> String {
+    crate::address::any_port().to_string()
+}
+
 /// A running `quaymaster serve`.
 pub(crate) struct Served {
     child: Child,
     out: BufReader<ChildStdout>,
     /// Its one line.
     pub(crate) line: String,
-    /// `127.0.0.1:port`.
+    /// Where it listens.
     pub(crate) address: String,
 }
 
@@ -111,7 +116,7 @@ impl Served {
     /// Starts it on a free port and waits for its line.
     pub(crate) fn start(folder: &Path, args: &[&str]) -> Self {
         let mut command = command(folder);
-        command.args(["serve", "--listen", "127.0.0.1:0"]).args(args);
+        command.args(["serve", "--listen", &any_port()]).args(args);
         Self::spawn(&mut command)
     }
 

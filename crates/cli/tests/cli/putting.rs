@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::process::{Served, Started, command, folder};
+use crate::process::{Served, Started, any_port, command, folder};
 use crate::uploads::{file, first, put};
 
 /// A request as it came.
@@ -30,7 +30,7 @@ enum Answer {
 
 /// Answers each request by `answer`; the address.
 fn fake(mut answer: impl FnMut(&Asked) -> Answer + Send + 'static) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let listener = TcpListener::bind(any_port()).unwrap();
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {
         for stream in listener.incoming() {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::process::{Said, Served, command, folder, said};
+use crate::process::{Said, Served, any_port, command, folder, said};
 
 const SCHEMA: &str = r#"
 [schema]
@@ -91,8 +91,7 @@ fn a_job_that_cannot_be_read_here_is_still_claimed_with_its_lease() {
 fn dead_letters_are_a_table_and_can_be_redriven_and_purged() {
     let folder = folder(&[("shop.toml", SCHEMA)]);
     let here = folder.path();
-    let served =
-        Served::spawn(shop(here).args(["serve", "--listen", "127.0.0.1:0", "--schema", "shop.toml"]));
+    let served = Served::spawn(shop(here).args(["serve", "--listen", &any_port(), "--schema", "shop.toml"]));
     let numbers: Vec<usize> = (0..300).collect();
     served.take("/v1/queue/packed/push", &json!({"payloads": numbers}).to_string());
     let told = served.take("/v1/queue/packed/claim", r#"{"count":300}"#);
@@ -124,7 +123,7 @@ struct Desk {
 
 impl Desk {
     fn open() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let listener = TcpListener::bind(any_port()).unwrap();
         let url = format!("http://{}/pack", listener.local_addr().unwrap());
         let (tell, came) = channel();
         let (answers, told) = channel::<String>();
@@ -265,7 +264,7 @@ fn a_server_works_too_when_told() {
     serve.env_remove("QUAYMASTER_DURABILITY").args([
         "serve",
         "--listen",
-        "127.0.0.1:0",
+        &any_port(),
         "--store",
         "memory",
         "--schema",

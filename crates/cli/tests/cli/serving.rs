@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::process::{SCHEMA, Served, Started, command, folder, run, said};
+use crate::process::{SCHEMA, Served, Started, any_port, command, folder, run, said};
 
 #[test]
 fn serve_prints_one_line_and_stops_with_0() {
@@ -65,7 +65,7 @@ fn serve_and_the_command_line_share_one_folder_and_what_was_counted_stays() {
 
 #[test]
 fn what_keeps_serve_from_starting_is_said_with_the_right_code() {
-    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = TcpListener::bind(any_port()).unwrap();
     let port = taken.local_addr().unwrap().to_string();
     let folder = folder(&[
         ("bad.toml", "[limit.x]\nkey = 7"),
@@ -83,9 +83,9 @@ fn what_keeps_serve_from_starting_is_said_with_the_right_code() {
         (&["--store", "redis://a:b:c:d"], 2, "store"),
         (&["--data-dir", "file"], 3, "file"),
     ] {
-        let mut all = vec!["serve"];
+        let (mut all, listen) = (vec!["serve"], any_port());
         if !args.contains(&"--listen") {
-            all.extend(["--listen", "127.0.0.1:0"]);
+            all.extend(["--listen", &listen]);
         }
         all.extend_from_slice(args);
         let said = run(folder.path(), &all);
@@ -100,7 +100,7 @@ fn a_data_folder_nobody_may_write_is_a_store_that_cannot_be_reached() {
     if rustix::process::geteuid().is_root() {
         // Permissions do not stop root: a folder that cannot be made at all stands in for it.
         let folder = folder(&[("blocked", "")]);
-        let said = run(folder.path(), &["serve", "--listen", "127.0.0.1:0", "--data-dir", "blocked/data"]);
+        let said = run(folder.path(), &["serve", "--listen", &any_port(), "--data-dir", "blocked/data"]);
         assert_eq!(said.code, 3, "{said:?}");
         return;
     }
@@ -108,7 +108,7 @@ fn a_data_folder_nobody_may_write_is_a_store_that_cannot_be_reached() {
     let data = folder.path().join("data");
     std::fs::create_dir(&data).unwrap();
     std::fs::set_permissions(&data, std::fs::Permissions::from_mode(0o500)).unwrap();
-    let said = run(folder.path(), &["serve", "--listen", "127.0.0.1:0", "--data-dir", "data"]);
+    let said = run(folder.path(), &["serve", "--listen", &any_port(), "--data-dir", "data"]);
     assert_eq!(said.code, 3, "{said:?}");
 }
 
@@ -180,11 +180,11 @@ fn a_second_signal_ends_at_once() {
 fn a_stop_while_the_store_is_opened_is_heard() {
     // A Redis that accepts and never answers.
     for signal in [Signal::TERM, Signal::INT] {
-        let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+        let silent = TcpListener::bind(any_port()).unwrap();
         let url = format!("redis://{}?deadline_ms=600000", silent.local_addr().unwrap());
         let folder = folder(&[("quaymaster.toml", "[store.pools.default]\nconnect_timeout = \"10m\"\n")]);
         let mut serve = command(folder.path());
-        serve.args(["serve", "--listen", "127.0.0.1:0", "--store", &url]);
+        serve.args(["serve", "--listen", &any_port(), "--store", &url]);
         let started = Started::spawn(&mut serve);
         let asked = silent.accept().unwrap();
         let said = started.stop_by(signal);
@@ -196,7 +196,7 @@ fn a_stop_while_the_store_is_opened_is_heard() {
 
 #[test]
 fn a_server_that_cannot_listen_leaves_no_folder_behind() {
-    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = TcpListener::bind(any_port()).unwrap();
     let folder = folder(&[]);
     let said = run(folder.path(), &["serve", "--listen", &taken.local_addr().unwrap().to_string()]);
     assert_eq!(said.code, 2, "{said:?}");
@@ -209,8 +209,9 @@ fn a_store_whose_disk_failed_is_not_ready_and_says_why() {
     let mut serve = std::process::Command::new("sh");
     serve.current_dir(folder.path()).env_clear().env("PATH", std::env::var_os("PATH").unwrap());
     let program = env!("CARGO_BIN_EXE_quaymaster");
+    let listen = any_port();
     let script =
-        format!("trap '' XFSZ; exec {program} serve --listen 127.0.0.1:0 --schema shop.toml --data-dir data");
+        format!("trap '' XFSZ; exec {program} serve --listen {listen} --schema shop.toml --data-dir data");
     let served = Served::spawn(serve.args(["-c", &script]));
     let take = || served.ask("POST", "/v1/limit/orders/take", r#"{"key":{"customer":"a"}}"#);
     assert_eq!((take().0, served.ask("GET", "/readyz", "").0), (200, 200));
@@ -237,7 +238,7 @@ fn a_store_whose_disk_failed_is_not_ready_and_says_why() {
 fn environment_variables_stand_for_flags_and_flags_win() {
     let folder = folder(&[("shop.toml", SCHEMA)]);
     let mut served = command(folder.path());
-    served.args(["serve", "--listen", "127.0.0.1:0"]);
+    served.args(["serve", "--listen", &any_port()]);
     served
         .env("QUAYMASTER_STORE", "memory")
         .env("QUAYMASTER_SCHEMA", "shop.toml")

@@ -2,12 +2,15 @@
 
 use serde_json::json;
 
-use crate::process::{SCHEMA, Served, command, folder, run, said};
+use crate::process::{SCHEMA, Served, any_port, command, folder, run, said};
 
 #[test]
 fn the_file_of_the_folder_is_read_and_paths_are_meant_from_it() {
-    let toml = "schemas = [\"shop.toml\"]\n[server]\nlisten = \"127.0.0.1:0\"\n[store]\nurl = \"embedded\"\ndata_dir = \"data\"\ndurability = \"everysec\"\n";
-    let folder = folder(&[("quaymaster.toml", toml), ("shop.toml", SCHEMA)]);
+    let toml = format!(
+        "schemas = [\"shop.toml\"]\n[server]\nlisten = \"{}\"\n[store]\nurl = \"embedded\"\ndata_dir = \"data\"\ndurability = \"everysec\"\n",
+        any_port()
+    );
+    let folder = folder(&[("quaymaster.toml", &toml), ("shop.toml", SCHEMA)]);
     let served = Served::spawn(command(folder.path()).arg("serve"));
     assert!(served.line.contains("data, schemas: shop)"), "{}", served.line);
     assert_eq!(served.take("/v1/limit/orders/take", r#"{"key":{"customer":"a"}}"#)["used"], 1);
@@ -88,8 +91,11 @@ fn broken_toml_is_told_with_its_line() {
 
 #[test]
 fn secrets_come_from_the_environment() {
-    let toml = "[server]\nlisten = \"127.0.0.1:0\"\ntokens = [{ env = \"TOKEN\" }]\n[store]\nurl = { env = \"STORE_URL\", default = \"memory\" }\n";
-    let folder = folder(&[("quaymaster.toml", toml)]);
+    let toml = format!(
+        "[server]\nlisten = \"{}\"\ntokens = [{{ env = \"TOKEN\" }}]\n[store]\nurl = {{ env = \"STORE_URL\", default = \"memory\" }}\n",
+        any_port()
+    );
+    let folder = folder(&[("quaymaster.toml", &toml)]);
     let served = Served::spawn(command(folder.path()).arg("serve").env("TOKEN", "0123456789abcdef"));
     assert_eq!(served.ask("GET", "/metrics", "").0, 401);
     assert_eq!(served.ask("GET", "/healthz", "").0, 200);
@@ -149,7 +155,7 @@ connections = 0
 /// Somebody who speaks like S3, and refuses: what was asked.
 fn refusing() -> (String, std::sync::mpsc::Receiver<String>) {
     use std::io::{Read as _, Write as _};
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let listener = std::net::TcpListener::bind(any_port()).unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let (tell, asked) = std::sync::mpsc::channel();
     std::thread::spawn(move || {

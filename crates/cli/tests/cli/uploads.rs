@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::process::{Said, Served, Started, ask, command, folder, run, said};
+use crate::process::{Said, Served, Started, any_port, ask, command, folder, run, said};
 
 /// A file of so many bytes that no two chunks share.
 pub(crate) fn file(here: &Path, name: &str, size: usize) -> Vec<u8> {
@@ -155,9 +155,7 @@ fn a_server_that_wants_a_token_is_given_one_and_one_that_is_away_is_told() {
     let folder = folder(&[("small", "abc"), ("quaymaster.toml", config)]);
     let here = folder.path();
     let mut serve = command(here);
-    serve
-        .args(["serve", "--listen", "127.0.0.1:0", "--store", "memory"])
-        .env("T", "a token of some length!!");
+    serve.args(["serve", "--listen", &any_port(), "--store", "memory"]).env("T", "a token of some length!!");
     let served = Served::spawn(&mut serve);
     let server = format!("http://{}", served.address);
     let with = |token: &str| {
@@ -197,7 +195,7 @@ fn a_worker_works_on_uploads_and_stops_when_told() {
     let here = folder.path();
     let served = Served::start(here, &[]);
     let mut working = command(here);
-    working.args(["worker", "--upload", "documents", "--metrics", "127.0.0.1:0"]);
+    working.args(["worker", "--upload", "documents", "--metrics", &any_port()]);
     let worker =
         Served::spawn_saying(&mut working, "quaymaster working on upload.documents (store: embedded");
     let server = worker.line.split("http://").nth(1).unwrap().split('/').next().unwrap();

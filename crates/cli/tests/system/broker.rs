@@ -1,6 +1,6 @@
 //! Brokers that can be away for a while.
 
-use std::net::{Ipv4Addr, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -9,8 +9,8 @@ use rdkafka::mocking::MockCluster;
 use rdkafka::producer::DefaultProducerContext;
 use tempfile::TempDir;
 
+use crate::servers::free_address;
 use crate::servers::process::Process;
-use crate::servers::tools::free_port;
 use crate::topic::TOPIC;
 
 /// Longer than any start takes on a busy machine.
@@ -25,7 +25,7 @@ pub(crate) trait Broker {
     fn come_back(&mut self);
 }
 
-/// librdkafka's own, in this process.
+/// librdkafka's own, in this process. It keeps its port while it is away.
 pub(crate) struct Mock(MockCluster<'static, DefaultProducerContext>);
 
 impl Mock {
@@ -53,7 +53,7 @@ impl Broker for Mock {
 /// A broker that shares no code with the client, and keeps its topics in a file.
 pub(crate) struct Tansu {
     process: Process,
-    port: u16,
+    address: SocketAddr,
     // After the process: that one must be gone when the folder is removed.
     folder: TempDir,
 }
@@ -61,13 +61,13 @@ pub(crate) struct Tansu {
 impl Tansu {
     pub(crate) fn start() -> Self {
         let folder = tempfile::Builder::new().prefix("quaymaster-tansu-").tempdir().unwrap();
-        let (process, port) = loop {
-            let port = free_port();
-            if let Some(process) = launch(&folder, port) {
-                break (process, port);
+        let (process, address) = loop {
+            let address = free_address();
+            if let Some(process) = launch(&folder, address) {
+                break (process, address);
             }
         };
-        let broker = Self { process, port, folder };
+        let broker = Self { process, address, folder };
         let mut create = Command::new(program());
         create.args(["topic", "create", TOPIC, "--partitions", "3", "--broker"]);
         let made = create.arg(format!("tcp://{}", broker.address())).output().unwrap();
@@ -78,7 +78,7 @@ impl Tansu {
 
 impl Broker for Tansu {
     fn address(&self) -> String {
-        format!("127.0.0.1:{}", self.port)
+        self.address.to_string()
     }
 
     fn go(&mut self) {
@@ -86,13 +86,13 @@ impl Broker for Tansu {
     }
 
     fn come_back(&mut self) {
-        self.process = launch(&self.folder, self.port).unwrap();
+        self.process = launch(&self.folder, self.address).unwrap();
     }
 }
 
 /// `None` when it ended before it was ready, as it does when the port was taken.
-fn launch(folder: &TempDir, port: u16) -> Option<Process> {
-    let url = format!("tcp://127.0.0.1:{port}");
+fn launch(folder: &TempDir, address: SocketAddr) -> Option<Process> {
+    let url = format!("tcp://{address}");
     // Its files lie where it was started, whatever path it is given.
     let mut args =
         vec!["-C".to_owned(), folder.path().display().to_string(), program().display().to_string()];
@@ -100,7 +100,7 @@ fn launch(folder: &TempDir, port: u16) -> Option<Process> {
     args.extend(["--storage-engine", "sqlite://topics.db"].map(str::to_owned));
     let mut process = Process::spawn(Path::new("env"), &args, &[], &folder.path().join("broker.log"));
     let deadline = Instant::now() + PATIENCE;
-    while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
+    while TcpStream::connect(address).is_err() {
         if process.ended().is_some() {
             let log = process.log_tail();
             assert!(log.contains("in use"), "tansu did not start:\n{log}");

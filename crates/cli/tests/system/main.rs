@@ -18,6 +18,7 @@ mod uploads;
 use libtest_mimic::{Arguments, Trial};
 
 use broker::{Broker, Mock, Tansu};
+use servers::address;
 
 fn main() {
     let soak = std::env::var_os("QUAYMASTER_SOAK").is_some();

@@ -11,7 +11,7 @@ use serde_json::json;
 use crate::broker::Broker;
 use crate::process::{Served, Started, command, folder, said};
 use crate::seaweed::{Seaweed, options};
-use crate::servers::tools::free_port;
+use crate::servers::free_address;
 use crate::servers::{PostgresServer, RedisConfig, RedisServer};
 use crate::topic::{TOPIC, check, read};
 use quaymaster_upload::objects::Objects;
@@ -81,8 +81,7 @@ pub(crate) fn every_upload_is_one_event_whoever_is_killed(mut broker: impl Broke
         let byte = |at: usize| if n % 2 == 0 { 7 } else { (at % 251) as u8 ^ (at >> 20) as u8 };
         std::fs::write(site.here.join(n.to_string()), (0..*size).map(byte).collect::<Vec<u8>>()).unwrap();
     }
-    // Below the ports that others are given: it is free whenever a server comes back.
-    let address = format!("127.0.0.1:{}", free_port());
+    let address = free_address().to_string();
     let (mut served, mut worker) = (site.serve(&address), site.work());
     broker.go();
     let put = |n: usize| {

@@ -10,6 +10,7 @@ use quaymaster::store::embedded::{Clock, EmbeddedOptions, EmbeddedStore};
 use quaymaster::{Engine, Quaymaster};
 use quaymaster_server::config::{Config, Overrides, RawConfig, ServerConfig, Thresholds};
 use quaymaster_server::{Depot, Listening, Server, UploadConfig};
+use quaymaster_testkit::servers::any_port;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -111,7 +112,7 @@ pub(crate) fn schema(text: &str) -> Arc<Schema> {
 
 pub(crate) fn settings(toml: &str, env: &dyn Fn(&str) -> Option<String>) -> Config {
     let raw = RawConfig::parse("test.toml", toml, std::path::Path::new(""), env).unwrap();
-    let overrides = Overrides { listen: Some("127.0.0.1:0".into()), ..Overrides::default() };
+    let overrides = Overrides { listen: Some(any_port().to_string()), ..Overrides::default() };
     Config::resolve(raw, overrides).unwrap()
 }
 

@@ -9,7 +9,7 @@ use quaymaster::store::embedded::{EmbeddedOptions, EmbeddedStore};
 use quaymaster::{Code, Engine};
 use quaymaster_server::doctor::{self, Eviction};
 use quaymaster_server::open_store;
-use quaymaster_testkit::servers::{RedisConfig, RedisServer};
+use quaymaster_testkit::servers::{RedisConfig, RedisServer, any_port};
 use serde_json::json;
 
 use crate::client::{Connection, request};
@@ -156,7 +156,7 @@ async fn half_a_request_head_does_not_hold_a_stop_up() {
 #[tokio::test]
 async fn calls_for_a_redis_that_never_answered_have_not_run() {
     // Accepts, and says nothing.
-    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let silent = tokio::net::TcpListener::bind(any_port()).await.unwrap();
     let url = format!("redis://{}?deadline_ms=200", silent.local_addr().unwrap());
     let options = StoreOptions::from_url(&url, ".".as_ref()).unwrap();
     let engine = open_store(options, schema(SCHEMA), Eviction::Refused).await.expect("it starts anyway");

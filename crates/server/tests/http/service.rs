@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use parking_lot::Mutex;
+use quaymaster_testkit::servers::any_port;
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpListener;
@@ -79,7 +80,7 @@ pub(crate) struct Service {
 
 impl Service {
     pub(crate) async fn start(script: impl Fn(&Received) -> Act + Send + Sync + 'static) -> Self {
-        Self::on(TcpListener::bind("127.0.0.1:0").await.unwrap(), script)
+        Self::on(TcpListener::bind(any_port()).await.unwrap(), script)
     }
 
     pub(crate) fn on(
@@ -103,12 +104,12 @@ impl Service {
         Self { address, received, go, accepting }
     }
 
-    /// The same behind TLS, under a certificate for 127.0.0.1.
+    /// The same behind TLS, under a certificate for the test's own address.
     pub(crate) async fn over_tls(
         acceptor: TlsAcceptor,
         script: impl Fn(&Received) -> Act + Send + Sync + 'static,
     ) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let listener = TcpListener::bind(any_port()).await.unwrap();
         let address = listener.local_addr().unwrap();
         let received: Arc<Mutex<Vec<Received>>> = Arc::default();
         let go = Arc::new(Semaphore::new(0));

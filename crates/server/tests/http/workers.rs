@@ -8,7 +8,7 @@ use quaymaster::queue::{Claim, Pressure, Push, Queue};
 use quaymaster::schema::{Source, load};
 use quaymaster::store::embedded::{EmbeddedOptions, EmbeddedStore};
 use quaymaster_server::{WorkerConfig, Workers};
-use quaymaster_testkit::servers::Certificates;
+use quaymaster_testkit::servers::{Certificates, any_port};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::{Value, json};
@@ -245,7 +245,7 @@ async fn a_pause_that_the_service_asks_for_is_kept_for_every_job() {
 
 #[tokio::test]
 async fn a_service_that_is_not_there_costs_few_attempts_and_is_found_when_it_comes() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let listener = TcpListener::bind(any_port()).await.unwrap();
     let address = listener.local_addr().unwrap();
     drop(listener);
     let scene = Scene::start(&format!("http://{address}/work"), "").await;

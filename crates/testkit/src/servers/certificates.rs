@@ -8,6 +8,8 @@ use rcgen::{
 };
 use tempfile::TempDir;
 
+use crate::servers::address::own_ip;
+
 /// A certificate and its key, PEM files.
 #[derive(Debug, Clone)]
 pub struct Identity {
@@ -22,7 +24,7 @@ pub struct Identity {
 pub struct Certificates {
     /// What the other side must trust.
     pub ca: PathBuf,
-    /// For 127.0.0.1 and localhost.
+    /// For the test's own address and localhost.
     pub server: Identity,
     /// For a client.
     pub client: Identity,
@@ -52,7 +54,8 @@ impl Certificates {
             let cert = params.signed_by(&key, &authority).expect("a certificate");
             write(folder.path(), name, &cert.pem(), &key.serialize_pem())
         };
-        let server = issue("server", &["127.0.0.1", "localhost"], ExtendedKeyUsagePurpose::ServerAuth);
+        let server =
+            issue("server", &[&own_ip().to_string(), "localhost"], ExtendedKeyUsagePurpose::ServerAuth);
         let client = issue("client", &["client"], ExtendedKeyUsagePurpose::ClientAuth);
         Self { ca, server, client, _folder: folder }
     }

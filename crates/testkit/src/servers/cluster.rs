@@ -1,7 +1,8 @@
 //! A Redis or Valkey cluster on loopback.
 
+use crate::servers::address::{free_address, own_ip};
 use crate::servers::redis::{RedisConfig, RedisServer, wait_until};
-use crate::servers::tools::{Binary, free_port};
+use crate::servers::tools::Binary;
 
 const SLOTS: usize = 16384;
 
@@ -59,8 +60,9 @@ impl Cluster {
         }
         let (first, others) = self.nodes.split_first().expect("a cluster has a node");
         for node in others {
-            let (port, bus) = (node.port().to_string(), bus_port(node).to_string());
-            first.command::<()>(&["CLUSTER", "MEET", "127.0.0.1", &port, &bus]);
+            let (ip, port) = (node.address().ip().to_string(), node.address().port().to_string());
+            let bus = bus_port(node).to_string();
+            first.command::<()>(&["CLUSTER", "MEET", &ip, &port, &bus]);
         }
         let everybody = self.nodes.len().to_string();
         for node in &self.nodes {
@@ -89,7 +91,7 @@ impl Cluster {
 
     /// `redis+cluster://` with all nodes.
     pub fn url(&self) -> String {
-        let nodes: Vec<String> = self.nodes.iter().map(|node| format!("127.0.0.1:{}", node.port())).collect();
+        let nodes: Vec<String> = self.nodes.iter().map(|node| node.address().to_string()).collect();
         format!("redis+cluster://{}", nodes.join(","))
     }
 
@@ -103,12 +105,13 @@ impl Cluster {
 fn start_node(config: &ClusterConfig) -> RedisServer {
     let (lines, env) = (config.lines.clone(), config.env.clone());
     let node = RedisConfig { binary: config.binary, lines, env, ..RedisConfig::default() };
-    RedisServer::start_with(node, |_, _| {
+    RedisServer::start_with(node, |_| {
         vec![
             "cluster-enabled yes".into(),
             "cluster-node-timeout 1000".into(),
             // The bus is by default 10,000 above, which may not be a port, or not a free one.
-            format!("cluster-port {}", free_port()),
+            format!("cluster-port {}", free_address().port()),
+            format!("cluster-announce-ip {}", own_ip()),
             "cluster-allow-replica-migration no".into(),
             "repl-diskless-sync-delay 0".into(),
         ]

@@ -1,6 +1,6 @@
 //! One PostgreSQL cluster of its own.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
+use crate::servers::address::free_address;
 use crate::servers::process::Process;
 use crate::servers::redis::wait_until;
-use crate::servers::tools::{free_port, on_path};
+use crate::servers::tools::on_path;
 
 /// Longer than any start takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -20,13 +21,13 @@ const PATIENCE: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub struct PostgresServer {
     process: Process,
-    port: u16,
+    address: SocketAddr,
     // After the process: that one must be gone when the folder is removed.
     folder: TempDir,
 }
 
 impl PostgresServer {
-    /// Makes a cluster, starts it on a free loopback port and waits until it answers.
+    /// Makes a cluster, starts it on the test's own address and waits until it answers.
     pub fn start() -> Self {
         let folder =
             tempfile::Builder::new().prefix("quaymaster-postgres-").tempdir().expect("a temporary folder");
@@ -44,14 +45,14 @@ impl PostgresServer {
         let made = initdb.output().expect("initdb can be started: run scripts/test-tools");
         assert!(made.status.success(), "initdb: {}", String::from_utf8_lossy(&made.stderr));
         loop {
-            let port = free_port();
-            if let Some(process) = launch(&data, port) {
-                return Self { process, port, folder };
+            let address = free_address();
+            if let Some(process) = launch(&data, address) {
+                return Self { process, address, folder };
             }
         }
     }
 
-    /// `postgres://quaymaster@127.0.0.1:<port>/postgres`.
+    /// `postgres://quaymaster@<address>/postgres`.
     pub fn url(&self) -> String {
         self.url_at(self.address())
     }
@@ -63,14 +64,14 @@ impl PostgresServer {
 
     /// Its address.
     pub fn address(&self) -> SocketAddr {
-        (Ipv4Addr::LOCALHOST, self.port).into()
+        self.address
     }
 
     /// One statement; its rows, a line each.
     pub fn ask(&self, sql: &str) -> String {
-        let port = self.port.to_string();
+        let (ip, port) = (self.address.ip().to_string(), self.address.port().to_string());
         let told = Command::new("psql")
-            .args(["-h", "127.0.0.1", "-p", &port, "-U", "quaymaster", "-d", "postgres", "-Atqc", sql])
+            .args(["-h", &ip, "-p", &port, "-U", "quaymaster", "-d", "postgres", "-Atqc", sql])
             .output()
             .expect("psql can be started");
         assert!(told.status.success(), "{sql}: {}", String::from_utf8_lossy(&told.stderr));
@@ -86,7 +87,7 @@ impl PostgresServer {
     /// Starts again after [`PostgresServer::stop`].
     pub fn start_again(&mut self) {
         let data = self.folder.path().join("data");
-        self.process = launch(&data, self.port).expect("its port is free again");
+        self.process = launch(&data, self.address).expect("its port is free again");
     }
 }
 
@@ -104,13 +105,13 @@ impl Drop for PostgresServer {
 }
 
 /// `None` when it ended before it was ready, as it does when the port was taken.
-fn launch(data: &Path, port: u16) -> Option<Process> {
+fn launch(data: &Path, address: SocketAddr) -> Option<Process> {
     let mut args: Vec<String> = setpriv();
     args.extend(["--pdeathsig".into(), "KILL".into(), "--".into()]);
     args.extend([program("postgres").display().to_string(), "-D".into(), data.display().to_string()]);
     for setting in [
-        "listen_addresses=127.0.0.1",
-        &format!("port={port}"),
+        &format!("listen_addresses={}", address.ip()),
+        &format!("port={}", address.port()),
         "unix_socket_directories=",
         "fsync=off",
         "shared_buffers=16MB",
@@ -127,8 +128,8 @@ fn launch(data: &Path, port: u16) -> Option<Process> {
             assert!(log.contains("in use"), "PostgreSQL did not start:\n{log}");
             return None;
         }
-        let port = port.to_string();
-        let ready = Command::new("pg_isready").args(["-q", "-h", "127.0.0.1", "-p", &port]).status();
+        let (ip, port) = (address.ip().to_string(), address.port().to_string());
+        let ready = Command::new("pg_isready").args(["-q", "-h", &ip, "-p", &port]).status();
         if ready.expect("pg_isready can be started: run scripts/test-tools").success() {
             return Some(process);
         }

@@ -1,7 +1,7 @@
 //! One Redis or Valkey server.
 
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -10,9 +10,10 @@ use redis::{FromRedisValue, Value};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
+use crate::servers::address::free_address;
 use crate::servers::faketime::FakeTime;
 use crate::servers::process::Process;
-use crate::servers::tools::{Binary, free_port};
+use crate::servers::tools::Binary;
 
 /// Longer than any start takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -58,7 +59,7 @@ pub struct RedisServer {
     // Before the folder: the process must be gone when the folder is removed.
     process: Process,
     config: RedisConfig,
-    port: u16,
+    address: SocketAddr,
     clock: Option<FakeTime>,
     folder: TempDir,
 }
@@ -66,37 +67,37 @@ pub struct RedisServer {
 impl RedisServer {
     /// Starts a server and waits until it answers.
     pub fn start(config: RedisConfig) -> Self {
-        Self::start_with(config, |_, _| Vec::new())
+        Self::start_with(config, |_| Vec::new())
     }
 
-    /// The same, with lines that depend on the server's folder and port.
-    pub fn start_with(mut config: RedisConfig, more: impl Fn(&Path, u16) -> Vec<String>) -> Self {
+    /// The same, with lines that depend on the server's folder.
+    pub fn start_with(mut config: RedisConfig, more: impl Fn(&Path) -> Vec<String>) -> Self {
         let folder =
             tempfile::Builder::new().prefix("quaymaster-redis-").tempdir().expect("a temporary folder");
         let clock = config.faketime.then(|| FakeTime::new(folder.path()));
         let fixed = config.lines.clone();
         loop {
-            let port = free_port();
-            config.lines = fixed.iter().cloned().chain(more(folder.path(), port)).collect();
-            if let Ok(process) = launch(&config, folder.path(), port, clock.as_ref()) {
-                return Self { process, config, port, clock, folder };
+            let address = free_address();
+            config.lines = fixed.iter().cloned().chain(more(folder.path())).collect();
+            if let Ok(process) = launch(&config, folder.path(), address, clock.as_ref()) {
+                return Self { process, config, address, clock, folder };
             }
         }
     }
 
-    /// `redis://127.0.0.1:<port>`.
+    /// `redis://<address>`.
     pub fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}", self.port)
-    }
-
-    /// Its port on 127.0.0.1.
-    pub fn port(&self) -> u16 {
-        self.port
+        format!("redis://{}", self.address)
     }
 
     /// Its address.
     pub fn address(&self) -> SocketAddr {
-        (Ipv4Addr::LOCALHOST, self.port).into()
+        self.address
+    }
+
+    /// The line of configuration that makes another server a replica of this one.
+    pub fn followed_by(&self) -> String {
+        format!("replicaof {} {}", self.address.ip(), self.address.port())
     }
 
     /// Its data folder.
@@ -129,7 +130,7 @@ impl RedisServer {
         self.process.signal(Signal::CONT);
     }
 
-    /// SIGKILL, if it still runs, and starts it again on the same port and folder.
+    /// SIGKILL, if it still runs, and starts it again on the same address and folder.
     pub fn restart(&mut self) {
         self.process.kill9();
         self.launch_again();
@@ -145,13 +146,13 @@ impl RedisServer {
     fn launch_again(&mut self) {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            match launch(&self.config, self.folder.path(), self.port, self.clock.as_ref()) {
+            match launch(&self.config, self.folder.path(), self.address, self.clock.as_ref()) {
                 Ok(process) => {
                     self.process = process;
                     return;
                 }
                 Err(log) => {
-                    assert!(Instant::now() < deadline, "port {} is not free again:\n{log}", self.port);
+                    assert!(Instant::now() < deadline, "{} is not free again:\n{log}", self.address);
                 }
             }
         }
@@ -199,12 +200,14 @@ impl RedisServer {
 fn launch(
     config: &RedisConfig,
     folder: &Path,
-    port: u16,
+    address: SocketAddr,
     clock: Option<&FakeTime>,
 ) -> Result<Process, String> {
     let mut lines = vec![
-        format!("port {port}"),
-        "bind 127.0.0.1".to_owned(),
+        format!("port {}", address.port()),
+        format!("bind {}", address.ip()),
+        // By default a replica is known by the address that its connection comes from.
+        format!("replica-announce-ip {}", address.ip()),
         format!("dir {}", folder.display()),
         "save \"\"".to_owned(),
         "daemonize no".to_owned(),
@@ -226,7 +229,7 @@ fn launch(
             assert!(log.contains("in use") || log.contains("bind"), "the server did not start:\n{log}");
             return Err(log);
         }
-        if answers(port, process.pid()) {
+        if answers(address, process.pid()) {
             return Ok(process);
         }
         assert!(Instant::now() < deadline, "the server is not ready:\n{}", process.log_tail());
@@ -234,11 +237,11 @@ fn launch(
     }
 }
 
-/// Whether the server with this process id answers on this port: an error such as NOAUTH is an answer,
+/// Whether the server with this process id answers at this address: an error such as NOAUTH is an answer,
 /// LOADING is not.
-fn answers(port: u16, pid: u32) -> bool {
+fn answers(address: SocketAddr, pid: u32) -> bool {
     let ask = |question: &[u8]| -> std::io::Result<String> {
-        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
+        let mut stream = TcpStream::connect(address)?;
         stream.set_read_timeout(Some(Duration::from_secs(1)))?;
         stream.write_all(question)?;
         let mut buffer = [0; 4096];

@@ -1,10 +1,12 @@
 //! A primary, its replicas and three sentinels that fail over within a second or two.
 
+use std::net::SocketAddr;
 use std::path::Path;
 
+use crate::servers::address::free_address;
 use crate::servers::process::Process;
 use crate::servers::redis::{RedisConfig, RedisServer, wait_until};
-use crate::servers::tools::{Binary, free_port};
+use crate::servers::tools::Binary;
 
 /// The name the sentinels watch the primary under.
 const SERVICE: &str = "quay";
@@ -32,7 +34,7 @@ impl Default for SentinelConfig {
 pub struct Sentinel {
     /// The servers; the first was the primary at the start.
     pub servers: Vec<RedisServer>,
-    sentinels: Vec<(Process, u16)>,
+    sentinels: Vec<(Process, SocketAddr)>,
     _folder: tempfile::TempDir,
 }
 
@@ -44,7 +46,7 @@ impl Sentinel {
             RedisServer::start(RedisConfig { binary: config.binary, lines, ..RedisConfig::default() })
         };
         let primary = server(vec!["repl-diskless-sync-delay 0".into()]);
-        let follow = format!("replicaof 127.0.0.1 {}", primary.port());
+        let follow = primary.followed_by();
         let mut servers = vec![primary];
         servers.extend((0..config.replicas).map(|_| server(vec![follow.clone()])));
         for replica in &servers[1..] {
@@ -55,19 +57,19 @@ impl Sentinel {
         let folder =
             tempfile::Builder::new().prefix("quaymaster-sentinel-").tempdir().expect("a temporary folder");
         let sentinels = (0..SENTINELS)
-            .map(|index| start_sentinel(config.binary, folder.path(), index, servers[0].port()))
+            .map(|index| start_sentinel(config.binary, folder.path(), index, servers[0].address()))
             .collect();
         let group = Self { servers, sentinels, _folder: folder };
-        for (_, port) in &group.sentinels {
+        for (_, address) in &group.sentinels {
             let expected = (SENTINELS - 1, config.replicas);
-            wait_until("the sentinels know the group", || group_seen_by(*port) == Some(expected));
+            wait_until("the sentinels know the group", || group_seen_by(*address) == Some(expected));
         }
         group
     }
 
     /// `redis+sentinel://…/quay`.
     pub fn url(&self) -> String {
-        let all: Vec<String> = self.sentinels.iter().map(|(_, port)| format!("127.0.0.1:{port}")).collect();
+        let all: Vec<String> = self.sentinels.iter().map(|(_, address)| address.to_string()).collect();
         format!("redis+sentinel://{}/{SERVICE}", all.join(","))
     }
 
@@ -85,16 +87,18 @@ impl Sentinel {
     }
 }
 
-fn start_sentinel(binary: Binary, folder: &Path, index: usize, primary: u16) -> (Process, u16) {
+fn start_sentinel(binary: Binary, folder: &Path, index: usize, primary: SocketAddr) -> (Process, SocketAddr) {
     loop {
-        let port = free_port();
+        let address = free_address();
+        let (ip, port) = (address.ip(), address.port());
         let home = folder.join(format!("{index}-{port}"));
         std::fs::create_dir(&home).expect("a folder for the sentinel");
         let lines = [
             format!("port {port}"),
-            "bind 127.0.0.1".into(),
+            format!("bind {ip}"),
             format!("dir {}", home.display()),
-            format!("sentinel monitor {SERVICE} 127.0.0.1 {primary} 2"),
+            format!("sentinel announce-ip {ip}"),
+            format!("sentinel monitor {SERVICE} {} {} 2", primary.ip(), primary.port()),
             format!("sentinel down-after-milliseconds {SERVICE} 500"),
             format!("sentinel failover-timeout {SERVICE} 3000"),
         ];
@@ -105,24 +109,24 @@ fn start_sentinel(binary: Binary, folder: &Path, index: usize, primary: u16) -> 
         let mut taken = false;
         wait_until("the sentinel answers", || {
             taken = process.ended().is_some();
-            taken || ask::<String>(port, &["PING"]).is_ok()
+            taken || ask::<String>(address, &["PING"]).is_ok()
         });
         if !taken {
-            return (process, port);
+            return (process, address);
         }
     }
 }
 
 /// How many other sentinels, and how many replicas, this one knows.
-fn group_seen_by(port: u16) -> Option<(usize, usize)> {
+fn group_seen_by(address: SocketAddr) -> Option<(usize, usize)> {
     let facts: std::collections::HashMap<String, String> =
-        ask(port, &["SENTINEL", "MASTER", SERVICE]).ok()?;
+        ask(address, &["SENTINEL", "MASTER", SERVICE]).ok()?;
     let number = |name: &str| facts.get(name)?.parse().ok();
     Some((number("num-other-sentinels")?, number("num-slaves")?))
 }
 
-fn ask<T: redis::FromRedisValue>(port: u16, words: &[&str]) -> redis::RedisResult<T> {
-    let mut connection = redis::Client::open(format!("redis://127.0.0.1:{port}"))?.get_connection()?;
+fn ask<T: redis::FromRedisValue>(address: SocketAddr, words: &[&str]) -> redis::RedisResult<T> {
+    let mut connection = redis::Client::open(format!("redis://{address}"))?.get_connection()?;
     let mut command = redis::Cmd::new();
     command.arg(words);
     command.query(&mut connection)

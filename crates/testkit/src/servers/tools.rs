@@ -1,6 +1,5 @@
-//! Where the servers' programs are, and ports nobody uses.
+//! Where the servers' programs are.
 
-use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 
 /// Which server program runs.
@@ -51,15 +50,4 @@ fn in_packages(file: &str) -> Option<PathBuf> {
         .filter_map(Result::ok)
         .map(|version| version.path().join("site-packages").join(file))
         .find(|path| path.is_file())
-}
-
-/// A port that was free a moment ago, below the range the system hands out to outgoing connections: a
-/// server that is down for a while finds its port unused when it comes back.
-pub fn free_port() -> u16 {
-    loop {
-        let port = fastrand::u16(10_000..32_000);
-        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
-            return port;
-        }
-    }
 }

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use quaymaster_testkit::servers::any_port;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
@@ -76,7 +77,7 @@ pub(crate) async fn ask(to: SocketAddr, line: &str, headers: &str) -> Answer {
 }
 
 pub(crate) async fn listener() -> (TcpListener, SocketAddr) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let listener = TcpListener::bind(any_port()).await.unwrap();
     let address = listener.local_addr().unwrap();
     (listener, address)
 }

@@ -7,7 +7,7 @@ use quaymaster::schema::Outage;
 use quaymaster::{DatabaseOptions, Quaymaster, Settings};
 use quaymaster_testkit::hammer::{Hammer, HammerConfig};
 use quaymaster_testkit::proxy::{Cut, FaultProxy, Way};
-use quaymaster_testkit::servers::{PostgresServer, RedisConfig, RedisServer};
+use quaymaster_testkit::servers::{PostgresServer, RedisConfig, RedisServer, own_ip};
 use tempfile::TempDir;
 
 use crate::scene::{
@@ -311,7 +311,7 @@ async fn both_away(node: &Quaymaster) {
     let error = tokio::time::timeout((DEADLINE + DATABASE_DEADLINE) * 2, asked).await.unwrap().unwrap_err();
     assert_eq!(error.code.http_status(), 503);
     assert!(
-        error.detail.contains("the database") && error.detail.contains("127.0.0.1"),
+        error.detail.contains("the database") && error.detail.contains(&own_ip().to_string()),
         "both causes: {error}"
     );
 }

@@ -8,7 +8,7 @@ use quaymaster::store::redis::RedisStore;
 use quaymaster_server::config::{Config, Overrides, RawConfig};
 use quaymaster_server::{Listening, Server};
 use quaymaster_testkit::proxy::FaultProxy;
-use quaymaster_testkit::servers::{RedisConfig, RedisServer};
+use quaymaster_testkit::servers::{RedisConfig, RedisServer, any_port};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -112,7 +112,7 @@ async fn every_answer_given_by_a_policy_says_so_and_none_is_a_500() {
     let proxy = FaultProxy::start(server.address()).await;
     let engine = Arc::new(RedisStore::connect(options(&proxy.url())).await.unwrap());
     let quaymaster = bind(SCHEMA, engine, counting_in(&url));
-    let overrides = Overrides { listen: Some("127.0.0.1:0".into()), ..Overrides::default() };
+    let overrides = Overrides { listen: Some(any_port().to_string()), ..Overrides::default() };
     let config = Config::resolve(RawConfig::default(), overrides).unwrap();
     let listening = Listening::bind(config.server).await.unwrap();
     let http = Server::new(listening, quaymaster.clone(), config.thresholds);

@@ -12,7 +12,7 @@ use crate::support::{call, code, connect, count, count_once, counted, fails_with
 async fn calls_find_their_nodes(binary: Binary) {
     let cluster = Cluster::start(ClusterConfig { binary, ..ClusterConfig::default() });
     // One seed is enough.
-    let store = connect(&format!("redis+cluster://127.0.0.1:{}", cluster.nodes[1].port())).await;
+    let store = connect(&format!("redis+cluster://{}", cluster.nodes[1].address())).await;
     assert_eq!(store.topology(), Topology::Cluster);
     let mut owners = HashSet::new();
     for index in 0..60 {
@@ -69,10 +69,11 @@ async fn move_slot(cluster: &Cluster, key: &str, meanwhile: impl AsyncFnOnce()) 
     let ids: Vec<String> = cluster.nodes.iter().map(|node| node.command(&["CLUSTER", "MYID"])).collect();
     cluster.nodes[to].command::<()>(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &ids[from]]);
     cluster.nodes[from].command::<()>(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &ids[to]]);
-    let port = cluster.nodes[to].port().to_string();
+    let target = cluster.nodes[to].address();
+    let (ip, port) = (target.ip().to_string(), target.port().to_string());
     let keys: Vec<String> = cluster.nodes[from].command(&["CLUSTER", "GETKEYSINSLOT", &slot, "100"]);
     for key in keys {
-        cluster.nodes[from].command::<()>(&["MIGRATE", "127.0.0.1", &port, &key, "0", "10000"]);
+        cluster.nodes[from].command::<()>(&["MIGRATE", &ip, &port, &key, "0", "10000"]);
     }
     meanwhile().await;
     for node in [to, from, (to + 1) % 3] {

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use quaymaster_store::redis::RedisStore;
 use quaymaster_store::{Code, Effect, Engine, Reply};
-use quaymaster_testkit::servers::{Binary, RedisConfig, RedisServer};
+use quaymaster_testkit::servers::{Binary, RedisConfig, RedisServer, any_port, free_address};
 
 use crate::support::{call, code, connect, count, counted, fails_with, options, until};
 
@@ -15,15 +15,15 @@ async fn refused_at_connect(url: &str) -> Code {
 #[tokio::test]
 async fn wrong_credentials_are_told_at_once() {
     let server = RedisServer::start(RedisConfig::default().line("requirepass secret"));
-    let port = server.port();
+    let address = server.address();
     let began = Instant::now();
     assert_eq!(refused_at_connect(&server.url()).await, Code::StoreAuth);
-    assert_eq!(refused_at_connect(&format!("redis://:wrong@127.0.0.1:{port}")).await, Code::StoreAuth);
-    assert_eq!(refused_at_connect(&format!("redis://nobody:secret@127.0.0.1:{port}")).await, Code::StoreAuth);
+    assert_eq!(refused_at_connect(&format!("redis://:wrong@{address}")).await, Code::StoreAuth);
+    assert_eq!(refused_at_connect(&format!("redis://nobody:secret@{address}")).await, Code::StoreAuth);
     assert!(began.elapsed() < options(&server.url()).deadline, "waiting does not mend a password");
-    connect(&format!("redis://:secret@127.0.0.1:{port}")).await;
-    connect(&format!("redis://default:secret@127.0.0.1:{port}/3")).await;
-    let far = format!("redis://:secret@127.0.0.1:{port}/4711");
+    connect(&format!("redis://:secret@{address}")).await;
+    connect(&format!("redis://default:secret@{address}/3")).await;
+    let far = format!("redis://:secret@{address}/4711");
     assert_eq!(refused_at_connect(&far).await, Code::ConfigInvalid);
 }
 
@@ -31,7 +31,7 @@ async fn acl_user_is_held_to_its_rights(binary: Binary) {
     // A user of scripts on its own keys and nothing else: no INFO, no CLIENT, no SCRIPT.
     let rights = "user narrow on >pw ~mine:* -@all +evalsha +eval +incr +get +ping +time";
     let server = RedisServer::start(RedisConfig::of(binary).line(rights));
-    let store = connect(&format!("redis://narrow:pw@127.0.0.1:{}", server.port())).await;
+    let store = connect(&format!("redis://narrow:pw@{}", server.address())).await;
     assert_eq!(counted(&store, "mine:k").await, 1);
     assert_eq!(code(store.run(count("theirs:k")).await), Code::StorePermission);
     let forbidden = "return redis.call('SET', KEYS[1], 'x')";
@@ -78,8 +78,7 @@ async fn full_memory_is_told_apart_on_redis_6_2() {
 #[tokio::test]
 async fn a_replica_is_told_apart_and_becomes_useful_when_promoted() {
     let primary = RedisServer::start(RedisConfig::default());
-    let replica =
-        RedisServer::start(RedisConfig::default().line(format!("replicaof 127.0.0.1 {}", primary.port())));
+    let replica = RedisServer::start(RedisConfig::default().line(primary.followed_by()));
     let mut config = options(&replica.url());
     config.deadline = Duration::from_millis(300);
     let impatient = RedisStore::connect(config).await.unwrap();
@@ -145,7 +144,7 @@ async fn a_server_that_loads_is_waited_for() {
     counted(&store, "n").await;
     server.kill9();
     // Each key takes two milliseconds to load, and questions are answered in between.
-    let port = server.port();
+    let url = server.url();
     let config = server.folder().join("server.conf");
     let lines = std::fs::read_to_string(&config).unwrap();
     let slow = format!("{lines}\nkey-load-delay 2000\nloading-process-events-interval-bytes 1024\n");
@@ -154,7 +153,7 @@ async fn a_server_that_loads_is_waited_for() {
     let args = [config.display().to_string()];
     let _loading = quaymaster_testkit::servers::Process::spawn(&Binary::Redis7.path(), &args, &[], &log);
     let ask = || {
-        let mut connection = redis::Client::open(format!("redis://127.0.0.1:{port}"))?.get_connection()?;
+        let mut connection = redis::Client::open(url.as_str())?.get_connection()?;
         redis::cmd("PING").query::<String>(&mut connection)
     };
     until("it is loading", async || ask().is_err_and(|error| error.code() == Some("LOADING"))).await;
@@ -176,15 +175,15 @@ async fn a_server_that_loads_is_waited_for() {
 
 #[tokio::test]
 async fn a_closed_port_and_an_unknown_name_are_refusals() {
-    let free = quaymaster_testkit::servers::free_port();
-    assert_eq!(refused_at_connect(&format!("redis://127.0.0.1:{free}")).await, Code::StoreRefused);
+    let free = free_address();
+    assert_eq!(refused_at_connect(&format!("redis://{free}")).await, Code::StoreRefused);
     assert_eq!(refused_at_connect("redis://no-such-host.invalid:6379").await, Code::StoreRefused);
     assert_eq!(refused_at_connect("redis+unix:///no/such/socket").await, Code::StoreRefused);
 }
 
 #[tokio::test]
 async fn a_server_that_is_something_else_is_told_apart() {
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let listener = tokio::net::TcpListener::bind(any_port()).await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
@@ -197,7 +196,7 @@ async fn a_server_that_is_something_else_is_told_apart() {
 
 #[tokio::test]
 async fn a_unix_socket_works_like_a_port() {
-    let server = RedisServer::start_with(RedisConfig::default(), |folder, _| {
+    let server = RedisServer::start_with(RedisConfig::default(), |folder| {
         vec![format!("unixsocket {}", folder.join("redis.sock").display())]
     });
     let store = connect(&format!("redis+unix://{}", server.folder().join("redis.sock").display())).await;

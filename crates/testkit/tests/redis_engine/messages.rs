@@ -99,7 +99,7 @@ async fn a_channel_without_readers_is_left() {
 async fn a_channel_the_user_may_not_read_is_refused_and_disturbs_no_other() {
     let rights = "user narrow on >pw ~* +@all resetchannels &mine";
     let server = RedisServer::start(RedisConfig::default().line(rights));
-    let store = connect(&format!("redis://narrow:pw@127.0.0.1:{}", server.port())).await;
+    let store = connect(&format!("redis://narrow:pw@{}", server.address())).await;
     let mut mine = store.subscribe(b"mine").await.unwrap();
     let refused = store.subscribe(b"theirs").await.err().expect("refused");
     assert_eq!(refused.code, Code::StorePermission);

@@ -31,7 +31,7 @@ async fn the_breaker_opens_after_consecutive_failures_and_closes_by_itself() {
         let error = store.run(count("k")).await.unwrap_err();
         assert_eq!(error.code, Code::StoreBreaker);
         assert_eq!(error.code.retry(), Retry::Later);
-        assert!(error.detail.contains(&server.port().to_string()), "the cause is named: {error}");
+        assert!(error.detail.contains(&server.address().to_string()), "the cause is named: {error}");
     }
     assert!(began.elapsed() < options("redis://x").deadline, "a hundred calls failed without waiting");
     server.restart();

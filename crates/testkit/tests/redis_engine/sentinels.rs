@@ -68,7 +68,7 @@ async fn a_primary_that_was_demoted_in_good_order_is_left() {
     let store = connect(&group.url()).await;
     assert_eq!(counted(&store, "k").await, 1);
     let old = group.primary_port();
-    let replica = group.servers[1].port();
+    let replica = group.servers[1].address().port();
     assert_ne!(old, replica);
     // What an operator does before maintenance; the old primary lives on as a replica.
     until("the sentinels agree to fail over", async || group.fail_over()).await;
@@ -94,11 +94,10 @@ async fn a_service_that_no_sentinel_knows_is_named() {
 #[tokio::test]
 async fn a_replica_that_a_sentinel_still_names_is_not_taken_for_the_primary() {
     let primary = RedisServer::start(RedisConfig::default());
-    let follow = format!("replicaof 127.0.0.1 {}", primary.port());
-    let replica = RedisServer::start(RedisConfig::default().line(follow));
-    let port = replica.port().to_string();
+    let replica = RedisServer::start(RedisConfig::default().line(primary.followed_by()));
+    let (ip, port) = (replica.address().ip().to_string(), replica.address().port().to_string());
     let stale = fake_server(move |words| match words[0].as_str() {
-        "SENTINEL" => format!("*2\r\n$9\r\n127.0.0.1\r\n${}\r\n{port}\r\n", port.len()),
+        "SENTINEL" => format!("*2\r\n${}\r\n{ip}\r\n${}\r\n{port}\r\n", ip.len(), port.len()),
         _ => "+OK\r\n".to_owned(),
     })
     .await;

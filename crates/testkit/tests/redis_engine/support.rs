@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use quaymaster_store::redis::{RedisOptions, RedisStore};
 use quaymaster_store::{Code, Effect, Engine, Invocation, Reply, Result, Script, Workload};
+use quaymaster_testkit::servers::any_port;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpListener;
 
@@ -96,7 +97,7 @@ pub(crate) async fn counted(store: &dyn Engine, key: &str) -> i64 {
 
 /// A server that speaks the protocol and answers what it is told; gives its URL's authority.
 pub(crate) async fn fake_server(answer: impl FnMut(&[String]) -> String + Clone + Send + 'static) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let listener = TcpListener::bind(any_port()).await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {

@@ -1,6 +1,6 @@
 use quaymaster_store::Code;
 use quaymaster_store::redis::{RedisOptions, RedisStore};
-use quaymaster_testkit::servers::{Certificates, RedisConfig, RedisServer, free_port};
+use quaymaster_testkit::servers::{Certificates, RedisConfig, RedisServer, free_address, own_ip};
 
 use crate::support::{counted, options};
 
@@ -15,10 +15,13 @@ fn start(ask_clients: bool, lines: &[&str]) -> Secured {
     let port = std::sync::Mutex::new(0);
     let mut config = RedisConfig::default();
     config.lines.extend(lines.iter().map(|line| (*line).to_owned()));
-    let server = RedisServer::start_with(config, |_, _| {
-        let tls_port = free_port();
+    let server = RedisServer::start_with(config, |_| {
+        let tls_port = free_address().port();
         *port.lock().unwrap() = tls_port;
-        certificates.redis_lines(tls_port, ask_clients)
+        let mut lines = certificates.redis_lines(tls_port, ask_clients);
+        // `localhost` is not the test's own address.
+        lines.push(format!("bind {} 127.0.0.1", own_ip()));
+        lines
     });
     Secured { _server: server, certificates, port: port.into_inner().unwrap() }
 }
@@ -42,7 +45,8 @@ async fn calls_travel_over_tls_with_the_ca_file() {
     for expected in 1..=50 {
         assert_eq!(counted(&store, "k").await, expected);
     }
-    let by_url = format!("rediss://127.0.0.1:{}?ca_file={}", secured.port, secured.certificates.ca.display());
+    let by_url =
+        format!("rediss://{}:{}?ca_file={}", own_ip(), secured.port, secured.certificates.ca.display());
     let store = RedisStore::connect(options(&by_url)).await.unwrap();
     assert_eq!(counted(&store, "k").await, 51);
 }
@@ -92,7 +96,7 @@ async fn tls_to_a_plain_port_and_plain_to_a_tls_port_are_told_apart() {
     wrong.pools.default.connect_timeout = std::time::Duration::from_millis(500);
     let code = refusal(wrong).await;
     assert!(matches!(code, Code::StoreTls | Code::StoreRefused), "{code}");
-    let code = refusal(options(&format!("redis://127.0.0.1:{}", secured.port))).await;
+    let code = refusal(options(&format!("redis://{}:{}", own_ip(), secured.port))).await;
     assert!(matches!(code, Code::StoreRefused | Code::StoreProtocol | Code::StoreLost), "{code}");
 }
 

@@ -1,11 +1,11 @@
 //! One SeaweedFS with its S3 gateway and an empty bucket.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use crate::servers::process::Process;
-use crate::servers::tools::free_port;
+use crate::servers::{free_address, own_ip};
 use quaymaster_upload::objects::{About, Credentials, Objects, ObjectsOptions};
 use tempfile::TempDir;
 
@@ -13,16 +13,27 @@ const PATIENCE: Duration = Duration::from_secs(90);
 /// Of its one identity, `quay`.
 pub const SECRET: &str = "master-secret";
 
+/// SeaweedFS also listens on 127.0.0.1 and on sockets in /tmp that are named after its ports, so nobody else may have
+/// the number.
+fn free_port() -> u16 {
+    loop {
+        let port = free_address().port();
+        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+            return port;
+        }
+    }
+}
+
 /// A running server.
 pub struct Seaweed {
-    port: u16,
+    address: SocketAddr,
     _process: Process,
     // After the process: that one must be gone when the folder is removed.
     _folder: TempDir,
 }
 
 impl Seaweed {
-    /// Starts one on free loopback ports and waits until its bucket `quay` is there.
+    /// Starts one on the test's own address and waits until its bucket `quay` is there.
     pub async fn start() -> Self {
         loop {
             if let Some(server) = Self::launch().await {
@@ -41,10 +52,11 @@ impl Seaweed {
         );
         std::fs::write(&config, identity).unwrap();
         let ports: Vec<u16> = (0..8).map(|_| free_port()).collect();
+        let address = SocketAddr::from((own_ip(), ports[6]));
         let mut args: Vec<String> = [
             "server",
-            "-ip=127.0.0.1",
-            "-ip.bind=127.0.0.1",
+            &format!("-ip={}", own_ip()),
+            &format!("-ip.bind={}", own_ip()),
             "-s3",
             "-s3.port.iceberg=0",
             "-s3.port.lance=0",
@@ -66,9 +78,7 @@ impl Seaweed {
         args.push(format!("-s3.config={}", config.display()));
         let mut process = Process::spawn(&program(), &args, &[], &folder.path().join("server.log"));
         let deadline = Instant::now() + PATIENCE;
-        let objects = Objects::open("s3://quay", &options((std::net::Ipv4Addr::LOCALHOST, ports[6]).into()))
-            .await
-            .unwrap();
+        let objects = Objects::open("s3://quay", &options(address)).await.unwrap();
         // A bucket is made by the first request that wants it, once every part of the server has found the others.
         loop {
             if process.ended().is_some() {
@@ -76,8 +86,8 @@ impl Seaweed {
                 assert!(log.contains("address already in use"), "SeaweedFS did not start:\n{log}");
                 return None;
             }
-            if make_bucket(ports[6]).await && objects.put_empty("ready", &About::default()).await.is_ok() {
-                return Some(Self { port: ports[6], _process: process, _folder: folder });
+            if make_bucket(address).await && objects.put_empty("ready", &About::default()).await.is_ok() {
+                return Some(Self { address, _process: process, _folder: folder });
             }
             assert!(Instant::now() < deadline, "SeaweedFS is not ready:\n{}", process.log_tail());
             tokio::time::sleep(Duration::from_millis(100)).await;
@@ -85,7 +95,7 @@ impl Seaweed {
     }
 
     pub fn address(&self) -> SocketAddr {
-        (std::net::Ipv4Addr::LOCALHOST, self.port).into()
+        self.address
     }
 }
 
@@ -101,10 +111,10 @@ pub fn options(address: SocketAddr) -> ObjectsOptions {
 }
 
 /// A bucket is an object store's `PUT /bucket`, which none of our own calls says: asked for as an object without a key.
-async fn make_bucket(port: u16) -> bool {
+async fn make_bucket(address: SocketAddr) -> bool {
     use object_store::aws::{AwsAuthorizer, AwsCredential};
     use object_store::client::{HttpRequest, HttpRequestBody};
-    let url = format!("http://127.0.0.1:{port}/quay");
+    let url = format!("http://{address}/quay");
     let credential = AwsCredential { key_id: "quay".to_owned(), secret_key: SECRET.to_owned(), token: None };
     let mut request: HttpRequest = http::Request::put(&url).body(HttpRequestBody::empty()).unwrap();
     AwsAuthorizer::new(&credential, "s3", "us-east-1").try_authorize(&mut request, None).unwrap();

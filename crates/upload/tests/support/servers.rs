@@ -10,6 +10,8 @@
     reason = "public there, private here"
 )]
 
+#[path = "../../../testkit/src/servers/address.rs"]
+pub mod address;
 #[path = "../../../testkit/src/servers/cluster.rs"]
 mod cluster;
 #[path = "../../../testkit/src/servers/faketime.rs"]
@@ -25,6 +27,7 @@ mod redis;
 #[path = "../../../testkit/src/servers/tools.rs"]
 pub mod tools;
 
+pub use address::{any_port, free_address, own_ip};
 pub use cluster::{Cluster, ClusterConfig};
 pub use postgres::PostgresServer;
 pub use redis::{RedisConfig, RedisServer};

@@ -1,12 +1,14 @@
 //! An HTTP proxy that tampers with chosen requests: answers for the server, loses or changes its answers, cuts.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
+
+use crate::servers::any_port;
 
 /// What happens to a request.
 #[derive(Debug, Clone)]
@@ -40,7 +42,7 @@ pub struct Tamper {
 
 impl Tamper {
     pub async fn start(upstream: SocketAddr) -> Self {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let listener = TcpListener::bind(any_port()).await.unwrap();
         let address = listener.local_addr().unwrap();
         let (rules, heard) = (Arc::<Mutex<Vec<Rule>>>::default(), Arc::<Mutex<Vec<String>>>::default());
         let shared = (Arc::clone(&rules), Arc::clone(&heard));

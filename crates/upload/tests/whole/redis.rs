@@ -1,17 +1,17 @@
 //! A Redis that can be stopped and started again on the same folder.
 
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+use crate::servers::free_address;
 use crate::servers::process::Process;
-use crate::servers::tools::free_port;
 
 pub struct Redis {
     process: Process,
-    port: u16,
+    address: SocketAddr,
     folder: TempDir,
 }
 
@@ -19,15 +19,15 @@ impl Redis {
     pub fn start() -> Self {
         let folder = TempDir::new().unwrap();
         loop {
-            let port = free_port();
-            if let Some(process) = launch(folder.path(), port) {
-                return Self { process, port, folder };
+            let address = free_address();
+            if let Some(process) = launch(folder.path(), address) {
+                return Self { process, address, folder };
             }
         }
     }
 
     pub fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}", self.port)
+        format!("redis://{}", self.address)
     }
 
     /// kill -9, and the same again with nothing of what it had.
@@ -35,7 +35,7 @@ impl Redis {
         self.process.kill9();
         let gone = std::fs::remove_dir_all(self.folder.path().join("appendonlydir"));
         gone.unwrap();
-        let launched = launch(self.folder.path(), self.port);
+        let launched = launch(self.folder.path(), self.address);
         self.process = launched.expect("its port is still free");
     }
 
@@ -64,7 +64,7 @@ impl Redis {
         self.process.kill9();
         let log = std::fs::File::options().write(true).open(self.log()).unwrap();
         log.set_len(logged.min(log.metadata().unwrap().len())).unwrap();
-        self.process = launch(self.folder.path(), self.port).expect("its port is still free");
+        self.process = launch(self.folder.path(), self.address).expect("its port is still free");
     }
 
     /// The newest file of its log.
@@ -77,13 +77,14 @@ impl Redis {
     /// kill -9, and the same again from its log of commands.
     pub fn restart(&mut self) {
         self.process.kill9();
-        self.process = launch(self.folder.path(), self.port).expect("its port is still free");
+        self.process = launch(self.folder.path(), self.address).expect("its port is still free");
     }
 }
 
 /// `None` when it ended before it took connections, as it does when the port was taken.
-fn launch(folder: &Path, port: u16) -> Option<Process> {
-    let args: Vec<String> = ["--bind", "127.0.0.1", "--port", &port.to_string(), "--dir"]
+fn launch(folder: &Path, address: SocketAddr) -> Option<Process> {
+    let (ip, port) = (address.ip().to_string(), address.port().to_string());
+    let args: Vec<String> = ["--bind", &ip, "--port", &port, "--dir"]
         .into_iter()
         .map(str::to_owned)
         .chain([folder.display().to_string()])
@@ -91,7 +92,7 @@ fn launch(folder: &Path, port: u16) -> Option<Process> {
         .collect();
     let mut process = Process::spawn(Path::new("redis-server"), &args, &[], &folder.join("server.log"));
     let deadline = Instant::now() + Duration::from_secs(60);
-    while TcpStream::connect(("127.0.0.1", port)).is_err() {
+    while TcpStream::connect(address).is_err() {
         if process.ended().is_some() {
             return None;
         }

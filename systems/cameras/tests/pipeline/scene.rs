@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use quaymaster_testkit::servers::{Binary, Cluster, ClusterConfig, Process, RedisConfig, RedisServer};
+use quaymaster_testkit::servers::{
+    Binary, Cluster, ClusterConfig, Process, RedisConfig, RedisServer, any_port,
+};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -119,7 +121,7 @@ impl Scene {
             );
         }
         if !matches!(command, "watch" | "work") {
-            args.push("--listen=127.0.0.1:0".to_owned());
+            args.push(format!("--listen={}", any_port()));
         }
         args.extend(more.iter().map(|arg| (*arg).to_owned()));
         let mut program = Path::new(env!("CARGO_BIN_EXE_camera-pipeline"));

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Stdio;
 
 use quaymaster_testkit::held_clock::HeldClock;
-use quaymaster_testkit::servers::free_port;
+use quaymaster_testkit::servers::at_own_address;
 
 use crate::scene::{PATIENCE, TEN_PAST_US};
 
@@ -33,9 +33,7 @@ async fn the_readme_is_true() {
         }
     }
     assert_eq!(shown.iter().filter(|text| !text.is_empty()).count(), 5, "blocks whose output is shown");
-    for port in ["7440", "7379"] {
-        script = script.replace(port, &free_port().to_string());
-    }
+    let script = at_own_address(&script);
     let programs = Path::new(env!("CARGO_BIN_EXE_docket-pipeline")).parent().unwrap();
     let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
     let shell = tokio::process::Command::new("setpriv")

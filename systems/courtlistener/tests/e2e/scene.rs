@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use quaymaster_testkit::held_clock::HeldClock;
-use quaymaster_testkit::servers::{Binary, Cluster, ClusterConfig, Process, RedisConfig, RedisServer};
+use quaymaster_testkit::servers::{
+    Binary, Cluster, ClusterConfig, Process, RedisConfig, RedisServer, any_port,
+};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -162,7 +164,7 @@ impl Scene {
 
     /// Starts an API that journals into `journal`; its URL.
     pub(crate) async fn api(&self, journal: &str, more: &[&str]) -> (Part, String) {
-        let mut args = vec!["api".to_owned(), "--listen=127.0.0.1:0".to_owned()];
+        let mut args = vec!["api".to_owned(), format!("--listen={}", any_port())];
         args.push(format!("--journal={}", self.path(journal).display()));
         args.extend(more.iter().map(|arg| (*arg).to_owned()));
         let mut part = self.spawn("api", &args, &self.api_clock.environment());

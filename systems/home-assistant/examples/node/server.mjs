@@ -36,8 +36,9 @@ const caller = (request) => {
 };
 recorder.watch(server, (request) => match(request)?.route, caller);
 
-server.listen(Number(process.argv[2] ?? 7465), "127.0.0.1", () => {
-  console.log(`ha-backend (node) listens on http://127.0.0.1:${server.address().port} as instance ${recorder.instance}`);
+server.listen(Number(process.argv[2] ?? 7465), process.argv[3] ?? "127.0.0.1", () => {
+  const { address, port } = server.address();
+  console.log(`ha-backend (node) listens on http://${address}:${port} as instance ${recorder.instance}`);
 });
 
 for (const signal of ["SIGTERM", "SIGINT"]) {

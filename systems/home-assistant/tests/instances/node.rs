@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use quaymaster_testkit::proxy::{Cut, FaultProxy, Way};
+use quaymaster_testkit::servers::own_ip;
 use serde_json::json;
 use tokio::net::TcpStream;
 
@@ -12,7 +13,7 @@ async fn node(scene: &mut Scene, server: &str, instance: &str) -> Part {
     scene.set("HA_SERVER", server);
     scene.set("HA_INSTANCE", instance);
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/node/server.mjs");
-    scene.start(Path::new("node"), "node", &[&file.display().to_string(), "0"]).await
+    scene.start(Path::new("node"), "node", &[&file.display().to_string(), "0", &own_ip().to_string()]).await
 }
 
 async fn together(store: Store) {

@@ -151,7 +151,7 @@ async fn what_cannot_be_started_says_why() {
     assert!(status == Some(1) && text.contains("everybody"), "{text}");
     let (status, text) = run(&["load", "--to", "127.0.0.1:1"]).await;
     assert!(status == Some(1) && text.contains("http://"), "{text}");
-    let nobody = format!("http://127.0.0.1:{}", quaymaster_testkit::servers::free_port());
+    let nobody = format!("http://{}", quaymaster_testkit::servers::free_address());
     let (status, text) = run(&["load", "--to", &nobody]).await;
     assert!(status == Some(1) && text.contains("cannot be reached"), "{text}");
     let (status, text) = run(&["run", "--schema", "nowhere.toml"]).await;

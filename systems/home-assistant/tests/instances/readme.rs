@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Stdio;
 
-use quaymaster_testkit::servers::free_port;
+use quaymaster_testkit::servers::{at_own_address, own_ip};
 
 use crate::scene::PATIENCE;
 
@@ -31,17 +31,6 @@ fn settled(text: &str) -> String {
     out
 }
 
-/// As many free ports in a row as the page has instances.
-fn row_of_ports() -> u16 {
-    loop {
-        let first = free_port() / 10 * 10;
-        let free = |port: u16| std::net::TcpListener::bind(("127.0.0.1", port)).is_ok();
-        if (first..first + 10).all(free) {
-            return first;
-        }
-    }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_readme_is_true() {
     let folder = tempfile::tempdir().unwrap();
@@ -59,9 +48,10 @@ async fn the_readme_is_true() {
         }
     }
     assert_eq!(shown.iter().filter(|text| !text.is_empty()).count(), 5, "blocks whose output is shown");
-    // 7460 to 7469 are written 746$n in places.
-    let first = row_of_ports();
-    script = script.replace("746", &(first / 10).to_string()).replace("7379", &free_port().to_string());
+    let script = at_own_address(&script)
+        .replace("server.mjs 7465", &format!("server.mjs 7465 {}", own_ip()))
+        // Callers come from here, whatever address they call.
+        .replace(&format!("HA_PROXIES={}", own_ip()), "HA_PROXIES=127.0.0.1");
     let programs = Path::new(env!("CARGO_BIN_EXE_ha-backend")).parent().unwrap();
     let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
     let shell = tokio::process::Command::new("setpriv")

@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use quaymaster_testkit::servers::{Binary, Cluster, ClusterConfig, Process, RedisConfig, RedisServer};
+use quaymaster_testkit::servers::{
+    Binary, Cluster, ClusterConfig, Process, RedisConfig, RedisServer, any_port,
+};
 use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -137,14 +139,15 @@ impl Scene {
     }
 
     pub(crate) async fn instance_with(&self, name: &str, more: &[&str]) -> Part {
-        let mut args = vec!["run", "--listen", "127.0.0.1:0", "--instance", name];
+        let listen = any_port().to_string();
+        let mut args = vec!["run", "--listen", &listen, "--instance", name];
         args.extend(more);
         self.start(program(), name, &args).await
     }
 
     /// The server that reports.
     pub(crate) async fn server(&self) -> Part {
-        self.start(program(), "serve", &["serve", "--listen", "127.0.0.1:0"]).await
+        self.start(program(), "serve", &["serve", "--listen", &any_port().to_string()]).await
     }
 
     /// A server that reports and this many instances, `0`, `1`, …

@@ -1,6 +1,6 @@
 //! What an operator relies on: a clean stop, tokens, a log without personal data, no unsafe store.
 
-use quaymaster_testkit::servers::{RedisConfig, RedisServer};
+use quaymaster_testkit::servers::{RedisConfig, RedisServer, any_port};
 use rustix::process::Signal;
 
 use crate::scene::{Scene, Store, Told, ask, created, eventually, payment};
@@ -127,7 +127,7 @@ async fn a_store_that_evicts_is_refused() {
     );
     let folder = tempfile::tempdir().unwrap();
     let output = tokio::process::Command::new(env!("CARGO_BIN_EXE_psp-gateway"))
-        .args(["--listen", "127.0.0.1:0", "--store", &server.url(), "--database"])
+        .args(["--listen", &any_port().to_string(), "--store", &server.url(), "--database"])
         .arg(format!("sqlite:{}", folder.path().join("payments.db").display()))
         .output()
         .await

@@ -34,7 +34,7 @@ async fn by_default_nothing_runs_without_its_guards() {
         assert_eq!(told.status, 503, "{path}: {told:?}");
         assert!(told.code().starts_with("store."), "{path}: {told:?}");
         assert!(told.retry_after().unwrap() >= 1, "{path}: {told:?}");
-        assert!(!told.text.contains("127.0.0.1"), "where the store is, is no caller's business: {told:?}");
+        assert!(!told.text.contains("127."), "where the store is, is no caller's business: {told:?}");
     }
     // A cache that is away is a miss: SQL knows.
     let told = gateway.get(&format!("/status/{id}?psp_id=PSP001")).await;

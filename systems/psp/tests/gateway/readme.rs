@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Stdio;
 
-use quaymaster_testkit::servers::free_port;
+use quaymaster_testkit::servers::at_own_address;
 
 /// The fenced blocks: language and text.
 fn blocks(text: &str) -> Vec<(&str, &str)> {
@@ -66,9 +66,7 @@ async fn the_readme_is_true() {
         }
     }
     assert_eq!(shown.len(), 4);
-    for port in ["7379", "7501", "7502"] {
-        script = script.replace(port, &free_port().to_string());
-    }
+    let script = at_own_address(&script);
     let programs = Path::new(env!("CARGO_BIN_EXE_psp-gateway")).parent().unwrap();
     let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
     let shell = tokio::process::Command::new("setpriv")

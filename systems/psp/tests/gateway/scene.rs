@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use quaymaster_testkit::servers::{Binary, Cluster, ClusterConfig, Process, RedisConfig, RedisServer};
+use quaymaster_testkit::servers::{
+    Binary, Cluster, ClusterConfig, Process, RedisConfig, RedisServer, any_port,
+};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use sqlx::Row as _;
@@ -105,7 +107,7 @@ impl Scene {
         let log = self.folder.path().join(format!("gateway-{number}.log"));
         let args = [
             "--listen".to_owned(),
-            "127.0.0.1:0".to_owned(),
+            any_port().to_string(),
             "--store".to_owned(),
             self.store_url(),
             "--database".to_owned(),
