@@ -11,6 +11,7 @@ use quaymaster::limit::Verdict;
 use crate::answer::{Answer, Failure, How, Reply};
 use crate::app::App;
 use crate::hold::Point;
+use crate::payments::Lease;
 
 /// What running an operation came to.
 #[must_use]
@@ -20,7 +21,7 @@ pub(crate) enum Ran {
     Done(Answer),
     /// Nothing was done: the next one is judged anew.
     Nothing(Reply),
-    /// Somebody with a higher fence was here first: nothing was written.
+    /// The lock was lost, and somebody with a higher fence may have been here: nothing was written.
     Stale(Reply),
 }
 
@@ -35,12 +36,15 @@ pub(crate) trait Operation: Sync {
     /// The same for the same request.
     fn fingerprint(&self) -> Vec<u8>;
 
-    /// Runs it under a fence. Safe to run again: it finds what an earlier run did.
-    fn run(&self, app: &App, fence: Option<u64>) -> impl Future<Output = Result<Ran, Failure>> + Send;
+    /// Runs it under a lease. Safe to run again: it finds what an earlier run did.
+    fn run(&self, app: &App, lease: Lease<'_>) -> impl Future<Output = Result<Ran, Failure>> + Send;
 
     /// The answer of an operation that is done but whose answer nobody kept.
     fn recall(&self, app: &App) -> impl Future<Output = Result<Option<Answer>, Failure>> + Send;
 }
+
+/// For an operation that takes no lock, or its own.
+pub(crate) const UNLOCKED: Lease<'static> = Lease { fence: None, is_lost: &|| false };
 
 /// Times an operation is tried again because somebody took it over while it ran.
 const TAKEN_OVER: usize = 3;
@@ -54,6 +58,7 @@ pub(crate) async fn guarded<O: Operation>(app: &App, operation: &O) -> Result<Re
     loop {
         // One id an attempt: a reply lost on the way is asked for again, and finds this attempt's own claim.
         let id = request_id();
+        let sent = Instant::now();
         let enter = Enter { fingerprint: Some(&fingerprint), request_id: Some(&id), ..Enter::default() };
         let pass = match guard.enter(&key, enter).await? {
             Entered::Entered(pass) => pass,
@@ -70,7 +75,10 @@ pub(crate) async fn guarded<O: Operation>(app: &App, operation: &O) -> Result<Re
         app.hold.at(O::NAME, Point::Entered).await;
         // A fence made up without the store may be ahead of its clock, and would shut out later holders.
         let fence = pass.fence.filter(|_| pass.outage.is_none());
-        let ran = operation.run(app, fence).await;
+        // Counted from before the store was asked: the lease has not ended there while it lasts here.
+        let ends = pass.lock_expires_in.filter(|_| pass.outage.is_none()).map(|lasts| sent + lasts);
+        let is_lost = || ends.is_some_and(|ends| Instant::now() >= ends);
+        let ran = operation.run(app, Lease { fence, is_lost: &is_lost }).await;
         let response = match &ran {
             Ok(Ran::Done(answer)) => Some(answer.to_bytes()),
             _ => None,
@@ -104,7 +112,7 @@ pub(crate) async fn claimed<O: Operation>(app: &App, operation: &O) -> Result<Re
         Begun::Mismatch => return Ok(mismatch(O::NAME)),
         Begun::InProgress { retry_after } => return Ok(in_flight(retry_after)),
     };
-    let ran = operation.run(app, None).await;
+    let ran = operation.run(app, UNLOCKED).await;
     let settled = match &ran {
         Ok(Ran::Done(answer)) => {
             let finished = idempotency.finish(&key, &claim.token, Some(&answer.to_bytes())).await;

@@ -9,7 +9,7 @@ use crate::answer::{self, Answer, Failure, How, Reply};
 use crate::app::App;
 use crate::flow::{self, Operation, Ran};
 use crate::hold::Point;
-use crate::payments::{Done, NewPayment, Payment, Status, Written};
+use crate::payments::{Done, Lease, NewPayment, Payment, Status, Written};
 use crate::request::{Body as _, Check, Create, Execute, Update};
 
 /// Whether a code can be paid. Reads only: run twice, it reads twice.
@@ -128,7 +128,7 @@ impl Operation for Checking<'_> {
         self.check.fingerprint()
     }
 
-    async fn run(&self, app: &App, _fence: Option<u64>) -> Result<Ran, Failure> {
+    async fn run(&self, app: &App, _lease: Lease<'_>) -> Result<Ran, Failure> {
         let check = self.check;
         let taken = app.payments.is_taken(&check.merchant_provider, &check.qr_tx_id).await?;
         let body = json!({
@@ -140,7 +140,7 @@ impl Operation for Checking<'_> {
 
     /// A check that nobody kept is made again.
     async fn recall(&self, app: &App) -> Result<Option<Answer>, Failure> {
-        Ok(match self.run(app, None).await? {
+        Ok(match self.run(app, flow::UNLOCKED).await? {
             Ran::Done(answer) => Some(answer),
             Ran::Nothing(reply) | Ran::Stale(reply) => Some(reply.answer),
         })
@@ -158,7 +158,7 @@ impl Operation for Create {
         crate::request::Body::fingerprint(self)
     }
 
-    async fn run(&self, app: &App, fence: Option<u64>) -> Result<Ran, Failure> {
+    async fn run(&self, app: &App, lease: Lease<'_>) -> Result<Ran, Failure> {
         let new = NewPayment {
             psp_transaction_id: &self.psp_transaction_id,
             psp_id: &self.psp_id,
@@ -166,7 +166,7 @@ impl Operation for Create {
             qr_tx_id: &self.qr_tx_id,
             amount: self.amount,
         };
-        let written = app.payments.create(new, &new_transaction_id(), fence).await?;
+        let written = app.payments.create(new, &new_transaction_id(), lease).await?;
         Ok(ran(written, StatusCode::CREATED, Status::Created))
     }
 
@@ -188,9 +188,9 @@ impl Operation for Execute {
         crate::request::Body::fingerprint(self)
     }
 
-    async fn run(&self, app: &App, fence: Option<u64>) -> Result<Ran, Failure> {
+    async fn run(&self, app: &App, lease: Lease<'_>) -> Result<Ran, Failure> {
         let (psp_id, id) = (&self.psp_id, &self.transaction_id);
-        let written = app.payments.advance(Self::NAME, psp_id, id, Status::Executed, fence).await?;
+        let written = app.payments.advance(Self::NAME, psp_id, id, Status::Executed, lease).await?;
         Ok(ran(written, StatusCode::OK, Status::Executed))
     }
 
@@ -218,7 +218,7 @@ impl Operation for Updating<'_> {
     }
 
     /// Holds the lock that `guard.execute` holds too, under a lease that renews itself.
-    async fn run(&self, app: &App, _fence: Option<u64>) -> Result<Ran, Failure> {
+    async fn run(&self, app: &App, _lease: Lease<'_>) -> Result<Ran, Failure> {
         let Update { psp_id, transaction_id, .. } = self.update;
         let acquire = Acquire { wait: app.wait, ..Acquire::default() };
         let lock = app.quaymaster.lock("update")?;
@@ -230,8 +230,10 @@ impl Operation for Updating<'_> {
         };
         app.hold.at(Self::NAME, Point::Entered).await;
         // Under an outage policy nothing is locked and there is no fence; where the payment stands still decides.
-        let fence = holding.outage().is_none().then(|| holding.fence());
-        let written = app.payments.advance(Self::NAME, psp_id, transaction_id, self.to, fence).await;
+        let locked = holding.outage().is_none();
+        let is_lost = || locked && holding.is_lost();
+        let lease = Lease { fence: locked.then(|| holding.fence()), is_lost: &is_lost };
+        let written = app.payments.advance(Self::NAME, psp_id, transaction_id, self.to, lease).await;
         match holding.release().await {
             Ok(released) => tracing::debug!(?released, "released"),
             Err(error) => tracing::warn!(%error, "the lock could not be released; its lease ends by itself"),
@@ -252,6 +254,10 @@ fn ran(written: Written, status: StatusCode, now: Status) -> Ran {
             let detail = format!(
                 "the lock was lost while this ran: its fence {ours} is behind {theirs}; nothing was written"
             );
+            Ran::Stale(Reply::refused(StatusCode::CONFLICT, "lock.lost", detail))
+        }
+        Written::Lost => {
+            let detail = "the lock was lost while this ran: its lease ended; nothing was written";
             Ran::Stale(Reply::refused(StatusCode::CONFLICT, "lock.lost", detail))
         }
         Written::Missing => Ran::Nothing(missing()),

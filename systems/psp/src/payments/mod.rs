@@ -3,7 +3,9 @@
 //! Guards keep callers apart, but a claim can expire under a gateway that is slow, paused or dead, and another
 //! gateway then runs the same operation. So each operation is one transaction that
 //! - finds what an earlier run of it left, and answers from that;
-//! - writes only with a fence no lower than the row has seen, checked in the `WHERE` clause.
+//! - raises the row's fence to its own, also when it has nothing else to write, and ends where the row has seen a
+//!   higher one;
+//! - is not committed once its lease is known to have ended.
 //!
 //! Two fences a row: creating holds `lock.process`, everything later holds `lock.update`; numbers of different locks
 //! are not comparable.
@@ -114,6 +116,15 @@ pub(crate) struct NewPayment<'a> {
     pub(crate) amount: i64,
 }
 
+/// The lease that an operation writes under.
+#[derive(Clone, Copy)]
+pub(crate) struct Lease<'a> {
+    /// Its fence; `None` where an outage policy answered in the store's place.
+    pub(crate) fence: Option<u64>,
+    /// Whether it is known to have ended.
+    pub(crate) is_lost: &'a (dyn Fn() -> bool + Sync),
+}
+
 /// A row of `payments`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Payment {
@@ -143,6 +154,8 @@ pub(crate) enum Written {
     Done(Done),
     /// A holder with a higher fence was here: nothing was written.
     Stale { ours: i64, theirs: i64 },
+    /// The lease ended before the write: nothing was written.
+    Lost,
     /// There is no such payment of this PSP.
     Missing,
     /// The payment stands where this cannot follow: nothing was written.
@@ -216,9 +229,9 @@ impl Payments {
         &self,
         new: NewPayment<'_>,
         transaction_id: &str,
-        fence: Option<u64>,
+        lease: Lease<'_>,
     ) -> Result<Written> {
-        let fence = fence.map(signed);
+        let fence = lease.fence.map(signed);
         let mut tx = self.write().await?;
         let inserted = sqlx::query(
             "INSERT INTO payments (transaction_id, psp_transaction_id, psp_id, merchant_provider, qr_tx_id, amount,
@@ -241,13 +254,6 @@ impl Payments {
             return Ok(Written::Missing);
         };
         if inserted == 0 {
-            let same = payment.psp_id == new.psp_id
-                && payment.merchant_provider == new.merchant_provider
-                && payment.qr_tx_id == new.qr_tx_id
-                && payment.amount == new.amount;
-            if !same {
-                return Ok(Written::Other);
-            }
             let raised = sqlx::query(
                 "UPDATE payments SET create_fence = coalesce(?2, create_fence)
                  WHERE transaction_id = ?1 AND create_fence <= coalesce(?2, create_fence)",
@@ -260,8 +266,16 @@ impl Payments {
             if raised == 0 {
                 return Ok(stale(fence, payment.create_fence));
             }
+            let same = payment.psp_id == new.psp_id
+                && payment.merchant_provider == new.merchant_provider
+                && payment.qr_tx_id == new.qr_tx_id
+                && payment.amount == new.amount;
+            if !same {
+                tx.commit().await?;
+                return Ok(Written::Other);
+            }
         }
-        self.settle(tx, payment, "create", Status::Created, inserted > 0, fence).await
+        self.settle(tx, payment, "create", Status::Created, inserted > 0, lease).await
     }
 
     /// Moves a payment of `psp_id` to `to`, or finds that an earlier run of the same operation did.
@@ -271,41 +285,45 @@ impl Payments {
         psp_id: &str,
         transaction_id: &str,
         to: Status,
-        fence: Option<u64>,
+        lease: Lease<'_>,
     ) -> Result<Written> {
-        let fence = fence.map(signed);
+        let fence = lease.fence.map(signed);
         let Some([from, or_from]) = to.may_follow() else { return Ok(Written::Refused(to)) };
         let mut tx = self.write().await?;
-        // The fence is the row's: whoever comes late with a lower one changes nothing, whatever it believes.
-        let moved = sqlx::query(
-            "UPDATE payments SET status = ?3, fence = coalesce(?6, fence)
-             WHERE transaction_id = ?1 AND psp_id = ?2 AND status IN (?4, ?5) AND fence <= coalesce(?6, fence)",
+        // Before anything else: a holder that finds the work done shuts out earlier holders as one that does it.
+        let raised = sqlx::query(
+            "UPDATE payments SET fence = coalesce(?3, fence)
+             WHERE transaction_id = ?1 AND psp_id = ?2 AND fence <= coalesce(?3, fence)",
         )
         .bind(transaction_id)
         .bind(psp_id)
-        .bind(to.number())
-        .bind(from.number())
-        .bind(or_from.number())
         .bind(fence)
         .execute(&mut *tx)
         .await?
         .rows_affected();
         let row = by_transaction(&mut tx, transaction_id).await?;
-        let Some(payment) = row.filter(|payment| payment.psp_id == psp_id) else {
+        let Some(mut payment) = row.filter(|payment| payment.psp_id == psp_id) else {
             return Ok(Written::Missing);
         };
-        if moved == 0 {
-            if fence.is_some_and(|ours| ours < payment.fence) {
-                return Ok(stale(fence, payment.fence));
-            }
-            if done_at(&mut tx, transaction_id, operation, to).await?.is_none() {
-                return Ok(Written::Refused(payment.status));
-            }
+        if raised == 0 {
+            return Ok(stale(fence, payment.fence));
         }
-        self.settle(tx, payment, operation, to, moved > 0, fence).await
+        let moves = [from, or_from].contains(&payment.status);
+        if moves {
+            payment.status = to;
+            sqlx::query("UPDATE payments SET status = ?2 WHERE transaction_id = ?1")
+                .bind(transaction_id)
+                .bind(to.number())
+                .execute(&mut *tx)
+                .await?;
+        } else if done_at(&mut tx, transaction_id, operation, to).await?.is_none() {
+            tx.commit().await?;
+            return Ok(Written::Refused(payment.status));
+        }
+        self.settle(tx, payment, operation, to, moves, lease).await
     }
 
-    /// Notes what this run did, and commits.
+    /// Notes what this run did, and commits unless the lease has ended meanwhile.
     async fn settle(
         &self,
         mut tx: Transaction<'static, Sqlite>,
@@ -313,7 +331,7 @@ impl Payments {
         operation: &'static str,
         status: Status,
         changed: bool,
-        fence: Option<i64>,
+        lease: Lease<'_>,
     ) -> Result<Written> {
         let now = crate::answer::now();
         sqlx::query(
@@ -324,13 +342,16 @@ impl Payments {
         .bind(operation)
         .bind(status.number())
         .bind(if changed { "done" } else { "found" })
-        .bind(fence)
+        .bind(lease.fence.map(signed))
         .bind(&now)
         .execute(&mut *tx)
         .await?;
         // When it was done first: every later run gives the same answer.
         let at = done_at(&mut tx, &payment.transaction_id, operation, status).await?.unwrap_or(now);
         self.hold.at(operation, Point::Writing).await;
+        if (lease.is_lost)() {
+            return Ok(Written::Lost);
+        }
         tx.commit().await?;
         self.hold.at(operation, Point::Committed).await;
         Ok(Written::Done(Done { payment, at }))

@@ -17,6 +17,12 @@ const NEW: NewPayment<'_> = NewPayment {
     amount: 100_000,
 };
 
+const UNLOCKED: Lease<'static> = Lease { fence: None, is_lost: &|| false };
+
+fn under(fence: u64) -> Lease<'static> {
+    Lease { fence: Some(fence), ..UNLOCKED }
+}
+
 fn done(written: Written) -> Done {
     match written {
         Written::Done(done) => done,
@@ -32,8 +38,8 @@ async fn journal(payments: &Payments, outcome: &str) -> i64 {
 #[tokio::test]
 async fn a_second_run_of_a_create_finds_the_first_and_answers_the_same() {
     let (_folder, payments) = open().await;
-    let first = done(payments.create(NEW, "t1", Some(10)).await.unwrap());
-    let second = done(payments.create(NEW, "t2", Some(11)).await.unwrap());
+    let first = done(payments.create(NEW, "t1", under(10)).await.unwrap());
+    let second = done(payments.create(NEW, "t2", under(11)).await.unwrap());
     assert_eq!(second.payment.transaction_id, "t1");
     assert_eq!(first.at, second.at);
     assert_eq!((journal(&payments, "done").await, journal(&payments, "found").await), (1, 1));
@@ -42,8 +48,8 @@ async fn a_second_run_of_a_create_finds_the_first_and_answers_the_same() {
 #[tokio::test]
 async fn a_create_behind_a_higher_fence_writes_nothing() {
     let (_folder, payments) = open().await;
-    let _ = done(payments.create(NEW, "t1", Some(11)).await.unwrap());
-    let late = payments.create(NEW, "t2", Some(10)).await.unwrap();
+    let _ = done(payments.create(NEW, "t1", under(11)).await.unwrap());
+    let late = payments.create(NEW, "t2", under(10)).await.unwrap();
     assert_eq!(late, Written::Stale { ours: 10, theirs: 11 });
     assert_eq!((journal(&payments, "done").await, journal(&payments, "found").await), (1, 0));
 }
@@ -51,19 +57,19 @@ async fn a_create_behind_a_higher_fence_writes_nothing() {
 #[tokio::test]
 async fn an_id_of_another_payment_is_not_given_away() {
     let (_folder, payments) = open().await;
-    let _ = done(payments.create(NEW, "t1", Some(10)).await.unwrap());
+    let _ = done(payments.create(NEW, "t1", under(10)).await.unwrap());
     for other in [NewPayment { amount: 1, ..NEW }, NewPayment { psp_id: "PSP002", ..NEW }] {
-        assert_eq!(payments.create(other, "t2", Some(11)).await.unwrap(), Written::Other);
+        assert_eq!(payments.create(other, "t2", under(11)).await.unwrap(), Written::Other);
     }
 }
 
 #[tokio::test]
 async fn the_fence_of_a_row_only_rises() {
     let (_folder, payments) = open().await;
-    let _ = done(payments.create(NEW, "t1", Some(999)).await.unwrap());
-    let to = |status, fence| payments.advance("update", "PSP001", "t1", status, Some(fence));
+    let _ = done(payments.create(NEW, "t1", under(999)).await.unwrap());
+    let to = |status, fence| payments.advance("update", "PSP001", "t1", status, under(fence));
     // The create's fence is another lock's: it does not stand in the way.
-    let _ = done(payments.advance("execute", "PSP001", "t1", Status::Executed, Some(20)).await.unwrap());
+    let _ = done(payments.advance("execute", "PSP001", "t1", Status::Executed, under(20)).await.unwrap());
     let _ = done(to(Status::Success, 30).await.unwrap());
     assert_eq!(to(Status::Refunded, 29).await.unwrap(), Written::Stale { ours: 29, theirs: 30 });
     assert_eq!(payments.payment("t1").await.unwrap().unwrap().status, Status::Success);
@@ -73,12 +79,46 @@ async fn the_fence_of_a_row_only_rises() {
 }
 
 #[tokio::test]
+async fn the_fence_rises_also_where_nothing_else_is_written() {
+    let (_folder, payments) = open().await;
+    let _ = done(payments.create(NEW, "t1", under(1)).await.unwrap());
+    let execute = |fence| payments.advance("execute", "PSP001", "t1", Status::Executed, under(fence));
+    let fail = |fence| payments.advance("update", "PSP001", "t1", Status::Failed, under(fence));
+    let _ = done(execute(10).await.unwrap());
+    // Found.
+    let _ = done(execute(12).await.unwrap());
+    assert_eq!(fail(11).await.unwrap(), Written::Stale { ours: 11, theirs: 12 });
+    // Refused: only a success can be refunded.
+    let refund = payments.advance("update", "PSP001", "t1", Status::Refunded, under(14)).await.unwrap();
+    assert_eq!(refund, Written::Refused(Status::Executed));
+    assert_eq!(fail(13).await.unwrap(), Written::Stale { ours: 13, theirs: 14 });
+    // Another payment's id.
+    let other = NewPayment { amount: 1, ..NEW };
+    assert_eq!(payments.create(other, "t2", under(16)).await.unwrap(), Written::Other);
+    assert_eq!(payments.create(NEW, "t3", under(15)).await.unwrap(), Written::Stale { ours: 15, theirs: 16 });
+}
+
+#[tokio::test]
+async fn a_lease_that_is_known_to_have_ended_writes_nothing() {
+    let (_folder, payments) = open().await;
+    let ended = |fence| Lease { is_lost: &|| true, ..under(fence) };
+    assert_eq!(payments.create(NEW, "t1", ended(1)).await.unwrap(), Written::Lost);
+    assert_eq!(payments.payment("t1").await.unwrap(), None);
+    let _ = done(payments.create(NEW, "t1", under(2)).await.unwrap());
+    let late = payments.advance("execute", "PSP001", "t1", Status::Executed, ended(3)).await.unwrap();
+    assert_eq!(late, Written::Lost);
+    let now = payments.payment("t1").await.unwrap().unwrap();
+    assert_eq!((now.status, now.fence), (Status::Created, 0));
+    assert_eq!((journal(&payments, "done").await, journal(&payments, "found").await), (1, 0));
+}
+
+#[tokio::test]
 async fn a_late_repetition_finds_what_was_done_although_the_payment_went_on() {
     let (_folder, payments) = open().await;
-    let _ = done(payments.create(NEW, "t1", Some(1)).await.unwrap());
-    let first = done(payments.advance("execute", "PSP001", "t1", Status::Executed, Some(1)).await.unwrap());
-    let _ = done(payments.advance("update", "PSP001", "t1", Status::Success, Some(2)).await.unwrap());
-    let again = done(payments.advance("execute", "PSP001", "t1", Status::Executed, Some(3)).await.unwrap());
+    let _ = done(payments.create(NEW, "t1", under(1)).await.unwrap());
+    let first = done(payments.advance("execute", "PSP001", "t1", Status::Executed, under(1)).await.unwrap());
+    let _ = done(payments.advance("update", "PSP001", "t1", Status::Success, under(2)).await.unwrap());
+    let again = done(payments.advance("execute", "PSP001", "t1", Status::Executed, under(3)).await.unwrap());
     assert_eq!(first.at, again.at);
     assert_eq!(payments.payment("t1").await.unwrap().unwrap().status, Status::Success);
     assert_eq!((journal(&payments, "done").await, journal(&payments, "found").await), (3, 1));
@@ -87,23 +127,24 @@ async fn a_late_repetition_finds_what_was_done_although_the_payment_went_on() {
 #[tokio::test]
 async fn a_payment_goes_only_where_it_may() {
     let (_folder, payments) = open().await;
-    let _ = done(payments.create(NEW, "t1", Some(1)).await.unwrap());
-    let to = |psp_id, status| payments.advance("update", psp_id, "t1", status, Some(2));
+    let _ = done(payments.create(NEW, "t1", under(1)).await.unwrap());
+    let to = |psp_id, status| payments.advance("update", psp_id, "t1", status, under(2));
     assert_eq!(to("PSP001", Status::Success).await.unwrap(), Written::Refused(Status::Created));
     assert_eq!(to("PSP002", Status::Failed).await.unwrap(), Written::Missing);
     let _ = done(to("PSP001", Status::Failed).await.unwrap());
     assert_eq!(to("PSP001", Status::Refunded).await.unwrap(), Written::Refused(Status::Failed));
-    let unknown = payments.advance("update", "PSP001", "t9", Status::Failed, Some(2)).await.unwrap();
+    let unknown = payments.advance("update", "PSP001", "t9", Status::Failed, under(2)).await.unwrap();
     assert_eq!(unknown, Written::Missing);
 }
 
 #[tokio::test]
 async fn without_a_fence_the_row_still_decides() {
     let (_folder, payments) = open().await;
-    let first = done(payments.create(NEW, "t1", None).await.unwrap());
-    assert_eq!(done(payments.create(NEW, "t2", None).await.unwrap()), first);
-    let executed = done(payments.advance("execute", "PSP001", "t1", Status::Executed, None).await.unwrap());
-    let again = done(payments.advance("execute", "PSP001", "t1", Status::Executed, None).await.unwrap());
+    let first = done(payments.create(NEW, "t1", UNLOCKED).await.unwrap());
+    assert_eq!(done(payments.create(NEW, "t2", UNLOCKED).await.unwrap()), first);
+    let executed =
+        done(payments.advance("execute", "PSP001", "t1", Status::Executed, UNLOCKED).await.unwrap());
+    let again = done(payments.advance("execute", "PSP001", "t1", Status::Executed, UNLOCKED).await.unwrap());
     assert_eq!(executed.at, again.at);
     assert_eq!((journal(&payments, "done").await, journal(&payments, "found").await), (2, 2));
 }
@@ -115,7 +156,7 @@ async fn two_processes_on_one_file_make_one_payment() {
     let two = Payments::open(&url, Hold::default()).await.unwrap();
     let runs = (0..20).map(|n| {
         let payments = if n % 2 == 0 { one.clone() } else { two.clone() };
-        tokio::spawn(async move { payments.create(NEW, &format!("t{n}"), None).await.unwrap() })
+        tokio::spawn(async move { payments.create(NEW, &format!("t{n}"), UNLOCKED).await.unwrap() })
     });
     let mut ids = std::collections::HashSet::new();
     for run in runs.collect::<Vec<_>>() {

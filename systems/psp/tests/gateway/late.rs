@@ -58,6 +58,37 @@ async fn a_finish_that_comes_late_is_lost_and_both_callers_have_one_answer() {
     assert_eq!(bytes(&mut scene, "idem:create:T"), kept, "its late finish changed nothing");
 }
 
+/// The stolen lock over an execution that was done before: gateway one finds it and writes no more than the fence.
+async fn a_stopped_holder_whose_successor_found_all_done(store: Store) {
+    let mut scene = Scene::new(store);
+    let gateways = scene.gateways(2).await;
+    let id = created(&gateways[0], "T").await;
+    let _ = gateways[0].post("/execute", &execution(&id)).await.expect(200);
+    // As in an empty store: the answer is gone, the payment is not.
+    assert_eq!(scene.store.server().command::<i64>(&["DEL", &format!("idem:execute:{id}")]), 1);
+    scene.arm("update.entered");
+    let late = tokio::spawn({
+        let (address, body) = (gateways[1].address.clone(), status_update(&id, 60).to_string());
+        async move { crate::scene::ask(&address, "POST", "/update", &body, "").await.unwrap() }
+    });
+    scene.held("update.entered").await;
+    gateways[1].process.signal(Signal::STOP);
+    let found = gateways[0].post("/execute", &execution(&id)).await.expect(200);
+    assert_eq!(found["status"], "EXECUTED");
+    assert_eq!(scene.found().await, 1);
+    scene.let_go("update.entered");
+    gateways[1].process.signal(Signal::CONT);
+    let late = late.await.unwrap();
+    assert_eq!((late.status, late.code().as_str()), (409, "lock.lost"), "{late:?}");
+    assert!(late.json()["detail"].as_str().unwrap().contains("is behind"), "by the fence: {late:?}");
+    assert_eq!((scene.effects("execute").await, scene.effects("update").await), (1, 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_holder_whose_successor_only_found_the_payment_cannot_write() {
+    a_stopped_holder_whose_successor_found_all_done(Store::redis()).await;
+}
+
 /// The stolen lock: its holder is stopped past the lease, the payment is executed meanwhile, the holder wakes and
 /// would mark it failed. From EXECUTED a payment may become FAILED: nothing but the fence stands in the way.
 async fn a_stopped_holder(store: Store) {
@@ -95,6 +126,38 @@ async fn a_holder_stopped_past_its_lease_cannot_write_on_redis() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_holder_stopped_past_its_lease_cannot_write_on_the_embedded_store() {
     a_stopped_holder(Store::Embedded).await;
+}
+
+/// Nobody took the lock meanwhile, so the fence alone would let the late write pass.
+async fn a_stopped_holder_that_nobody_followed(store: Store) {
+    let mut scene = Scene::new(store);
+    let gateways = scene.gateways(2).await;
+    let id = created(&gateways[0], "T").await;
+    scene.arm("update.entered");
+    let late = tokio::spawn({
+        let (address, body) = (gateways[1].address.clone(), status_update(&id, 60).to_string());
+        async move { crate::scene::ask(&address, "POST", "/update", &body, "").await.unwrap() }
+    });
+    scene.held("update.entered").await;
+    gateways[1].process.signal(Signal::STOP);
+    let lock = format!("lock:update:{id}");
+    let server = scene.store.server();
+    eventually("the lease has ended", async || {
+        (server.command::<i64>(&["EXISTS", &lock]) == 0).then_some(())
+    })
+    .await;
+    scene.let_go("update.entered");
+    gateways[1].process.signal(Signal::CONT);
+    let late = late.await.unwrap();
+    assert_eq!((late.status, late.code().as_str()), (409, "lock.lost"), "{late:?}");
+    assert_eq!(scene.effects("update").await, 0);
+    let again = gateways[1].post("/update", &status_update(&id, 60)).await.expect(200);
+    assert_eq!(again["status"], "FAILED");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_holder_that_knows_its_lease_has_ended_does_not_write() {
+    a_stopped_holder_that_nobody_followed(Store::redis()).await;
 }
 
 /// Slow is not dead: a holder that still runs renews its lease, and the other update waits for it.
