@@ -40,6 +40,11 @@ impl Bound {
         &self.resource.keys[0].pattern
     }
 
+    /// Whether only sealed values of this resource are believed.
+    pub(crate) fn sealed_only(&self) -> bool {
+        self.resource.sensitive && self.shared.seal.is_required()
+    }
+
     /// Runs a call under the operation's name.
     pub(crate) async fn run(&self, op: &'static str, call: Invocation) -> Result<Reply> {
         self.engine.run(call).await.map_err(|error| error.during(op))

@@ -27,6 +27,7 @@ struct SealKey {
 #[derive(Clone, Default)]
 pub struct Seal {
     keys: Vec<SealKey>,
+    required: bool,
 }
 
 impl fmt::Debug for Seal {
@@ -64,12 +65,22 @@ impl Seal {
             let mac = hmac::Key::new(hmac::HMAC_SHA256, &bytes);
             keys.push(SealKey { id, aead: LessSafeKey::new(unbound), mac });
         }
-        Ok(Self { keys })
+        Ok(Self { keys, required: false })
     }
 
     /// Whether there is a key to seal with.
     pub fn is_active(&self) -> bool {
         !self.keys.is_empty()
+    }
+
+    /// The same, and what is not sealed is not believed: anybody who can write to the store could have put it there.
+    pub fn required(self) -> Self {
+        Self { required: true, ..self }
+    }
+
+    /// Whether values that are not sealed are refused.
+    pub(crate) fn is_required(&self) -> bool {
+        self.required && self.is_active()
     }
 
     /// Encrypts `plain` for the place `at`; `None` without a key.

@@ -158,6 +158,26 @@ fn readable_secrets_are_warned_about_at_start_and_by_health_or_refused() {
 }
 
 #[test]
+fn a_readable_secret_is_not_believed_where_a_seal_key_is_required() {
+    let folder = folder(&[
+        ("shop.toml", SCHEMA),
+        ("strict.toml", "schemas = [\"shop.toml\"]\n[store]\nrequire_seal_key = true\n"),
+    ]);
+    let token = |words: &[&str], key: &str| {
+        let mut command = command(folder.path());
+        command.env("QUAYMASTER_SEAL_KEY", key).args(["cache", words[0], "token", "--key", "id=a"]);
+        said(command.args(&words[1..]))
+    };
+    let (loose, strict) = (["--schema", "shop.toml"], ["--config", "strict.toml"]);
+    assert_eq!(token(&[&["put", "--value", "forged"][..], &loose].concat(), "").code, 0);
+    assert_eq!(token(&[&["get"][..], &loose].concat(), KEY).out, "hit    yes\nvalue  forged\n");
+    let missed = token(&[&["get"][..], &strict].concat(), KEY);
+    assert_eq!((missed.code, missed.out.as_str()), (1, "hit  no\n"), "{missed:?}");
+    assert_eq!(token(&[&["put", "--value", "ours"][..], &strict].concat(), KEY).code, 0);
+    assert_eq!(token(&[&["get"][..], &strict].concat(), KEY).out, "hit    yes\nvalue  ours\n");
+}
+
+#[test]
 fn values_may_begin_with_a_hyphen() {
     let folder = folder(&[("shop.toml", SCHEMA)]);
     let here = folder.path();

@@ -4,7 +4,7 @@
 --       2 load      string  who loads it, and until when
 --       3 request?  string  the answer kept for a repeated request_id
 -- ARGV  1 ttl_ms    int>=0  0 keeps it for ever
---       2 when      text    always, or absent: only if there is none
+--       2 when      text    always; absent: only if there is none; unsealed: only if there is no sealed one
 --       3 channel   text    where those listen who wait for the value
 --       4 keep_ms   int>0   how long a repeated request_id is recognised
 --       5.. fields  bytes   a field, its value, and so on
@@ -24,6 +24,7 @@ if request then
   if kept then return kept end
 end
 if when == "absent" and redis.call("EXISTS", entry) == 1 then return { "present" } end
+if when == "unsealed" and cache_sealed_all(redis.call("HGETALL", entry)) then return { "present" } end
 -- DEL would remove any type; HLEN refuses all but its own, before anything is written.
 redis.call("HLEN", entry)
 cache_write_hash(entry, ttl_ms, ARGV, 5)

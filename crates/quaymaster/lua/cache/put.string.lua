@@ -5,7 +5,7 @@
 --       3 request?  string  the answer kept for a repeated request_id
 -- ARGV  1 value     bytes
 --       2 ttl_ms    int>=0  0 keeps it for ever
---       3 when      text    always, or absent: only if there is none
+--       3 when      text    always; absent: only if there is none; unsealed: only if there is no sealed one
 --       4 channel   text    where those listen who wait for the value
 --       5 keep_ms   int>0   how long a repeated request_id is recognised
 -- OUT   "stored"
@@ -24,6 +24,7 @@ if request then
   if kept then return kept end
 end
 if when == "absent" and redis.call("EXISTS", entry) == 1 then return { "present" } end
+if when == "unsealed" and cache_sealed(redis.call("GET", entry)) then return { "present" } end
 -- SET would write over any type; STRLEN refuses all but its own, before anything is written.
 redis.call("STRLEN", entry)
 cache_write_string(entry, value, ttl_ms)

@@ -41,3 +41,16 @@ local function cache_claim(load, token, lease_ms, now_ms)
   cache_lease(load, token, lease_ms, now_ms)
   return "load", lease_ms
 end
+
+-- Whether a value begins, and is long enough, as a sealed one.
+local function cache_sealed(value)
+  return value and #value >= 33 and string.byte(value) == 1
+end
+
+-- Whether there are fields, and all are sealed; `fields` is HGETALL's reply.
+local function cache_sealed_all(fields)
+  for n = 2, #fields, 2 do
+    if not cache_sealed(fields[n]) then return false end
+  end
+  return #fields > 0
+end

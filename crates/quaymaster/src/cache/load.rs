@@ -231,8 +231,15 @@ async fn find_or_load(cache: &Cache, key: Key<'_>, load: Load, loader: Loader) -
         };
         match &told.bytes()?[..] {
             b"hit" => {
-                let value = cache.read(ops::LOAD, entry, &mut told)?;
-                return Ok(Landed { value, outage: None, current: true });
+                if let Some(value) = cache.read(ops::LOAD, entry, &mut told)? {
+                    return Ok(Landed { value, outage: None, current: true });
+                }
+                // Not believed: it is removed, so that one of those who want the value can claim the load.
+                if Instant::now() >= until {
+                    return Err(LoadError::TimedOut(load.patience));
+                }
+                let _ = cache.delete(key, None).await?;
+                continue;
             }
             b"load" => return load_and_fill(cache, entry, &token, load, loader).await,
             b"wait" => {}

@@ -6,7 +6,8 @@
 //! | `{…}:load` | `token deadline`: who loads it now |
 //!
 //! `put` and `delete` end a load in progress: what the loader has read may be older than what was put, so
-//! its value is not kept. A cache whose values are `sensitive` holds them sealed once there is a key.
+//! its value is not kept. A cache whose values are `sensitive` holds them sealed once there is a key; where one is
+//! required, an entry that is not sealed is a miss.
 //!
 //! While the store cannot be asked, `on_outage = "miss"` answers reads with a miss and puts with
 //! [`Stored::Away`]. A `delete` fails under either policy: an entry that was to be gone and is served again
@@ -116,7 +117,10 @@ impl Cache {
         let entry = self.entry(key);
         let fetched = match self.run(ops::GET, ops::get(entry)?).await {
             Ok(mut told) => match &told.bytes()?[..] {
-                b"hit" => Fetched::Hit(self.read(ops::GET, entry, &mut told)?),
+                b"hit" => match self.read(ops::GET, entry, &mut told)? {
+                    Some(value) => Fetched::Hit(value),
+                    None => Fetched::Miss { outage: None },
+                },
                 b"miss" => Fetched::Miss { outage: None },
                 other => return Err(unexpected(ops::GET, other)),
             },
@@ -134,7 +138,10 @@ impl Cache {
 
     /// Whether it is there. Counts neither as hit nor as miss.
     pub async fn exists(&self, key: Key<'_>) -> Result<Presence> {
-        let mut told = match self.run(ops::EXISTS, ops::exists(self.entry(key))?).await {
+        let entry = self.entry(key);
+        // Whether an entry is believed shows only in what it holds.
+        let call = if self.bound.sealed_only() { ops::get(entry)? } else { ops::exists(entry)? };
+        let mut told = match self.run(ops::EXISTS, call).await {
             Ok(told) => told,
             Err(error) => {
                 let outage = self.bound.shared.outages.excuse(&self.bound.resource, &error);
@@ -143,7 +150,8 @@ impl Cache {
         };
         match &told.bytes()?[..] {
             b"present" => Ok(Presence::Present),
-            b"absent" => Ok(Presence::Absent { outage: None }),
+            b"hit" if self.read(ops::EXISTS, entry, &mut told)?.is_some() => Ok(Presence::Present),
+            b"absent" | b"hit" | b"miss" => Ok(Presence::Absent { outage: None }),
             other => Err(unexpected(ops::EXISTS, other)),
         }
     }
@@ -167,7 +175,8 @@ impl Cache {
         reply.parts(op)
     }
 
-    fn read(&self, op: &'static str, entry: Entry<'_>, told: &mut Parts) -> Result<Value> {
+    /// `None` for an entry that is not believed: whoever reads misses it, whoever writes replaces it.
+    fn read(&self, op: &'static str, entry: Entry<'_>, told: &mut Parts) -> Result<Option<Value>> {
         let value = entry.cover(op)?.read(op, told.any());
         value.inspect_err(|_| self.counts.error())
     }

@@ -101,6 +101,7 @@ pub(super) fn put(
     call.args.push_int(millis(ttl));
     call.args.push(match when {
         When::Always => "always",
+        When::Absent if entry.bound.sealed_only() => "unsealed",
         When::Absent => "absent",
     });
     entry.push_channel(PUT, &mut call.args)?;

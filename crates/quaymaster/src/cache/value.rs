@@ -143,7 +143,13 @@ impl<'a> Cover<'a> {
         sealed.map(Bytes::from).ok_or_else(failed)
     }
 
-    /// What was meant by `stored`. What another program, or we before there was a key, left readable stays so.
+    /// Whether `stored` is readable where only sealed values are believed.
+    pub(crate) fn refuses(&self, stored: &[u8]) -> bool {
+        self.at.is_some() && self.seal.is_required() && !Seal::looks_sealed(stored)
+    }
+
+    /// What was meant by `stored`. What another program, or we before there was a key, left readable stays so, unless
+    /// [`Cover::refuses`] it.
     pub(crate) fn open(&self, op: &'static str, field: &[u8], stored: Bytes) -> Result<Bytes> {
         match &self.at {
             Some(at) if Seal::looks_sealed(&stored) => {
@@ -153,22 +159,26 @@ impl<'a> Cover<'a> {
         }
     }
 
-    /// The value of a hit's reply.
-    pub(super) fn read(&self, op: &'static str, held: Option<Reply>) -> Result<Value> {
+    /// The value of a hit's reply; `None` where it is not believed.
+    pub(super) fn read(&self, op: &'static str, held: Option<Reply>) -> Result<Option<Value>> {
         match held {
-            Some(Reply::Bytes(stored)) => Ok(Value::Bytes(self.open(op, b"", stored)?)),
+            Some(Reply::Bytes(stored)) if self.refuses(&stored) => Ok(None),
+            Some(Reply::Bytes(stored)) => Ok(Some(Value::Bytes(self.open(op, b"", stored)?))),
             Some(Reply::Array(words)) => {
                 let mut fields = Vec::with_capacity(words.len() / 2);
                 let mut words = words.into_iter();
                 while let (Some(Reply::Bytes(field)), Some(Reply::Bytes(stored))) =
                     (words.next(), words.next())
                 {
+                    if self.refuses(&stored) {
+                        return Ok(None);
+                    }
                     let value = self.open(op, &field, stored)?;
                     fields.push((field, value));
                 }
                 // The store has no order; an answer has.
                 fields.sort_unstable();
-                Ok(Value::Fields(fields))
+                Ok(Some(Value::Fields(fields)))
             }
             other => Err(Error::new(op, Code::StoreProtocol, format!("a hit with {other:?}"))),
         }

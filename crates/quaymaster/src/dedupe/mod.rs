@@ -133,7 +133,13 @@ impl Dedupe {
             match &told.bytes()?[..] {
                 b"first" => return Ok(Seen::First),
                 b"duplicate" => {
-                    return Ok(Seen::Duplicate { value: cover.open(OP, b"", told.bytes()?)? });
+                    let held = told.bytes()?;
+                    // The documented `1` of another program says nothing that could be false.
+                    if held != "1" && cover.refuses(&held) {
+                        let detail = "what the first one left is not sealed, and require_seal_key is set";
+                        return Err(Error::new(OP, Code::KeyMalformed, detail));
+                    }
+                    return Ok(Seen::Duplicate { value: cover.open(OP, b"", held)? });
                 }
                 b"stale" => now_us = told.int()? * 1000,
                 b"conflict" => {

@@ -314,6 +314,14 @@ impl Idempotency {
         encoding: &[u8],
         bytes: Bytes,
     ) -> Result<Replay> {
+        if self.bound.sealed_only() && matches!(encoding, b"r" | b"z") {
+            let detail = format!(
+                "the record of idempotency.{} holds a response that is not sealed, and require_seal_key is set; \
+                 remove the key if it may run again",
+                self.name()
+            );
+            return Err(Error::new(op, Code::KeyMalformed, detail));
+        }
         let place = keys::place(op, &self.bound, key)?;
         let response = response::unpack(op, encoding, bytes, &self.bound.shared.seal, &place).await?;
         Ok(Replay { response })

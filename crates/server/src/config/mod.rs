@@ -258,7 +258,10 @@ impl Config {
         Settings {
             nodes: self.nodes,
             database: self.database.clone(),
-            seal: self.seal.clone(),
+            seal: match self.seal_key {
+                SealKey::Required => self.seal.clone().required(),
+                SealKey::Optional => self.seal.clone(),
+            },
             queues: self.queues,
         }
     }

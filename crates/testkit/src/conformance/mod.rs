@@ -38,6 +38,8 @@ pub mod run;
 #[expect(clippy::expect_used, reason = "a case that cannot go on has failed")]
 pub mod run_edges;
 #[expect(clippy::expect_used, reason = "a case that cannot go on has failed")]
+pub mod seal;
+#[expect(clippy::expect_used, reason = "a case that cannot go on has failed")]
 pub mod stats;
 #[expect(clippy::expect_used, reason = "a case that cannot go on has failed")]
 mod subject;
@@ -95,6 +97,7 @@ pub fn all() -> impl Iterator<Item = &'static Case> {
         .chain(guards)
         .chain(cache::CASES)
         .chain(dedupe::CASES)
+        .chain(seal::CASES)
         .chain(batch::CASES)
         .chain(event::CASES)
         .chain(queue::CASES)
