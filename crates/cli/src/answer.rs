@@ -7,7 +7,7 @@ use serde::de::{MapAccess, Visitor};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::output::{self, millis};
+use crate::output::{self, millis, printable};
 
 /// Fields that hold what users stored: shown as they are, whatever is in them.
 const VERBATIM: [&str; 6] = ["value", "value_base64", "response", "payload", "item", "data"];
@@ -82,12 +82,6 @@ fn describe(name: &str, value: &Value, rows: &mut Vec<(String, String)>) {
 fn spoken(name: &str) -> String {
     let name = name.replace("retry_after_ms", "retry in").replace("reset_after_ms", "resets in");
     name.strip_suffix("_ms").unwrap_or(&name).replace('_', " ")
-}
-
-/// What the store holds may be made to confuse a terminal: control characters are shown, not sent.
-pub(crate) fn printable(text: &str) -> String {
-    let shown = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
-    text.chars().map(shown).collect()
 }
 
 /// A page of items: dead letters in columns, anything else as it is, one a line.

@@ -4,7 +4,10 @@ use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
 use clap::builder::{BoolishValueParser, Resettable};
-use clap::{Args as ClapArgs, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
+use clap::parser::ValueSource;
+use clap::{
+    ArgMatches, Args as ClapArgs, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum,
+};
 use quaymaster::store::embedded::Durability;
 
 pub(crate) use crate::calls::Wish;
@@ -24,10 +27,22 @@ pub(crate) struct Args {
 
 impl Args {
     /// What the command line and the environment say; ends the process with 2 when they are wrong.
-    pub(crate) fn read() -> Self {
+    /// Also answers what `--store` says, if it was the flag that said it.
+    pub(crate) fn read() -> (Self, Option<String>) {
         let mut command = without_empty(Self::command(), &|name| std::env::var_os(name));
         let matches = command.get_matches_mut();
-        Self::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut command).exit())
+        let store = store_flag(&matches);
+        let args = Self::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut command).exit());
+        (args, store)
+    }
+}
+
+/// The value of `--store` on the command line, not that of its variable.
+fn store_flag(matches: &ArgMatches) -> Option<String> {
+    let flag = matches.try_get_one::<String>("store").ok().flatten();
+    match flag.filter(|_| matches.value_source("store") == Some(ValueSource::CommandLine)) {
+        Some(store) => Some(store.clone()),
+        None => store_flag(matches.subcommand()?.1),
     }
 }
 

@@ -22,8 +22,9 @@ fn main() -> ExitCode {
     allocator::settle();
     // Two providers could come in through dependencies; naming one keeps `rediss://` from panicking later.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let args = Args::read();
+    let (args, store_flag) = Args::read();
     setup::logging(&args);
+    setup::warn_of_password(store_flag.as_deref());
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {

@@ -16,20 +16,41 @@ pub(crate) fn print(text: &str) -> anyhow::Result<ExitCode> {
 
 /// Tells what went wrong.
 pub(crate) fn error(text: &str) {
-    let _ = writeln!(std::io::stderr(), "quaymaster: {text}");
+    let _ = writeln!(std::io::stderr(), "quaymaster: {}", printable_lines(text));
+}
+
+/// What the store holds may be made to confuse a terminal: control characters, and characters that turn around what
+/// is read, are shown and not sent.
+pub(crate) fn printable(text: &str) -> String {
+    let shown = |c: char| {
+        if c.is_control() || turns(c) { c.escape_default().to_string() } else { c.to_string() }
+    };
+    text.chars().map(shown).collect()
+}
+
+/// The same for several lines.
+pub(crate) fn printable_lines(text: &str) -> String {
+    text.lines().map(printable).collect::<Vec<_>>().join("\n")
+}
+
+/// Bidirectional control characters: marks, embeddings, overrides, isolates.
+fn turns(c: char) -> bool {
+    matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// Names and values, aligned.
 pub(crate) fn table(rows: &[(&str, String)]) -> String {
-    let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
-    rows.iter().fold(String::new(), |mut text, (name, value)| {
-        let _ = writeln!(text, "{name:width$}  {value}");
+    let names: Vec<String> = rows.iter().map(|(name, _)| printable(name)).collect();
+    let width = names.iter().map(String::len).max().unwrap_or(0);
+    rows.iter().zip(names).fold(String::new(), |mut text, ((_, value), name)| {
+        let _ = writeln!(text, "{name:width$}  {}", printable(value));
         text
     })
 }
 
 /// Rows under a heading, aligned; the last column is as wide as it is.
 pub(crate) fn columns<const N: usize>(heading: [&str; N], rows: Vec<[String; N]>) -> String {
+    let rows: Vec<[String; N]> = rows.into_iter().map(|row| row.map(|cell| printable(&cell))).collect();
     let width = |at: usize| {
         let widest = rows.iter().map(|row| row[at].chars().count()).max().unwrap_or(0);
         widest.max(heading[at].len())
@@ -61,5 +82,27 @@ pub(crate) fn millis(ms: u64) -> String {
         1_000..120_000 => format!("{:.1} s", ms as f64 / 1e3),
         120_000..7_200_000 => format!("{:.1} min", ms as f64 / 6e4),
         _ => format!("{:.1} h", ms as f64 / 3.6e6),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// U+202A to U+202E, U+2066 to U+2069, and the marks.
+    const TURNING: [char; 12] = [
+        '\u{61c}', '\u{200e}', '\u{200f}', '\u{202a}', '\u{202b}', '\u{202c}', '\u{202d}', '\u{202e}',
+        '\u{2066}', '\u{2067}', '\u{2068}', '\u{2069}',
+    ];
+
+    #[test]
+    fn a_table_shows_what_would_turn_it_around() {
+        for c in TURNING.into_iter().chain(['\u{1b}', '\n', '\r', '\u{85}', '\u{0}']) {
+            let (hostile, shown) = (format!("a{c}b"), format!("a{}b", c.escape_default()));
+            assert_eq!(table(&[(&hostile, hostile.clone())]), format!("{shown}  {shown}\n"));
+            let told = columns(["key", "value"], vec![[hostile.clone(), hostile]]);
+            assert_eq!(told.lines().nth(1), Some(format!("{shown}  {shown}").as_str()), "{told}");
+        }
+        assert_eq!(printable("Grüße, שלום"), "Grüße, שלום", "letters of any direction stay");
     }
 }

@@ -5,8 +5,7 @@ use std::fmt::Write as _;
 
 use serde::Deserialize;
 
-use crate::answer::printable;
-use crate::output;
+use crate::output::{self, printable};
 
 /// What is shown of the answer of `stats report`.
 #[derive(Debug, Deserialize)]

@@ -32,6 +32,24 @@ pub(crate) fn logging(args: &Args) {
     }
 }
 
+/// Everybody on the machine can read a command line.
+pub(crate) fn warn_of_password(store_flag: Option<&str>) {
+    if store_flag.is_some_and(has_password) {
+        tracing::warn!(
+            "--store has a password in it, and the process list shows it to every user of this machine; \
+             leave it out and set {} or {}",
+            config::STORE_PASSWORD,
+            config::STORE_PASSWORD_FILE
+        );
+    }
+}
+
+fn has_password(url: &str) -> bool {
+    let login = url.split_once("://").and_then(|(_, rest)| rest.split(['/', '?']).next()?.rsplit_once('@'));
+    let inside = login.and_then(|(login, _)| login.split_once(':')).is_some_and(|(_, word)| !word.is_empty());
+    inside || url.contains("password=")
+}
+
 /// Settings from the file, if there is one, and the flags.
 pub(crate) fn config(global: &Global, overrides: Overrides) -> anyhow::Result<Config> {
     let path = match &global.config {
@@ -57,6 +75,11 @@ pub(crate) fn overrides(place: Place) -> Overrides {
         data_dir: place.data_dir,
         durability: place.durability.map(Into::into),
         seal_keys: variable(SEAL_KEY),
+        // A variable that is set to nothing is not set.
+        store_password: variable(config::STORE_PASSWORD).filter(|text| !text.is_empty()),
+        store_password_file: std::env::var_os(config::STORE_PASSWORD_FILE)
+            .filter(|path| !path.is_empty())
+            .map(PathBuf::from),
         ..Overrides::default()
     }
 }

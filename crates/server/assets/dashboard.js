@@ -8,11 +8,15 @@ let token = sessionStorage.getItem("token");
 let before = null;
 let resources = null;
 
+// Characters that are not seen or turn what is read around are shown, not obeyed.
+const shown = (text) => String(text).replace(/[\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g,
+  (c) => `\\u{${c.codePointAt(0).toString(16)}}`);
+
 function cell(text, { code = false, numeric = false } = {}) {
   const td = document.createElement("td");
   if (numeric) td.className = "number";
   const inside = code ? td.appendChild(document.createElement("code")) : td;
-  inside.textContent = text ?? "–";
+  inside.textContent = shown(text ?? "–");
   return td;
 }
 
@@ -48,7 +52,7 @@ function drawStore(store) {
   by("store").replaceChildren(...rows.filter(([, value]) => value != null).map(([name, value]) => {
     const row = document.createElement("div");
     row.appendChild(document.createElement("dt")).textContent = name;
-    row.appendChild(document.createElement("dd")).textContent = value;
+    row.appendChild(document.createElement("dd")).textContent = shown(value);
     return row;
   }));
 }
@@ -211,7 +215,7 @@ function drawSchema() {
 }
 
 function state(text, good) {
-  by("state").textContent = text;
+  by("state").textContent = shown(text);
   by("state").className = `state ${good ? "good" : "bad"}`;
 }
 
@@ -231,7 +235,7 @@ async function look() {
   by("warnings").hidden = status.warnings.length === 0;
   by("warnings").replaceChildren(...status.warnings.map((warning) => {
     const item = document.createElement("li");
-    item.textContent = warning;
+    item.textContent = shown(warning);
     return item;
   }));
   drawStore(status.store);

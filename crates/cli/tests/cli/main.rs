@@ -1,9 +1,6 @@
 //! The command as its users run it.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-#[path = "../../../testkit/src/servers/address.rs"]
-#[allow(dead_code, unreachable_pub, clippy::allow_attributes, reason = "public there, private here")]
-mod address;
 mod calls;
 mod cleaning;
 mod commands;
@@ -11,13 +8,18 @@ mod content;
 mod documents;
 mod events;
 mod kafka;
+mod passwords;
 mod process;
 mod putting;
 mod queues;
 mod runs;
+#[path = "../../../upload/tests/support/servers.rs"]
+mod servers;
 mod serving;
 mod settings;
 mod sockets;
 mod stats;
 mod topic;
 mod uploads;
+
+use servers::address;

@@ -2,6 +2,7 @@
 //!
 //! A flag wins over its environment variable, that over the file, that over the default.
 
+mod password;
 mod read;
 mod uploads;
 mod walk;
@@ -15,9 +16,9 @@ use quaymaster::queue::Bounds;
 use quaymaster::schema::{Diagnostic, Schema};
 use quaymaster::store::StoreOptions;
 use quaymaster::store::embedded::Durability;
-use quaymaster::store::redis::Secret;
 use quaymaster::{DatabaseOptions, Seal, Settings};
 
+pub use password::{STORE_PASSWORD, STORE_PASSWORD_FILE};
 pub use read::RawConfig;
 pub use walk::Env;
 
@@ -138,6 +139,10 @@ pub struct Overrides {
     pub workers: bool,
     /// Keys for values marked `sensitive`; the environment gives them, and no flag: others see a command line.
     pub seal_keys: Option<String>,
+    /// The store's password, [`STORE_PASSWORD`]; no flag, for the same reason.
+    pub store_password: Option<String>,
+    /// The file with the store's password, [`STORE_PASSWORD_FILE`].
+    pub store_password_file: Option<PathBuf>,
 }
 
 /// Why there is no configuration.
@@ -298,8 +303,10 @@ fn store(raw: &RawConfig, overrides: &Overrides, problems: &mut Vec<String>) -> 
             if let Some(user) = &raw.store.user {
                 redis.credentials.user = Some(user.clone());
             }
-            if let Some(password) = &raw.store.password {
-                redis.credentials.password = Some(Secret(password.clone()));
+            match password::resolve(&raw.store, overrides, redis.credentials.password.is_some()) {
+                Ok(Some(password)) => redis.credentials.password = Some(password),
+                Ok(None) => {}
+                Err(why) => problems.push(why),
             }
             raw.store.pools.apply(&mut redis.pools);
             let files = &mut redis.tls_files;

@@ -60,6 +60,7 @@ pub(super) struct RawStore {
     pub(super) require_seal_key: Option<bool>,
     pub(super) user: Option<String>,
     pub(super) password: Option<String>,
+    pub(super) password_file: Option<PathBuf>,
     pub(super) database: Option<String>,
     pub(super) identity: Option<String>,
     pub(super) nodes: Option<NonZeroU32>,
@@ -243,6 +244,7 @@ fn store(root: &Table<'_, '_>, folder: &Path) -> RawStore {
         "require_seal_key",
         "user",
         "password",
+        "password_file",
         "database",
         "identity",
         "nodes",
@@ -271,6 +273,7 @@ fn store(root: &Table<'_, '_>, folder: &Path) -> RawStore {
         require_seal_key: table.get("require_seal_key", Scalar::bool),
         user: table.get("user", Scalar::text),
         password: table.secret("password"),
+        password_file: table.get("password_file", path),
         database: table.get("database", |scalar| url(scalar).map(|url| from_folder(url, folder))),
         identity: table.get("identity", Scalar::text),
         nodes: table.get("nodes", |scalar| {
@@ -302,7 +305,7 @@ fn url(scalar: &Scalar) -> Result<String, String> {
     let secret = login.is_some_and(|(login, _)| login.contains(':')) || text.contains("password=");
     if secret && scalar.origin() == Origin::File {
         return Err("has a password in it: write the URL as { env = \"NAME\" }, or the password as \
-                    password = { env = \"NAME\" }"
+                    password = { env = \"NAME\" } or password_file = \"FILE\""
             .into());
     }
     Ok(text)

@@ -191,6 +191,30 @@ async fn the_dashboard_loads_only_from_here_and_has_no_inline_script() {
     }
 }
 
+#[test]
+fn the_dashboard_shows_characters_that_would_turn_a_row_around() {
+    // The part of the script that makes a cell, on a page that is none.
+    let run = r#"
+        const source = require("fs").readFileSync(0, "utf8");
+        const part = source.slice(source.indexOf("function cell("), source.indexOf("function duration("));
+        const shown = source.match(/const shown = [^;]*;/)?.[0] ?? "";
+        const document = { createElement: () => ({ appendChild: (inside) => inside }) };
+        const cell = new Function("document", `${shown}\n${part}\nreturn cell;`)(document);
+        console.log(cell("a\u202eb\u2066c\u061c\u200fd\u0007e שלום").textContent, cell(7).textContent, cell(null).textContent);
+    "#;
+    let mut node = std::process::Command::new("node");
+    let mut node = node
+        .args(["-e", run])
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let script = include_bytes!("../../assets/dashboard.js");
+    std::io::Write::write_all(&mut node.stdin.take().unwrap(), script).unwrap();
+    let told = String::from_utf8(node.wait_with_output().unwrap().stdout).unwrap();
+    assert_eq!(told.trim(), "a\\u{202e}b\\u{2066}c\\u{61c}\\u{200f}d\\u{7}e שלום 7 –");
+}
+
 #[tokio::test]
 async fn tokens_open_what_their_role_allows() {
     let env = |name: &str| match name {

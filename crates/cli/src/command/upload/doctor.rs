@@ -32,8 +32,11 @@ pub(crate) async fn run(args: Doctor, global: &Global) -> anyhow::Result<ExitCod
     };
     quaymaster.engine().close().await?;
     let (reports, orphans, told) = looked?;
-    let text =
-        if args.json { as_json(&reports, &orphans).to_string() } else { as_text(&reports, &orphans, told) };
+    let text = if args.json {
+        as_json(&reports, &orphans).to_string()
+    } else {
+        output::printable_lines(&as_text(&reports, &orphans, told))
+    };
     output::print(&text)?;
     let wrong = reports.iter().any(|report| !report.left.is_empty());
     let wrong = wrong || orphans.iter().any(|orphan| !orphan.aborted);
