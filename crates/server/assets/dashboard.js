@@ -46,7 +46,8 @@ function drawStore(store) {
     ["success rate", `${(store.success_rate * 100).toFixed(2)} %`],
     ["failures in a row", store.consecutive_failures],
     ["latency, mean", `${number.format(store.latency_mean_us)} µs`],
-    ["latency, 95 % within", store.latency_p95_us == null ? null : `${number.format(store.latency_p95_us)} µs`],
+    ...store.latency.map(({ class: name, p95_us: us, p95_over: over }) =>
+      [`p95 of a minute, ${name}`, us == null ? null : `${over ? "over " : ""}${number.format(us)} µs`]),
     ["clock offset", `${number.format(store.clock_offset_us)} µs`],
   ];
   by("store").replaceChildren(...rows.filter(([, value]) => value != null).map(([name, value]) => {

@@ -1,14 +1,18 @@
 //! Counters of a store: attempts, failures, success rate, consecutive failures, operations, latency.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
+use std::time::Instant;
 
-/// Upper bounds of the latency buckets, in microseconds; the last bucket has none.
-pub const LATENCY_BOUNDS_US: [u64; 14] =
-    [5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 50_000, 250_000, 1_000_000];
+use crate::latency::{Class, Latencies, Recent};
+
+/// Upper bounds of the latency buckets since the start, in microseconds; the last bucket has none.
+pub const LATENCY_BOUNDS_US: [u64; 17] = [
+    5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 50_000, 250_000, 1_000_000, 2_500_000,
+    5_000_000, 10_000_000,
+];
 
 /// Counts as they happen; cheap enough for the hot path.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Counters {
     connect_attempts: AtomicU64,
     connect_failures: AtomicU64,
@@ -18,6 +22,23 @@ pub struct Counters {
     retries: AtomicU64,
     latency_sum_us: AtomicU64,
     latency_buckets: [AtomicU64; LATENCY_BOUNDS_US.len() + 1],
+    latencies: Latencies,
+}
+
+impl Default for Counters {
+    fn default() -> Self {
+        Self {
+            connect_attempts: AtomicU64::default(),
+            connect_failures: AtomicU64::default(),
+            operations: AtomicU64::default(),
+            failures: AtomicU64::default(),
+            consecutive_failures: AtomicU64::default(),
+            retries: AtomicU64::default(),
+            latency_sum_us: AtomicU64::default(),
+            latency_buckets: Default::default(),
+            latencies: Latencies::new(Instant::now()),
+        }
+    }
 }
 
 /// A snapshot of [`Counters`] with what the engine knows about itself.
@@ -43,6 +64,8 @@ pub struct Health {
     pub latency_sum_us: u64,
     /// Calls per bucket of [`LATENCY_BOUNDS_US`], not cumulative, the unbounded one last.
     pub latency_buckets: Vec<u64>,
+    /// The calls of the last minute, per class in the order of [`Class::ALL`].
+    pub recent: Vec<Recent>,
     /// The store's clock minus this node's, as last measured.
     pub clock_offset_us: i64,
     /// Half the round trip of that measurement: how wrong it can be.
@@ -66,17 +89,17 @@ impl Counters {
         self.retries.fetch_add(1, Relaxed);
     }
 
-    /// A call was answered, whatever the answer.
-    pub fn success(&self, latency: Duration) {
-        self.observe(latency);
+    /// A call that began at `started` was answered now, whatever the answer.
+    pub fn success(&self, class: Class, started: Instant) {
+        self.observe(class, started, Instant::now());
         if self.consecutive_failures.load(Relaxed) != 0 {
             self.consecutive_failures.store(0, Relaxed);
         }
     }
 
-    /// A call failed because of the store.
-    pub fn failure(&self, latency: Duration) {
-        self.observe(latency);
+    /// A call that began at `started` failed now because of the store.
+    pub fn failure(&self, class: Class, started: Instant) {
+        self.observe(class, started, Instant::now());
         self.failures.fetch_add(1, Relaxed);
         self.consecutive_failures.fetch_add(1, Relaxed);
     }
@@ -86,12 +109,13 @@ impl Counters {
         self.consecutive_failures.load(Relaxed)
     }
 
-    fn observe(&self, latency: Duration) {
-        let us = u64::try_from(latency.as_micros()).unwrap_or(u64::MAX);
+    fn observe(&self, class: Class, started: Instant, now: Instant) {
+        let us = u64::try_from(now.saturating_duration_since(started).as_micros()).unwrap_or(u64::MAX);
         self.operations.fetch_add(1, Relaxed);
         self.latency_sum_us.fetch_add(us, Relaxed);
         let bucket = LATENCY_BOUNDS_US.partition_point(|bound| *bound < us);
         self.latency_buckets[bucket].fetch_add(1, Relaxed);
+        self.latencies.observe(class, us, now);
     }
 
     /// The counts so far; the caller fills in what it knows of connection, breaker and clock.
@@ -105,6 +129,7 @@ impl Counters {
             retries: self.retries.load(Relaxed),
             latency_sum_us: self.latency_sum_us.load(Relaxed),
             latency_buckets: self.latency_buckets.iter().map(|b| b.load(Relaxed)).collect(),
+            recent: self.latencies.recent(Instant::now()),
             ..Health::default()
         }
     }
@@ -124,42 +149,37 @@ impl Health {
         self.latency_sum_us.checked_div(self.operations).unwrap_or(0)
     }
 
-    /// The upper bound of the bucket in which the quantile `q` lies, in microseconds; `None` before the
-    /// first call or when it lies in the unbounded bucket.
-    pub fn latency_quantile_us(&self, q: f64) -> Option<u64> {
-        let total: u64 = self.latency_buckets.iter().sum();
-        let rank = (q * total as f64).ceil() as u64;
-        let mut seen = 0;
-        for (count, bound) in self.latency_buckets.iter().zip(LATENCY_BOUNDS_US) {
-            seen += count;
-            if total > 0 && seen >= rank {
-                return Some(bound);
-            }
-        }
-        None
+    /// The calls of one class in the last minute.
+    pub fn recent(&self, class: Class) -> Recent {
+        self.recent.get(class as usize).cloned().unwrap_or_default()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
-    fn rates_and_quantiles_come_from_the_counts() {
-        let counters = Counters::default();
+    fn rates_and_buckets_come_from_the_counts() {
+        let (counters, now) = (Counters::default(), Instant::now());
+        let ago = |duration: Duration| now.checked_sub(duration).unwrap();
         assert!((counters.snapshot().success_rate() - 1.0).abs() < f64::EPSILON);
-        assert_eq!(counters.snapshot().latency_quantile_us(0.95), None);
         for us in [4, 5, 6, 900] {
-            counters.success(Duration::from_micros(us));
+            counters.observe(Class::Single, ago(Duration::from_micros(us)), now);
         }
-        counters.failure(Duration::from_secs(9));
+        counters.failure(Class::Compound, ago(Duration::from_secs(9)));
         let health = counters.snapshot();
         assert_eq!(health.consecutive_failures, 1);
         assert!((health.success_rate() - 0.8).abs() < 1e-9);
-        assert_eq!(health.latency_quantile_us(0.4), Some(5));
-        assert_eq!(health.latency_quantile_us(0.8), Some(1_000));
-        assert_eq!(health.latency_quantile_us(1.0), None);
-        counters.success(Duration::ZERO);
+        assert_eq!(health.latency_buckets[..9], [2, 1, 0, 0, 0, 0, 0, 1, 0]);
+        assert_eq!(health.latency_buckets[16..], [1, 0]);
+        assert_eq!(health.recent(Class::Single).calls(), 4);
+        assert!(health.recent(Class::Compound).quantile(0.95).unwrap().at_least_us() > 8_000_000);
+        counters.success(Class::Single, now);
         assert_eq!(counters.snapshot().consecutive_failures, 0);
     }
 }

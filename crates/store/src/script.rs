@@ -2,6 +2,8 @@
 
 use smallvec::SmallVec;
 
+use crate::latency::Class;
+
 /// A checked Lua script, made at build time.
 #[derive(Debug)]
 pub struct Script {
@@ -154,6 +156,8 @@ pub struct Invocation {
     pub workload: Workload,
     /// Whether it may be sent again after a lost reply.
     pub repeat: Repeat,
+    /// The calls that its latency is compared with.
+    pub class: Class,
 }
 
 impl Invocation {
@@ -163,7 +167,14 @@ impl Invocation {
             Effect::Reads => Repeat::Safe,
             Effect::Writes => Repeat::Never,
         };
-        Self { script, keys: Words::default(), args: Words::default(), workload, repeat }
+        let class = if workload == Workload::Bulk { Class::Bulk } else { Class::Single };
+        Self { script, keys: Words::default(), args: Words::default(), workload, repeat, class }
+    }
+
+    /// Declares that this call does the work of several: of more than one primitive, or on many items.
+    pub fn compound(mut self) -> Self {
+        self.class = Class::Compound;
+        self
     }
 
     /// Declares that the script recognises this call when it comes again.

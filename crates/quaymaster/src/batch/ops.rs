@@ -81,7 +81,7 @@ pub(super) fn adopt(
     count: usize,
 ) -> Result<Invocation> {
     let Batch { bound, spec, .. } = batch;
-    let mut call = Invocation::new(&scripts::BATCH_ADOPT.script, Workload::Queue).repeat_safe();
+    let mut call = Invocation::new(&scripts::BATCH_ADOPT.script, Workload::Queue).compound().repeat_safe();
     keys::bind_open(ADD, bound, &mut call.keys)?;
     for role in ["items", "started_at", "size", "by"] {
         keys::bind_of(ADD, bound, role, id, &mut call.keys)?;
@@ -111,7 +111,7 @@ pub(super) fn seal(bound: &Bound, key: Key<'_>, request_id: Option<&str>) -> Res
 }
 
 pub(super) fn read(op: &'static str, bound: &Bound, id: &str) -> Result<Invocation> {
-    let mut call = Invocation::new(&scripts::BATCH_READ.script, Workload::Queue);
+    let mut call = Invocation::new(&scripts::BATCH_READ.script, Workload::Queue).compound();
     for role in ["by", "items", "started_at"] {
         keys::bind_of(op, bound, role, id, &mut call.keys)?;
     }
@@ -128,7 +128,7 @@ pub(super) fn close(
     item: &[u8],
 ) -> Result<Invocation> {
     let Batch { bound, spec, to: Target { resource, spec: queue }, .. } = batch;
-    let mut call = Invocation::new(&scripts::BATCH_CLOSE.script, Workload::Queue).repeat_safe();
+    let mut call = Invocation::new(&scripts::BATCH_CLOSE.script, Workload::Queue).compound().repeat_safe();
     keys::bind_open(op, bound, &mut call.keys)?;
     if bound.bind(op, &[(&spec.by, by)], 0, &mut call.keys).is_err() {
         // Nobody knows whose it is, so it is nobody's current one; a key of its own stands in that place.
@@ -162,7 +162,7 @@ pub(super) fn forget(op: &'static str, bound: &Bound, id: &str) -> Result<Invoca
 }
 
 pub(super) fn due(bound: &Bound, count: usize, skip: usize) -> Result<Invocation> {
-    let mut call = Invocation::new(&scripts::BATCH_DUE.script, Workload::Queue);
+    let mut call = Invocation::new(&scripts::BATCH_DUE.script, Workload::Queue).compound();
     keys::bind_open(SWEEP, bound, &mut call.keys)?;
     call.args.push_int(count as i64);
     call.args.push_int(skip as i64);
@@ -170,7 +170,7 @@ pub(super) fn due(bound: &Bound, count: usize, skip: usize) -> Result<Invocation
 }
 
 pub(super) fn list(bound: &Bound, offset: u64, count: u64) -> Result<Invocation> {
-    let mut call = Invocation::new(&scripts::BATCH_LIST.script, Workload::Queue);
+    let mut call = Invocation::new(&scripts::BATCH_LIST.script, Workload::Queue).compound();
     keys::bind_open(LIST, bound, &mut call.keys)?;
     call.args.push_int(i64::try_from(offset).unwrap_or(i64::MAX / 2));
     call.args.push_int(i64::try_from(count).unwrap_or(i64::MAX / 2));

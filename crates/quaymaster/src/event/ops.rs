@@ -63,7 +63,7 @@ pub(super) fn report(
 
 /// Sent once: a turn that was taken and not used is one status left out.
 pub(super) fn turn(bound: &Bound, every: Duration) -> Result<Invocation> {
-    let mut call = Invocation::new(&scripts::EVENT_TURN.script, Workload::Default);
+    let mut call = Invocation::new(&scripts::EVENT_TURN.script, Workload::Default).compound();
     keys::bind(STATUS, bound, "turn", &[], &mut call.keys)?;
     keys::bind(STATUS, bound, "reported", &[], &mut call.keys)?;
     call.args.push_int(millis(every));

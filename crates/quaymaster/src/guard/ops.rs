@@ -203,7 +203,7 @@ pub(super) fn leave(
 }
 
 fn new(script: &'static Script, repeat_safe: bool) -> Invocation {
-    let call = Invocation::new(script, Workload::Default);
+    let call = Invocation::new(script, Workload::Default).compound();
     if repeat_safe { call.repeat_safe() } else { call }
 }
 

@@ -153,7 +153,7 @@ pub(super) fn push_block(
 
 /// The call that takes several limits in one step.
 pub(super) fn take_all(keys: Words, args: Words) -> Invocation {
-    let mut call = Invocation::new(&scripts::LIMIT_TAKE_ALL.script, Workload::RateLimit);
+    let mut call = Invocation::new(&scripts::LIMIT_TAKE_ALL.script, Workload::RateLimit).compound();
     call.keys = keys;
     call.args = args;
     call

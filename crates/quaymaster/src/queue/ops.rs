@@ -43,6 +43,12 @@ fn call(operation: &'static Operation) -> Invocation {
     Invocation::new(&operation.script, Workload::Queue)
 }
 
+/// A call on `count` items: one for itself, or several at once.
+fn call_of(count: usize, operation: &'static Operation) -> Invocation {
+    let call = call(operation);
+    if count > 1 { call.compound() } else { call }
+}
+
 /// Whether a request that comes again is recognised.
 fn asked(call: Invocation, request_id: Option<&str>) -> Invocation {
     if request_id.is_some() { call.repeat_safe() } else { call }
@@ -71,7 +77,7 @@ pub(super) fn push(
     delay: Duration,
     marks: Marks<'_>,
 ) -> Result<Invocation> {
-    let mut call = call(&scripts::QUEUE_PUSH);
+    let mut call = call_of(items.len() + usize::from(marks.first.is_some()), &scripts::QUEUE_PUSH);
     place.bind_add(&mut call.keys);
     add(place, items, priority, delay, &mut call.args);
     let mut letters = String::new();
@@ -136,7 +142,7 @@ fn terms(place: &Place, terms: &Terms, args: &mut Words) {
 }
 
 pub(super) fn claim(place: &Place, how: &Terms, request_id: Option<&str>) -> Result<Invocation> {
-    let mut call = call(&scripts::QUEUE_CLAIM);
+    let mut call = call_of(how.count, &scripts::QUEUE_CLAIM);
     place.bind_claim(&mut call.keys);
     place.bind_request(CLAIM, request_id, &mut call.keys)?;
     terms(place, how, &mut call.args);
@@ -144,7 +150,7 @@ pub(super) fn claim(place: &Place, how: &Terms, request_id: Option<&str>) -> Res
 }
 
 pub(super) fn ack(place: &Place, leases: &[Lease], request_id: Option<&str>) -> Result<Invocation> {
-    let mut call = call(&scripts::QUEUE_ACK);
+    let mut call = call_of(leases.len(), &scripts::QUEUE_ACK);
     place.bind(&[Role::Jobs, Role::Held, Role::Leases, Role::Meta], &mut call.keys);
     place.bind_request(ACK, request_id, &mut call.keys)?;
     call.args.push_int(KEEP_MS);
@@ -158,7 +164,7 @@ pub(super) fn ack_claim(
     how: &Terms,
     request_id: Option<&str>,
 ) -> Result<Invocation> {
-    let mut call = call(&scripts::QUEUE_ACK_CLAIM);
+    let mut call = call(&scripts::QUEUE_ACK_CLAIM).compound();
     place.bind_claim(&mut call.keys);
     place.bind_request(ACK, request_id, &mut call.keys)?;
     terms(place, how, &mut call.args);
@@ -182,7 +188,7 @@ pub(super) fn ack_then(
     how: &Terms,
     request_id: Option<&str>,
 ) -> Result<Invocation> {
-    let mut call = call(&scripts::QUEUE_ACK_THEN);
+    let mut call = call(&scripts::QUEUE_ACK_THEN).compound();
     place.bind_claim(&mut call.keys);
     terms(place, how, &mut call.args);
     call.args.push(if request_id.is_some() { "1" } else { "0" });
@@ -257,7 +263,7 @@ pub(super) enum Request<'a> {
 }
 
 pub(super) fn bury(place: &Place, letters: &[(Lease, Vec<u8>)], request: Request<'_>) -> Result<Invocation> {
-    let mut call = call(&scripts::QUEUE_BURY);
+    let mut call = call(&scripts::QUEUE_BURY).compound();
     place.bind(&[Role::Jobs, Role::Held, Role::Leases, Role::Dead, Role::Meta], &mut call.keys);
     let (id, keep_ms) = match request {
         Request::Without => (None, KEEP_MS),
@@ -276,7 +282,7 @@ pub(super) fn bury(place: &Place, letters: &[(Lease, Vec<u8>)], request: Request
 
 /// A job that is back already is not found again: it may be sent again, but tells less then.
 pub(super) fn release(place: &Place, leases: &[Lease]) -> Invocation {
-    let mut call = call(&scripts::QUEUE_RELEASE).repeat_safe();
+    let mut call = call_of(leases.len(), &scripts::QUEUE_RELEASE).repeat_safe();
     place.bind(&[Role::Held, Role::Leases, Role::Delayed], &mut call.keys);
     group(leases, &mut call.args);
     call
@@ -284,7 +290,7 @@ pub(super) fn release(place: &Place, leases: &[Lease]) -> Invocation {
 
 /// Extending twice is extending once.
 pub(super) fn extend(place: &Place, leases: &[Lease], lease: Duration) -> Invocation {
-    let mut call = call(&scripts::QUEUE_EXTEND).repeat_safe();
+    let mut call = call_of(leases.len(), &scripts::QUEUE_EXTEND).repeat_safe();
     place.bind(&[Role::Held, Role::Leases], &mut call.keys);
     call.args.push_int(millis(lease));
     group(leases, &mut call.args);
@@ -308,7 +314,7 @@ pub(super) fn pause(place: &Place, paused: bool) -> Invocation {
 }
 
 pub(super) fn peek(place: &Place, count: usize) -> Invocation {
-    let mut call = call(&scripts::QUEUE_PEEK);
+    let mut call = call(&scripts::QUEUE_PEEK).compound();
     place.bind(&[Role::Items], &mut call.keys);
     call.args.push(place.order());
     call.args.push_int(count as i64);
@@ -317,7 +323,7 @@ pub(super) fn peek(place: &Place, count: usize) -> Invocation {
 }
 
 pub(super) fn dead(place: &Place, offset: u64, count: usize) -> Invocation {
-    let mut call = call(&scripts::QUEUE_DEAD);
+    let mut call = call(&scripts::QUEUE_DEAD).compound();
     place.bind(&[Role::Dead], &mut call.keys);
     call.args.push_int(i64::try_from(offset).unwrap_or(i64::MAX / 2));
     call.args.push_int(count as i64);
@@ -353,7 +359,7 @@ pub(super) fn progress(
 }
 
 pub(super) fn redrive(place: &Place, letters: &[Again], request_id: Option<&str>) -> Result<Invocation> {
-    let mut call = call(&scripts::QUEUE_REDRIVE);
+    let mut call = call(&scripts::QUEUE_REDRIVE).compound();
     place.bind_add(&mut call.keys);
     place.bind(&[Role::Dead], &mut call.keys);
     place.bind_request(REDRIVE, request_id, &mut call.keys)?;
@@ -371,7 +377,7 @@ pub(super) fn redrive(place: &Place, letters: &[Again], request_id: Option<&str>
 }
 
 pub(super) fn redrive_overflow(place: &Place, count: usize, request_id: Option<&str>) -> Result<Invocation> {
-    let mut call = call(&scripts::QUEUE_REDRIVE_OVERFLOW);
+    let mut call = call(&scripts::QUEUE_REDRIVE_OVERFLOW).compound();
     place.bind_add(&mut call.keys);
     place.bind_request(REDRIVE, request_id, &mut call.keys)?;
     call.args.push(place.order());
@@ -382,7 +388,7 @@ pub(super) fn redrive_overflow(place: &Place, count: usize, request_id: Option<&
 }
 
 pub(super) fn purge(place: &Place, count: u64, request_id: Option<&str>) -> Result<Invocation> {
-    let mut call = call(&scripts::QUEUE_PURGE);
+    let mut call = call(&scripts::QUEUE_PURGE).compound();
     place.bind(&[Role::Dead], &mut call.keys);
     place.bind_request(PURGE, request_id, &mut call.keys)?;
     call.args.push_int(count as i64);
@@ -395,7 +401,7 @@ pub(super) fn purge_aged(
     letters: &[(u64, Bytes)],
     request_id: Option<&str>,
 ) -> Result<Invocation> {
-    let mut call = call(&scripts::QUEUE_PURGE_AGED);
+    let mut call = call(&scripts::QUEUE_PURGE_AGED).compound();
     place.bind(&[Role::Dead], &mut call.keys);
     place.bind_request(PURGE, request_id, &mut call.keys)?;
     call.args.push(stone());
@@ -413,7 +419,7 @@ fn stone() -> String {
 }
 
 pub(super) fn sweep(place: &Place, count: usize, token: &str) -> Invocation {
-    let mut call = call(&scripts::QUEUE_SWEEP);
+    let mut call = call(&scripts::QUEUE_SWEEP).compound();
     let roles = [Role::Jobs, Role::Held, Role::Leases, Role::Delayed, Role::Meta];
     place.bind(&roles, &mut call.keys);
     call.args.push_int(count as i64);

@@ -184,7 +184,7 @@ pub(super) fn show(frame: Frame<'_>, render: bool) -> Result<Invocation> {
 }
 
 pub(super) fn items(run: &Run, key: Key<'_>, from: u64, to: u64) -> Result<Invocation> {
-    let mut call = Invocation::new(&scripts::RUN_ITEMS.script, Workload::Default);
+    let mut call = Invocation::new(&scripts::RUN_ITEMS.script, Workload::Default).compound();
     keys::bind_of(SHOW, &run.bound, "list", key, &mut call.keys)?;
     call.args.push_int(i64::try_from(from).unwrap_or(i64::MAX));
     call.args.push_int(i64::try_from(to).unwrap_or(i64::MAX));
@@ -192,7 +192,7 @@ pub(super) fn items(run: &Run, key: Key<'_>, from: u64, to: u64) -> Result<Invoc
 }
 
 pub(super) fn remaining(run: &Run, key: Key<'_>, items: &[&str]) -> Result<Invocation> {
-    let mut call = Invocation::new(&scripts::RUN_REMAINING.script, Workload::Default);
+    let mut call = Invocation::new(&scripts::RUN_REMAINING.script, Workload::Default).compound();
     for role in ["state", "meta", "processed"] {
         keys::bind_of(REMAINING, &run.bound, role, key, &mut call.keys)?;
     }
@@ -209,7 +209,7 @@ pub(super) fn failures(
     to_ms: Option<i64>,
     count: u64,
 ) -> Result<Invocation> {
-    let mut call = Invocation::new(&scripts::RUN_FAILURES.script, Workload::Default);
+    let mut call = Invocation::new(&scripts::RUN_FAILURES.script, Workload::Default).compound();
     for role in ["meta", "failures", "failed_at"] {
         keys::bind_of(FAILURES, &run.bound, role, key, &mut call.keys)?;
     }
@@ -299,7 +299,7 @@ pub(super) fn list(
     skip: u64,
     count: u64,
 ) -> Result<Invocation> {
-    let mut call = Invocation::new(&scripts::RUN_LIST.script, Workload::Default);
+    let mut call = Invocation::new(&scripts::RUN_LIST.script, Workload::Default).compound();
     keys::bind_of(op, &run.bound, "runs", &[], &mut call.keys)?;
     call.args.push(from);
     call.args.push_int(since_ms);
@@ -309,7 +309,7 @@ pub(super) fn list(
 }
 
 pub(super) fn due(run: &Run, count: usize) -> Result<Invocation> {
-    let mut call = Invocation::new(&scripts::RUN_DUE.script, Workload::Default).repeat_safe();
+    let mut call = Invocation::new(&scripts::RUN_DUE.script, Workload::Default).compound().repeat_safe();
     keys::bind_index(SWEEP, &run.bound, &mut call.keys)?;
     call.args.push_int(millis(run.spec.stale_after));
     // The index may be behind a run's last activity by a pulse.

@@ -44,7 +44,7 @@ pub(super) fn flush(
     piece: &Piece,
     mark: Mark<'_>,
 ) -> Result<Invocation> {
-    let mut call = Invocation::new(&scripts::STATS_FLUSH.script, Workload::Default);
+    let mut call = Invocation::new(&scripts::STATS_FLUSH.script, Workload::Default).compound();
     let (kind, process, sequence, request) = match mark {
         Mark::Sequence { process, sequence } => ("flush", process, sequence, None),
         Mark::Request(id) => ("record", "", 0, Some(id)),
@@ -103,7 +103,7 @@ pub(super) fn flush(
 }
 
 pub(super) fn report(bound: &Bound, spec: &StatsSpec, hours: &[i64]) -> Result<Invocation> {
-    let mut call = Invocation::new(&scripts::STATS_REPORT.script, Workload::Default);
+    let mut call = Invocation::new(&scripts::STATS_REPORT.script, Workload::Default).compound();
     keys::bind_report(REPORT, bound, hours, &mut call.keys)?;
     call.args.push_int(millis(spec.heartbeat));
     Ok(call)
@@ -111,7 +111,7 @@ pub(super) fn report(bound: &Bound, spec: &StatsSpec, hours: &[i64]) -> Result<I
 
 /// A page of `endpoints` or `instances`.
 pub(super) fn names(bound: &Bound, role: &str, offset: usize, count: usize) -> Result<Invocation> {
-    let mut call = Invocation::new(&scripts::STATS_NAMES.script, Workload::Default);
+    let mut call = Invocation::new(&scripts::STATS_NAMES.script, Workload::Default).compound();
     keys::bind(REPORT, bound, role, &[], &mut call.keys)?;
     call.args.push_int(offset as i64);
     call.args.push_int(count as i64);
@@ -125,7 +125,7 @@ pub(super) fn counts(
     placeholder: &str,
     values: &[&str],
 ) -> Result<Invocation> {
-    let mut call = Invocation::new(&scripts::STATS_COUNTS.script, Workload::Default);
+    let mut call = Invocation::new(&scripts::STATS_COUNTS.script, Workload::Default).compound();
     for value in values {
         for role in roles {
             keys::bind(REPORT, bound, role, &[(placeholder, value)], &mut call.keys)?;
@@ -136,7 +136,7 @@ pub(super) fn counts(
 
 /// The sketches of all time, with their sums, or those of some hours.
 pub(super) fn sketches(bound: &Bound, endpoints: &[&str], hours: Option<&[i64]>) -> Result<Invocation> {
-    let mut call = Invocation::new(&scripts::STATS_SKETCHES.script, Workload::Default);
+    let mut call = Invocation::new(&scripts::STATS_SKETCHES.script, Workload::Default).compound();
     keys::bind(REPORT, bound, "micros", &[], &mut call.keys)?;
     for endpoint in endpoints {
         match hours {
@@ -156,7 +156,7 @@ pub(super) fn sketches(bound: &Bound, endpoints: &[&str], hours: Option<&[i64]>)
 }
 
 pub(super) fn silent(bound: &Bound, count: usize) -> Result<Invocation> {
-    let mut call = Invocation::new(&scripts::STATS_SILENT.script, Workload::Default);
+    let mut call = Invocation::new(&scripts::STATS_SILENT.script, Workload::Default).compound();
     keys::bind(SWEEP, bound, "instances", &[], &mut call.keys)?;
     call.args.push_int(count as i64);
     Ok(call)
@@ -164,7 +164,7 @@ pub(super) fn silent(bound: &Bound, count: usize) -> Result<Invocation> {
 
 /// Leaving twice is leaving once.
 pub(super) fn leave(bound: &Bound, instances: &[String]) -> Result<Invocation> {
-    let mut call = Invocation::new(&scripts::STATS_LEAVE.script, Workload::Default).repeat_safe();
+    let mut call = Invocation::new(&scripts::STATS_LEAVE.script, Workload::Default).compound().repeat_safe();
     keys::bind(SWEEP, bound, "instances", &[], &mut call.keys)?;
     for name in instances {
         keys::bind(SWEEP, bound, "requests_instance", &[("instance_id", name)], &mut call.keys)?;

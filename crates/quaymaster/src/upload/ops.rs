@@ -43,7 +43,7 @@ fn int(value: u64) -> i64 {
 
 /// A call on the keys of one upload.
 fn own(upload: &Upload, op: &'static str, operation: &'static Operation, id: &str) -> Result<Invocation> {
-    let mut call = Invocation::new(&operation.script, Workload::Queue).repeat_safe();
+    let mut call = Invocation::new(&operation.script, Workload::Queue).repeat_safe().compound();
     upload.bind_own(op, id, &mut call.keys)?;
     Ok(call)
 }
@@ -63,14 +63,14 @@ fn index(
     operation: &'static Operation,
     roles: &[&str],
 ) -> Result<Invocation> {
-    let mut call = Invocation::new(&operation.script, Workload::Queue).repeat_safe();
+    let mut call = Invocation::new(&operation.script, Workload::Queue).repeat_safe().compound();
     roles.iter().try_for_each(|role| upload.bind_index(op, role, &mut call.keys))?;
     Ok(call)
 }
 
 /// A call on the account of bytes in flight.
 fn flight(upload: &Upload, op: &'static str, operation: &'static Operation) -> Result<Invocation> {
-    let mut call = Invocation::new(&operation.script, Workload::Queue).repeat_safe();
+    let mut call = Invocation::new(&operation.script, Workload::Queue).repeat_safe().compound();
     upload.bind_flight(op, &mut call.keys)?;
     Ok(call)
 }

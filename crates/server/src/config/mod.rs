@@ -106,15 +106,18 @@ pub struct Thresholds {
     pub memory: f64,
     /// Share of cache reads that hit.
     pub hit_rate: f64,
-    /// 95th percentile of the store's latency.
-    pub p95: Duration,
+    /// 95th percentile of the store's latency: calls of one primitive on one item.
+    pub p95_single: Duration,
+    /// The same of calls that do the work of several.
+    pub p95_compound: Duration,
     /// Clients of the store.
     pub connections: u64,
 }
 
 impl Default for Thresholds {
     fn default() -> Self {
-        Self { memory: 0.8, hit_rate: 0.95, p95: Duration::from_millis(2), connections: 150 }
+        let p95 = Duration::from_millis(2);
+        Self { memory: 0.8, hit_rate: 0.95, p95_single: p95, p95_compound: p95, connections: 150 }
     }
 }
 

@@ -326,13 +326,18 @@ fn pools(store: &Table<'_, '_>) -> RawPools {
 
 fn thresholds(root: &Table<'_, '_>) -> Thresholds {
     let default = Thresholds::default();
-    let Some(table) = root.table("thresholds", &["memory", "hit_rate", "p95", "connections"]) else {
+    let known = ["memory", "hit_rate", "p95", "p95_single", "p95_compound", "connections"];
+    let Some(table) = root.table("thresholds", &known) else {
         return default;
     };
+    // One value for both, or one for each.
+    let p95 = table.get("p95", Scalar::duration);
+    let of_class = |name, default| table.get(name, Scalar::duration).or(p95).unwrap_or(default);
     Thresholds {
         memory: table.get("memory", Scalar::share).unwrap_or(default.memory),
         hit_rate: table.get("hit_rate", Scalar::share).unwrap_or(default.hit_rate),
-        p95: table.get("p95", Scalar::duration).unwrap_or(default.p95),
+        p95_single: of_class("p95_single", default.p95_single),
+        p95_compound: of_class("p95_compound", default.p95_compound),
         connections: table.get("connections", |scalar| scalar.integer(1)).unwrap_or(default.connections),
     }
 }

@@ -7,11 +7,11 @@ use axum::body::Body;
 use axum::http::Response;
 use futures_util::FutureExt as _;
 use quaymaster::store::health::LATENCY_BOUNDS_US;
-use quaymaster::store::{Deployment, Health};
+use quaymaster::store::{Class, Deployment, Health};
 
-use super::{Access, Page, Place, queues, status, text};
+use super::{Access, Page, Place, latency, queues, status, text};
 use crate::app::App;
-use crate::metrics::{header, histogram};
+use crate::metrics::{header, histogram, seconds};
 
 pub(super) const PAGE: Page = Page {
     path: "/metrics",
@@ -289,6 +289,18 @@ fn store(out: &mut String, health: &Health, up: bool) {
     let family = "quaymaster_store_operation_duration_seconds";
     header(out, family, "histogram", "From a call to its reply.");
     histogram(out, family, "", &LATENCY_BOUNDS_US, &health.latency_buckets, health.latency_sum_us);
+    let (p95, calls) = ("quaymaster_store_recent_p95_seconds", "quaymaster_store_recent_calls");
+    header(out, p95, "gauge", "95 % of the last minute's calls were answered within this, by class.");
+    for class in Class::ALL {
+        if let Some(found) = health.recent(class).quantile(latency::P95) {
+            let value = seconds(found.at_least_us());
+            let _ = writeln!(out, "{p95}{{class=\"{}\"}} {value}", class.name());
+        }
+    }
+    header(out, calls, "gauge", "Calls of the last minute, by class.");
+    for class in Class::ALL {
+        let _ = writeln!(out, "{calls}{{class=\"{}\"}} {}", class.name(), health.recent(class).calls());
+    }
 }
 
 /// What the store tells about itself: under the exporter's established names where it is Redis or Valkey.

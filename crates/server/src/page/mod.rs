@@ -4,6 +4,7 @@ mod dashboard;
 mod events;
 pub(crate) mod explain;
 pub(crate) mod health;
+mod latency;
 mod metrics;
 pub(crate) mod openapi;
 pub(crate) mod queues;

@@ -8,6 +8,7 @@ use quaymaster::store::{Deployment, Health};
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::latency::{self, ClassLatency};
 use super::queues::{self, QueueStatus};
 use super::runs::{self, RunStatus};
 use super::stats::StatsStatus;
@@ -122,8 +123,10 @@ pub(crate) struct StoreStatus {
     /// Calls that did not fail, of all calls.
     success_rate: f64,
     latency_mean_us: u64,
-    /// The upper bound of the bucket the 95th percentile lies in.
+    /// The 95th percentile of the last minute's calls, single and compound together; null without calls.
     latency_p95_us: Option<u64>,
+    /// The last minute's calls, class by class.
+    latency: Vec<ClassLatency>,
     /// The store's clock minus this node's.
     clock_offset_us: i64,
 }
@@ -224,7 +227,8 @@ impl StoreStatus {
             retries: health.retries,
             success_rate: health.success_rate(),
             latency_mean_us: health.mean_latency_us(),
-            latency_p95_us: health.latency_quantile_us(0.95),
+            latency_p95_us: latency::p95_us(health),
+            latency: ClassLatency::all(health),
             clock_offset_us: health.clock_offset_us,
         }
     }
@@ -249,11 +253,7 @@ pub(crate) fn exceeded(
         let percent = used as f64 * 100.0 / max as f64;
         out.push(("memory", format!("the store uses {percent:.0} % of its {max} bytes of memory")));
     }
-    if let Some(p95) = health.latency_quantile_us(0.95)
-        && u128::from(p95) > limits.p95.as_micros()
-    {
-        out.push(("p95", format!("95 % of calls take up to {p95} µs, over {} µs", limits.p95.as_micros())));
-    }
+    out.extend(latency::slow(limits, health));
     if let Some(clients) = facts.and_then(|facts| facts.connected_clients)
         && clients > limits.connections
     {

@@ -144,6 +144,14 @@ impl Fixture {
         Self::run(server, engine)
     }
 
+    /// A server that warns by `thresholds`.
+    pub(crate) async fn warning(thresholds: Thresholds) -> Self {
+        let engine = Arc::new(EmbeddedStore::memory(EmbeddedOptions::default()).await.unwrap());
+        let quaymaster = Quaymaster::new(schema(SCHEMA), engine.clone());
+        let config = settings("", &|_| None).server;
+        Self::run(Server::new(Listening::bind(config).await.unwrap(), quaymaster, thresholds), engine)
+    }
+
     /// A server that takes uploads, with their objects, database and chunks in `uploads`' folder.
     pub(crate) async fn with_uploads(
         text: &str,

@@ -11,6 +11,7 @@ mod events;
 mod fixture;
 mod guards;
 mod idempotency;
+mod latency;
 mod lifecycle;
 mod listening;
 mod locks;

@@ -168,12 +168,12 @@ fn is_ours(error: &Error) -> bool {
 impl Engine for EmbeddedStore {
     fn run(&self, call: Invocation) -> BoxFuture<'_, Result<Reply>> {
         Box::pin(async move {
-            let (op, started) = (call.script.id, std::time::Instant::now());
+            let (op, class, started) = (call.script.id, call.class, std::time::Instant::now());
             take_turns().await;
             let outcome = self.run_call(call).await;
             match &outcome {
-                Err(error) if is_ours(error) => self.keeper.counters.failure(started.elapsed()),
-                _ => self.keeper.counters.success(started.elapsed()),
+                Err(error) if is_ours(error) => self.keeper.counters.failure(class, started),
+                _ => self.keeper.counters.success(class, started),
             }
             outcome.map_err(|error| error.during(op))
         })

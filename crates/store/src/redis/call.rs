@@ -13,7 +13,7 @@ use crate::redis::fault::{Fault, Ran, Then};
 use crate::redis::node::Node;
 use crate::redis::options::Address;
 use crate::redis::resp;
-use crate::{Code, Invocation, Repeat, Reply, Result, Retry, Words, Workload};
+use crate::{Class, Code, Invocation, Repeat, Reply, Result, Retry, Words, Workload};
 
 /// Redirects followed without a pause; more than this and the cluster is being rearranged.
 const QUICK_REDIRECTS: u32 = 4;
@@ -68,13 +68,18 @@ enum Asking {
     Yes,
 }
 
+/// The calls that a plain command is compared with.
+fn class_of(workload: Workload) -> Class {
+    if workload == Workload::Bulk { Class::Bulk } else { Class::Single }
+}
+
 impl Inner {
     /// Runs a script within the deadline and counts it.
     pub(super) async fn run(&self, call: &Invocation) -> Result<Reply> {
         let started = Instant::now();
         let key = call.keys.word(0);
         let result = self.perform(&Request::Script(call), key, call.workload, call.repeat, started).await;
-        self.settle(result, call.script.id, started)
+        self.settle(result, call.script.id, call.class, started)
     }
 
     /// Runs a command that may be repeated.
@@ -92,7 +97,7 @@ impl Inner {
     ) -> Result<Reply> {
         let started = Instant::now();
         let result = self.perform(&Request::Plain(command), key, workload, Repeat::Safe, started).await;
-        self.settle(result, op, started)
+        self.settle(result, op, class_of(workload), started)
     }
 
     /// The same with a command that follows it on the same connection, whatever becomes of the caller.
@@ -105,7 +110,7 @@ impl Inner {
     ) -> Result<Reply> {
         let (started, request) = (Instant::now(), Request::Followed(command, then));
         let result = self.perform(&request, Some(key), workload, Repeat::Safe, started).await;
-        self.settle(result, op, started)
+        self.settle(result, op, class_of(workload), started)
     }
 
     /// Runs a command that may be repeated on one node of a cluster.
@@ -135,21 +140,28 @@ impl Inner {
                 }
             }
         };
-        self.settle(result, op, started)
+        // Whoever names a node looks through all of them: scans, facts, clocks.
+        self.settle(result, op, Class::Compound, started)
     }
 
-    fn settle(&self, result: Result<Reply, Fault>, op: &'static str, started: Instant) -> Result<Reply> {
+    fn settle(
+        &self,
+        result: Result<Reply, Fault>,
+        op: &'static str,
+        class: Class,
+        started: Instant,
+    ) -> Result<Reply> {
         match result {
             Ok(reply) => {
-                self.shared.counters.success(started.elapsed());
+                self.shared.counters.success(class, started);
                 Ok(reply)
             }
             Err(fault) => {
                 // What the caller must put right is an answer; what the operator must is a failure.
                 if fault.code.retry() == Retry::Useless {
-                    self.shared.counters.success(started.elapsed());
+                    self.shared.counters.success(class, started);
                 } else {
-                    self.shared.counters.failure(started.elapsed());
+                    self.shared.counters.failure(class, started);
                 }
                 Err(fault.into_error(op))
             }
