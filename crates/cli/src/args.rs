@@ -89,6 +89,8 @@ pub(crate) enum Command {
     Explain(Explain),
     /// Find keys of the schema that are over, lack an end or point nowhere; `--apply` puts them right.
     Clean(Clean),
+    /// Find keys of the schema under names of earlier versions; `--apply` renames them.
+    Respell(Respell),
     /// Say how the store is.
     Health(Health),
     /// Print the HTTP API as an OpenAPI document.
@@ -228,6 +230,18 @@ pub(crate) struct Clean {
 }
 
 #[derive(Debug, ClapArgs)]
+pub(crate) struct Respell {
+    #[command(flatten)]
+    pub(crate) place: Place,
+    /// Rename them; without it nothing is changed. Only by hand: no environment variable sets it.
+    #[arg(long)]
+    pub(crate) apply: bool,
+    /// Print JSON.
+    #[arg(long, env = "QUAYMASTER_JSON", value_parser = BoolishValueParser::new())]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, ClapArgs)]
 pub(crate) struct Health {
     #[command(flatten)]
     pub(crate) place: Place,
@@ -253,6 +267,10 @@ mod tests {
                 let Some(long) = arg.get_long().filter(|long| !matches!(*long, "help" | "version")) else {
                     continue;
                 };
+                if (command.get_name(), long) == ("respell", "apply") {
+                    assert_eq!(arg.get_env(), None, "it must not be left on by accident");
+                    continue;
+                }
                 let wanted = format!("QUAYMASTER_{}", long.replace('-', "_").to_uppercase());
                 assert_eq!(arg.get_env(), Some(wanted.as_ref()), "{} --{long}", command.get_name());
             }

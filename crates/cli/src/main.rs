@@ -53,6 +53,7 @@ async fn run(args: Args) -> anyhow::Result<ExitCode> {
         Command::Docs(docs) => command::docs::run(&docs),
         Command::Explain(explain) => command::explain::run(explain, &args.global).await,
         Command::Clean(clean) => command::clean::run(clean, &args.global).await,
+        Command::Respell(respell) => command::respell::run(respell, &args.global).await,
         Command::Health(health) => command::health::run(health, &args.global).await,
         Command::Wish(Wish::Ask(call)) => command::call::run(call, &args.global).await,
         Command::Wish(Wish::Watch(watch)) => command::watch::run(watch, &args.global).await,

@@ -4,6 +4,7 @@ use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use quaymaster::respell::{self, Depth};
 use quaymaster::schema::{self, BUNDLED, Diagnostic, Loaded, Schema, Severity, Source};
 use quaymaster::store::StoreOptions;
 use quaymaster::{Engine, Quaymaster, store};
@@ -157,7 +158,13 @@ pub(crate) async fn open_with(
     let schema = usable(load(&config.schemas)?)?;
     config.check_seal(&schema)?;
     let settings = config.settings();
-    let quaymaster = Quaymaster::with(schema, open_store(config.store, intent).await?, settings);
+    let redis = matches!(config.store, StoreOptions::Redis(_));
+    let engine = open_store(config.store, intent).await?;
+    // A command that only looks must work on a Redis with old names, `respell` above all.
+    if !redis || intent == Intent::Change {
+        respell::prepare(&schema, &engine, Depth::Fixed).await.map_err(NothingRan::from)?;
+    }
+    let quaymaster = Quaymaster::with(schema, engine, settings);
     let depot = Depot::new(&quaymaster, &config.uploads);
     Ok((quaymaster, depot))
 }

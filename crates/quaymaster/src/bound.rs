@@ -83,7 +83,7 @@ impl Bound {
         bind_request(op, self.pattern(), key, id, self.engine.topology(), keys)
     }
 
-    /// The name of a channel beside the key: `{tag}:suffix`, spelled alike on every topology.
+    /// The name of a channel beside the key: `prefix{tag}:suffix`, spelled alike on every topology.
     pub(crate) fn channel(&self, op: &'static str, key: Key<'_>, suffix: &str) -> Result<Vec<u8>> {
         let mut words = Words::default();
         bind_side(op, self.pattern(), key, suffix, Topology::Single, &mut words)?;

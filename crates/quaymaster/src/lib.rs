@@ -24,6 +24,7 @@ mod outage;
 mod problem;
 pub mod queue;
 mod registry;
+pub mod respell;
 pub mod run;
 mod scripts;
 mod seal;

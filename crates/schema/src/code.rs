@@ -125,6 +125,7 @@ codes! {
     StoreTls         "store.tls"          503 3 Later "The TLS handshake with the store failed", "Check its certificate, the CA file and the client certificate.";
     StoreUnsafe      "store.unsafe"       503 3 Useless "The store's settings would destroy data", "Change the setting the detail names, or pass the flag it names.";
     StoreVersion     "store.version"      503 3 Useless "The store's version does not fit", "Use Redis 6.2 or newer; processes on one data folder must be of one version.";
+    StoreNames       "store.names"        503 3 Useless "The store has keys under names of an earlier version", "Stop every server and worker of these schemas, run `quaymaster respell --apply`, and start again.";
     StoreCorrupt     "store.corrupt"      503 3 Useless "The data folder is damaged", "Restore a backup, or move the folder away; nothing was changed.";
     StoreDisk        "store.disk"         503 3 MayHaveRun "The disk failed or is full", "Free space or repair it: the folder is opened again by itself. What was acknowledged is safe, this call may or may not be.";
     StoreFolder      "store.folder"       503 3 Later "The data folder cannot be used", "Free space, or correct its path or permissions, as the detail says; it is tried again by itself. The call did not run.";

@@ -16,6 +16,7 @@ mod lint;
 mod load;
 mod pattern;
 mod read;
+mod respell;
 mod schema;
 mod spec;
 

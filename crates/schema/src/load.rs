@@ -126,14 +126,10 @@ fn resource(draft: &Draft, documents: &[Document]) -> Resource {
         .iter()
         .map(|row| {
             let side = draft.side(row);
-            let cluster = draft.cluster(row);
+            let (single, cluster) = (draft.single(row), draft.cluster(row));
             let placeholders = row.template.names().map(|name| draft.placeholder(row, name)).collect();
-            let blueprint = Blueprint {
-                single: &row.template,
-                cluster: &cluster,
-                side: [&side[0], &side[1]],
-                placeholders,
-            };
+            let blueprint =
+                Blueprint { single: &single, cluster: &cluster, side: [&side[0], &side[1]], placeholders };
             KeyRow {
                 role: row.role,
                 pattern: Pattern::new(blueprint),
@@ -163,11 +159,11 @@ fn resource(draft: &Draft, documents: &[Document]) -> Resource {
 }
 
 fn channel_row(draft: &Draft, channel: &crate::read::draft::ChannelDraft) -> ChannelRow {
-    let template = &channel.template;
+    let template = draft.channel(channel);
     let names = template.names().map(|name| draft.channel_placeholder(name)).collect();
     let none = Template::default();
     let blueprint =
-        Blueprint { single: template, cluster: template, side: [&none, &none], placeholders: names };
+        Blueprint { single: &template, cluster: &template, side: [&none, &none], placeholders: names };
     ChannelRow {
         role: channel.role,
         pattern: Pattern::new(blueprint),

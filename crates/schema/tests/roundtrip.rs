@@ -54,7 +54,25 @@ fn comes_back(
         prop_assert_eq!((found.as_str(), explained.row.role), (resource, row.role), "{}", shown);
         prop_assert_eq!(&explained.values, values, "{}", shown);
         prop_assert_eq!(explained.bucket.is_some(), row.pattern.bucket().is_some());
+        lies_under_its_prefix(schema, &explained.resource.document, &key)?;
     }
+    Ok(())
+}
+
+/// The prefix finds the key, and its slot is the one it had before the prefix stood in front of the tag.
+fn lies_under_its_prefix(schema: &Schema, document: &str, key: &[u8]) -> Result<(), TestCaseError> {
+    let shown = String::from_utf8_lossy(key).into_owned();
+    let document = schema.documents().iter().find(|known| known.name == document).unwrap();
+    let Some(old) = key.strip_prefix(document.prefix.as_bytes()) else {
+        return Err(TestCaseError::fail(format!("{shown} does not begin with {}", document.prefix)));
+    };
+    if old.starts_with(b"{") && !document.prefix.is_empty() {
+        prop_assert_eq!(slot_tag(key), slot_tag(old), "{}", shown);
+        if schema.explain(old).is_none() {
+            prop_assert_eq!(schema.respelled(old), Some(key.to_vec()), "{}", shown);
+        }
+    }
+    prop_assert_eq!(schema.respelled(key), None, "{}", shown);
     Ok(())
 }
 
@@ -167,6 +185,10 @@ fn resource(index: usize) -> impl Strategy<Value = String> {
     })
 }
 
+fn prefix() -> impl Strategy<Value = &'static str> {
+    prop_oneof![2 => Just(""), 1 => Just("a:"), 1 => Just("a:b:"), 1 => Just("p:"), 1 => Just("a")]
+}
+
 proptest! {
     #![proptest_config(common::cases(1500))]
 
@@ -174,13 +196,15 @@ proptest! {
     #[test]
     fn whatever_schema_loads_its_keys_read_back(
         parts in (resource(0), resource(1), resource(2)),
+        prefixes in (prefix(), prefix()),
         drawn in prop::collection::vec(
             prop_oneof![Just("a"), Just("b"), Just("a:b"), Just("b:a:a"), Just("aa"), Just("2024-01-15_14"), Just("fence")],
             3,
         ),
     ) {
-        let text = format!("{}{}{}", parts.0, parts.1, parts.2);
-        let loaded = load(&[Source { name: "s", text: &text }], &|_| None);
+        let text = format!("[schema]\nprefix = \"{}\"\n{}{}", prefixes.0, parts.0, parts.1);
+        let other = format!("[schema]\nprefix = \"{}\"\n{}", prefixes.1, parts.2);
+        let loaded = load(&[Source { name: "s", text: &text }, Source { name: "o", text: &other }], &|_| None);
         let Some(schema) = loaded.schema else { return Ok(()) };
         for resource in schema.resources() {
             let label = format!("{}.{}", resource.kind, resource.name);
@@ -189,7 +213,7 @@ proptest! {
                 let values: Vec<(String, String)> =
                     names.into_iter().zip(drawn.iter().map(|value| (*value).to_owned())).collect();
                 comes_back(&schema, &label, row, &values)
-                    .map_err(|error| TestCaseError::fail(format!("{error}\n{text}\n{:?}", loaded.diagnostics)))?;
+                    .map_err(|error| TestCaseError::fail(format!("{error}\n{text}\n{other}\n{:?}", loaded.diagnostics)))?;
             }
         }
     }

@@ -182,6 +182,107 @@ fn a_queues_public_name_survives_on_a_cluster() {
     }
     let rows = spellings("[schema]\nprefix = \"app:\"\n[queue.jobs]\nmax_size = 9\n");
     assert_eq!(rows[1].1, "app:dlq:jobs", "a prefixed schema keeps to its own keys");
+    assert_eq!(rows[1].2, "app:{app:jobs}:app:dlq:jobs");
+}
+
+#[test]
+fn a_prefix_stands_in_front_of_the_hash_tag() {
+    let both = |text: &str| {
+        let rows = spellings(&format!("[schema]\nprefix = \"ha:\"\n{text}")).into_iter();
+        rows.map(|(_, single, cluster)| (single, cluster)).collect::<Vec<_>>()
+    };
+    let pair = |single: &str, cluster: &str| (single.to_owned(), cluster.to_owned());
+    assert_eq!(
+        both(&limit("rl:{p}:{minute}", "fixed_window", "")),
+        [
+            pair("ha:rl:{p}:{minute}", "ha:{ha:rl:{p}}:{minute}"),
+            pair("ha:{ha:rl:{p}}:req:{request_id}", "ha:{ha:rl:{p}}:req:{request_id}"),
+        ]
+    );
+    assert_eq!(
+        both(&limit("rl:{p}", "sliding_log", "colocate = \"pay\"\n")),
+        [
+            pair("ha:rl:{p}", "ha:{pay}:ha:rl:{p}"),
+            pair("ha:{ha:rl:{p}}:req:{request_id}", "ha:{pay}:{ha:rl:{p}}:req:{request_id}"),
+        ]
+    );
+    assert_eq!(
+        both("[event.news]\n"),
+        [pair("ha:{ha:news}:pub:{publish_id}", "ha:{ha:news}:pub:{publish_id}")]
+    );
+    let text = "[schema]\nprefix = \"ha:\"\n[lock.door]\nkey = \"door:{id}\"\nttl = \"1m\"\n";
+    let schema = load(&[Source { name: "s", text }], &|_| None).schema.unwrap();
+    let wake = schema.resource(Kind::Lock, "door").unwrap().channel("wake").unwrap();
+    assert_eq!(wake.pattern.text(), "ha:{ha:door:{id}}:wake", "channels too");
+    let docs = docs(&schema);
+    let rules: Vec<&str> =
+        docs.lines().filter(|line| line.contains("ACL SETUSER") && line.contains('{')).collect();
+    assert!(rules.iter().any(|rule| rule.ends_with(" ~ha:{ha:door:*}:fence")), "{rules:?}");
+    assert!(rules.iter().any(|rule| rule.ends_with(" &ha:{ha:door:*}:wake")), "{rules:?}");
+    assert!(rules.iter().all(|rule| rule.contains("~ha:{") || rule.contains("&ha:{")), "{rules:?}");
+}
+
+#[test]
+fn every_key_of_the_five_systems_begins_with_its_schemas_prefix() {
+    let schema = bundled();
+    let mut behind = 0;
+    for resource in schema.resources() {
+        let document = schema.documents().iter().find(|document| document.name == resource.document).unwrap();
+        for row in &resource.keys {
+            for spelling in [Spelling::Single, Spelling::Cluster] {
+                let head = row.pattern.literal_head(spelling);
+                assert!(head.starts_with(&document.prefix), "{head} of {}", resource.name);
+                behind += usize::from(head.starts_with(&format!("{}{{", document.prefix)));
+            }
+        }
+        for channel in &resource.channels {
+            assert!(channel.pattern.text().starts_with(&document.prefix), "{}", channel.pattern.text());
+        }
+    }
+    assert!(behind > 100, "{behind}");
+}
+
+#[test]
+fn only_names_of_earlier_versions_are_spelled_anew() {
+    let schema = bundled();
+    let respelled = |key: &str| schema.respelled(key.as_bytes()).map(|key| String::from_utf8(key).unwrap());
+    for old in [
+        "{ha:stats}:beats",
+        "{ha:rate_limit:user:123}:req:R1",
+        "{ha:stats}:ha:requests:total",
+        "{courtlistener:pipeline}:runs",
+        "{courtlistener:pipeline:manual_2024-09-17T14:30:00+00:00}:processed",
+        "{courtlistener:rate_limit}:2024-09-17_14",
+    ] {
+        let prefix = old[1..=old.find(':').unwrap()].to_owned();
+        assert_eq!(respelled(old), Some(format!("{prefix}{old}")), "{old}");
+        assert_eq!(respelled(&format!("{prefix}{old}")), None, "once is enough: {old}");
+        assert!(schema.explain(old.as_bytes()).is_none(), "{old}");
+    }
+    for kept in [
+        "{rl:PSP001}:req:a",
+        "{detection_queue}:leases",
+        "{ha:stats}:other",
+        "{ha:stats}",
+        "{}:x",
+        "{",
+        "{ha:rate_limit:a*}:req:R1",
+        "{ha:rate_limit:{a}}:req:R1",
+        "ha:requests:total",
+        "other",
+        "",
+    ] {
+        assert_eq!(respelled(kept), None, "{kept}");
+    }
+    let names = schema.old_names(Spelling::Single);
+    assert!(names.contains(&"{ha:stats}:beats".to_owned()), "{names:?}");
+    assert!(names.contains(&"{courtlistener:pipeline}:live".to_owned()), "{names:?}");
+    assert!(names.iter().all(|name| respelled(name).is_some()), "{names:?}");
+    assert!(schema.old_names(Spelling::Cluster).contains(&"{ha:stats}:ha:requests:total".to_owned()));
+    assert!(schema.has_prefixes());
+    let moved: Vec<&str> =
+        schema.respelled_patterns().iter().map(|(document, _)| &*document.prefix).collect();
+    assert_eq!(moved, ["courtlistener:", "ha:"]);
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use futures_util::FutureExt as _;
+use quaymaster::respell::{self, Depth};
 use quaymaster::schema::Schema;
 use quaymaster::store::{self, StoreOptions};
 use quaymaster::{Code, Engine, Error, Quaymaster, Result, Retry};
@@ -62,7 +63,11 @@ pub async fn open_store(
         async move {
             let engine = store::open(options).await.map_err(not_run)?;
             let findings = doctor::examine(&schema, &*engine, eviction).await.map_err(not_run)?;
-            match doctor::weigh(&findings) {
+            let fit = match doctor::weigh(&findings) {
+                Ok(()) => respell::prepare(&schema, &engine, Depth::Scan).await.map_err(not_run),
+                refused => refused,
+            };
+            match fit {
                 Ok(()) => Ok(engine),
                 Err(refusal) => {
                     let _ = engine.close().await;

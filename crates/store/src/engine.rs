@@ -134,6 +134,11 @@ pub trait Engine: Send + Sync + std::fmt::Debug {
     /// Asks the store what it is and how it is set up.
     fn deployment(&self) -> BoxFuture<'_, Result<Deployment>>;
 
+    /// Names of connections that other processes of ours have to the store; `None` when it does not say.
+    fn other_processes(&self) -> BoxFuture<'_, Result<Option<Vec<String>>>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
+
     /// Stops background work and, on the embedded store, makes everything durable.
     fn close(&self) -> BoxFuture<'_, Result<()>>;
 }

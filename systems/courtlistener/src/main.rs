@@ -84,7 +84,9 @@ async fn run(args: Args) -> anyhow::Result<ExitCode> {
 async fn open(place: &Place) -> anyhow::Result<Quaymaster> {
     let schema = Arc::new(settings::schema(place.schema.as_deref())?);
     let options = StoreOptions::from_url(&place.store, &place.data_dir)?;
-    Ok(Quaymaster::new(schema, store::open(options).await?))
+    let quaymaster = Quaymaster::new(schema, store::open(options).await?);
+    quaymaster.prepare().await?;
+    Ok(quaymaster)
 }
 
 /// One line to whoever started us.

@@ -6,6 +6,7 @@ pub(crate) mod clean;
 pub(crate) mod docs;
 pub(crate) mod explain;
 pub(crate) mod health;
+pub(crate) mod respell;
 pub(crate) mod serve;
 pub(crate) mod stream;
 pub(crate) mod upload;

@@ -236,7 +236,7 @@ fn the_commands_of_the_command_line_page_say_what_it_shows() {
             commands += 1;
         }
     }
-    assert_eq!(commands, 7);
+    assert_eq!(commands, 8);
 }
 
 #[test]

@@ -12,6 +12,7 @@ mod passwords;
 mod process;
 mod putting;
 mod queues;
+mod respelling;
 mod runs;
 #[path = "../../../upload/tests/support/servers.rs"]
 mod servers;

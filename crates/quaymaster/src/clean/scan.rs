@@ -89,7 +89,14 @@ fn cursor(text: &str) -> Result<ScanCursor> {
 fn glob(wanted: &[Arc<Resource>], engine: &dyn Engine) -> Vec<u8> {
     let spelled = spelling(engine.topology());
     let rows = wanted.iter().flat_map(|resource| &resource.keys);
-    let heads = rows.map(|row| row.pattern.literal_head(spelled).trim_start_matches('{'));
+    let heads = rows.map(|row| {
+        let head = row.pattern.literal_head(spelled);
+        match head.split_once('{') {
+            // `ha:{ha:rate_limit:` and `ha:rate_limit:` have the second in common.
+            Some((prefix, tag)) if tag.starts_with(prefix) => tag,
+            _ => head,
+        }
+    });
     let common = heads.reduce(|one, two| {
         let same = one.bytes().zip(two.bytes()).take_while(|(one, two)| one == two).count();
         // Within a character there is no end to cut at.

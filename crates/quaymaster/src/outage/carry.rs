@@ -3,6 +3,7 @@
 //! A piece carries an id that the store's script recognises, so that a piece whose reply was lost is sent again.
 //! It is dropped when its window is over: then it counts nowhere any more.
 
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -10,7 +11,7 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use futures_util::stream;
 use parking_lot::Mutex;
-use quaymaster_schema::{Algorithm, LimitSpec};
+use quaymaster_schema::{Algorithm, LimitSpec, Resource, Spelling};
 use quaymaster_store::{Invocation, Workload};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
@@ -44,6 +45,28 @@ pub(crate) struct Place {
     pub(crate) request: Vec<u8>,
     /// The end of the bucket in the key; 0 without one.
     pub(crate) bucket_ms: i64,
+}
+
+impl Place {
+    /// The same under the names of today: an earlier version put no prefix in front of a hash tag, and rows of a database
+    /// outlive the version that wrote them.
+    fn under(&self, prefix: &str) -> Cow<'_, Self> {
+        if prefix.is_empty() || !self.request.starts_with(b"{") {
+            return Cow::Borrowed(self);
+        }
+        let named = |name: &[u8]| match name {
+            [b'{', ..] => [prefix.as_bytes(), name].concat(),
+            name => name.to_vec(),
+        };
+        let (key, request) = (named(&self.key), named(&self.request));
+        Cow::Owned(Self { limit: self.limit.clone(), key, request, bucket_ms: self.bucket_ms })
+    }
+}
+
+/// What stands in front of the hash tag of a limit's request records.
+fn prefix(limit: &Resource) -> &str {
+    let head = limit.key("request").map(|row| row.pattern.literal_head(Spelling::Single));
+    head.and_then(|head| head.split_once('{')).map_or("", |(prefix, _)| prefix)
 }
 
 /// Units on their way to the store.
@@ -100,7 +123,8 @@ impl Outages {
     /// Counts a piece in the store. `Ok` when it is there, or has no place there any more.
     pub(super) async fn add(&self, place: &Place, taken: Taken, id: &str) -> Result<()> {
         let Some(spec) = self.limit(&place.limit) else { return Ok(()) };
-        let call = addition(spec, place, taken, id, self.engine.now_us());
+        let prefix = self.limits.get(&place.limit).map_or("", |limit| prefix(limit));
+        let call = addition(spec, &place.under(prefix), taken, id, self.engine.now_us());
         let answered = async {
             let mut parts = self.engine.run(call).await?.parts(OP)?;
             match &parts.bytes()?[..] {
@@ -305,5 +329,41 @@ async fn keep(outages: Weak<Outages>, woken: Arc<Notify>) {
         }
         let Some(outages) = outages.upgrade() else { return };
         pause = outages.round(&mut failures).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+    use quaymaster_schema::{Kind, Source, load};
+
+    use super::*;
+
+    #[test]
+    fn what_an_earlier_version_wrote_into_a_database_is_counted_under_the_names_of_today() {
+        let limit = |prefix: &str| {
+            let text = format!(
+                "[schema]\nprefix = \"{prefix}\"\n[limit.l]\nkey = \"rl:{{id}}:{{minute}}\"\nalgorithm = \"fixed_window\"\n\
+                 limit = 9\nwindow = \"60s\"\n"
+            );
+            let schema = load(&[Source { name: "s", text: &text }], &|_| None).schema.unwrap();
+            schema.resource(Kind::Limit, "l").unwrap().clone()
+        };
+        let place = |key: &str, request: &str| Place {
+            limit: "l".to_owned(),
+            key: key.into(),
+            request: request.into(),
+            bucket_ms: 0,
+        };
+        let named = |prefixed: &str, of: &Place| {
+            let named = of.under(prefix(&limit(prefixed))).into_owned();
+            [named.key, named.request].map(|name| String::from_utf8(name).unwrap())
+        };
+        let (old, new) = (place("ha:rl:a:1", "{ha:rl:a}:req"), place("ha:rl:a:1", "ha:{ha:rl:a}:req"));
+        assert_eq!(named("ha:", &old), ["ha:rl:a:1", "ha:{ha:rl:a}:req"]);
+        assert_eq!(named("ha:", &new), ["ha:rl:a:1", "ha:{ha:rl:a}:req"]);
+        let cluster = place("{ha:rl:a}:1", "{ha:rl:a}:req");
+        assert_eq!(named("ha:", &cluster), ["ha:{ha:rl:a}:1", "ha:{ha:rl:a}:req"]);
+        assert_eq!(named("", &place("{rl:a}:1", "{rl:a}:req")), ["{rl:a}:1", "{rl:a}:req"]);
     }
 }

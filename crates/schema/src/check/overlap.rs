@@ -111,15 +111,15 @@ fn items(drafts: &[Draft]) -> Vec<Item> {
     let mut items = Vec::new();
     for (index, draft) in drafts.iter().enumerate() {
         for (row_index, row) in draft.rows.iter().enumerate() {
-            let mut spellings = vec![row.template.clone()];
+            let mut spellings = vec![draft.single(row)];
             let cluster = draft.cluster(row);
-            if cluster != row.template {
+            if cluster != spellings[0] {
                 spellings.push(cluster);
             }
             items.push(Item { draft: index, row: Some(row_index), channel: None, spellings });
         }
         for (channel_index, channel) in draft.channels.iter().enumerate() {
-            let spellings = vec![channel.template.clone()];
+            let spellings = vec![draft.channel(channel)];
             items.push(Item { draft: index, row: None, channel: Some(channel_index), spellings });
         }
     }

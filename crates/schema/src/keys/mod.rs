@@ -1,7 +1,8 @@
 //! The key table of every kind: which keys a resource has, what they hold, how long they live.
 //!
 //! Documented keys are spelled as the documents spell them. Everything else Quaymaster needs is a side key,
-//! `{primary}:role`, whose hash tag is the primary key, so that it shares the primary's slot on a cluster.
+//! `{primary}:role`, whose hash tag is the primary key, so that it shares the primary's slot on a cluster. The schema's
+//! prefix stands in front of the brace, `ha:{ha:rate_limit:x}:req:R1`; drafts put it there.
 
 mod event;
 mod pipeline;
@@ -31,7 +32,7 @@ pub(crate) const REQUEST_TTL: Duration = Duration::from_secs(600);
 pub(crate) struct RowDraft {
     pub(crate) role: &'static str,
     pub(crate) template: Template,
-    /// A side key: its template is `{tag}:…` already.
+    /// A side key: its template is `{tag}:…` already, without the schema's prefix.
     pub(crate) side: bool,
     pub(crate) holds: RedisType,
     pub(crate) ttl: Ttl,

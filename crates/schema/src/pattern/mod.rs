@@ -37,7 +37,7 @@ pub struct Pattern {
     bucket: Option<BucketUnit>,
     single: Vec<Part>,
     cluster: Vec<Part>,
-    /// `{tag}:` in both spellings; side keys are this and a suffix.
+    /// The prefix and `{tag}:` in both spellings; side keys are this and a suffix.
     side: [Vec<Part>; 2],
 }
 
@@ -54,7 +54,7 @@ pub struct Parsed {
 pub(crate) struct Blueprint<'a> {
     pub(crate) single: &'a Template,
     pub(crate) cluster: &'a Template,
-    /// The `{tag}:` of side keys, single and cluster.
+    /// What side keys begin with, single and cluster.
     pub(crate) side: [&'a Template; 2],
     pub(crate) placeholders: Vec<Placeholder>,
 }
@@ -136,7 +136,7 @@ impl Pattern {
         Ok(append(self.parts(spelling), &picked, now_us, out))
     }
 
-    /// Validates every value and appends a side key, `{tag}:suffix`, which shares the pattern's slot.
+    /// Validates every value and appends a side key, `prefix{tag}:suffix`, which shares the pattern's slot.
     ///
     /// The tag has no time bucket: side keys outlive the bucket they were written in.
     pub fn render_side(

@@ -264,7 +264,12 @@ impl Template {
         template
     }
 
-    /// `{` this `}:suffix`, the spelling of side keys.
+    /// Whether it begins with a hash tag: no text of a schema has braces.
+    pub(crate) fn begins_with_tag(&self) -> bool {
+        matches!(self.pieces.first(), Some(Piece::Text(text)) if text.starts_with('{'))
+    }
+
+    /// `{` this `}:suffix`, the spelling of side keys without their schema's prefix.
     pub(crate) fn side(&self, suffix: &str) -> Self {
         let mut template = self.braced();
         template.push_text(":");

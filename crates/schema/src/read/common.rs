@@ -187,6 +187,7 @@ impl Reading<'_, '_> {
             kind: self.kind,
             name: self.name,
             document: self.document_index,
+            prefix: self.document.prefix.clone(),
             at: fields.at,
             key_at: body.key_at,
             owner,
@@ -237,7 +238,7 @@ fn check_tag(fields: &Fields<'_, '_>, draft: &Draft) {
             let message = format!(
                 "the hash tag `{}` needs `{{{missing}}}`, which the key `{}` does not have",
                 tag.text(),
-                row.template.text()
+                draft.single(row).text()
             );
             let help = "use a placeholder that all keys of the resource have, or a constant".to_owned();
             fields.add(*at, "colocate-placeholder", message, Some(help));

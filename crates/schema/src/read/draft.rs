@@ -31,6 +31,8 @@ pub(crate) struct Draft {
     pub(crate) kind: Kind,
     pub(crate) name: String,
     pub(crate) document: usize,
+    /// The document's prefix; every key begins with it.
+    pub(crate) prefix: String,
     /// Its table.
     pub(crate) at: At,
     /// Its key, or its table when the key is a default.
@@ -84,8 +86,34 @@ impl Draft {
         Placeholder { name: name.to_owned(), class, forbidden }
     }
 
+    /// How one keyspace spells a row.
+    pub(crate) fn single(&self, row: &RowDraft) -> Template {
+        self.under_prefix(row.template.clone())
+    }
+
     /// How a cluster spells a row.
     pub(crate) fn cluster(&self, row: &RowDraft) -> Template {
+        self.under_prefix(self.tagged(row))
+    }
+
+    /// The name of a channel.
+    pub(crate) fn channel(&self, channel: &ChannelDraft) -> Template {
+        self.under_prefix(channel.template.clone())
+    }
+
+    /// Puts the prefix in front of a spelling that begins with a hash tag, so that `prefix*` finds every key of the
+    /// schema. The tag, and with it the slot, stays.
+    fn under_prefix(&self, spelled: Template) -> Template {
+        if self.prefix.is_empty() || !spelled.begins_with_tag() {
+            return spelled;
+        }
+        let mut whole = Template::of_text(&self.prefix);
+        whole.push(&spelled);
+        whole
+    }
+
+    /// A row with the hash tag that puts it into its slot.
+    fn tagged(&self, row: &RowDraft) -> Template {
         let template = &row.template;
         // A row written by a step of its own lies wherever its own name puts it.
         let tag =
@@ -108,17 +136,19 @@ impl Draft {
         spelled
     }
 
-    /// The `{tag}:` of side keys on one node and on a cluster.
+    /// What side keys begin with on one node and on a cluster: the prefix and `{tag}:`.
     pub(crate) fn side(&self, row: &RowDraft) -> [Template; 2] {
         let own = row.template.without_bucket();
         let mut single = own.braced();
         single.push_text(":");
-        if own == self.tag {
-            return [single.clone(), single];
-        }
-        let mut cluster = self.tag.braced();
-        cluster.push_text(":");
-        cluster.push(&single);
-        [single, cluster]
+        let cluster = if own == self.tag {
+            single.clone()
+        } else {
+            let mut cluster = self.tag.braced();
+            cluster.push_text(":");
+            cluster.push(&single);
+            cluster
+        };
+        [single, cluster].map(|spelled| self.under_prefix(spelled))
     }
 }

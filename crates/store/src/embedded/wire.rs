@@ -15,8 +15,8 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use super::codec::{In, Out};
 use crate::{Code, Deployment, KeyFacts, Message, Reply, ScanCursor, ScanPage, Words};
 
-/// Changes whenever a frame does.
-pub(super) const PROTOCOL: u32 = 1;
+/// Changes whenever a frame does, or what keys are named.
+pub(super) const PROTOCOL: u32 = 2;
 pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// No frame is longer.
 pub(super) const LONGEST: usize = 64 << 20;

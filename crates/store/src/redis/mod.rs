@@ -22,6 +22,7 @@ mod facts;
 mod fault;
 mod node;
 mod options;
+mod others;
 mod piece;
 mod pubsub;
 mod resp;
@@ -263,6 +264,10 @@ impl Engine for RedisStore {
 
     fn deployment(&self) -> BoxFuture<'_, Result<Deployment>> {
         Box::pin(self.inner.deployment())
+    }
+
+    fn other_processes(&self) -> BoxFuture<'_, Result<Option<Vec<String>>>> {
+        Box::pin(self.inner.other_processes())
     }
 
     fn close(&self) -> BoxFuture<'_, Result<()>> {

@@ -52,7 +52,7 @@ fn status(status: &'static str, amount: &'static str) -> Value {
 
 /// The load's lease as a process that died would leave it.
 async fn leave_lease(subject: &Subject, name: &str, lease_ms: i64) {
-    let load = format!("{{{}{name}:a}}:load", subject.prefix);
+    let load = subject.side(&format!("{name}:a"), "load");
     let until_ms = subject.time_us().await / 1000 + lease_ms;
     let (value, ttl) = (format!("dead {until_ms}"), (lease_ms + 1000).to_string());
     command_text(&*subject.engine, &["SET", &load, &value, "PX", &ttl]).await;
@@ -309,9 +309,9 @@ crate::cases! {
         leave_lease(subject, "page", 1000).await;
         let named = Put { request_id: Some("r"), ..Put::default() };
         let _ = page.put(A, &Value::from("v"), named).await.expect("put");
-        let load = format!("{{{}page:a}}:load", subject.prefix);
+        let load = subject.side("page:a", "load");
         assert_eq!(command_int(&*subject.engine, &["EXISTS", &load]).await, 0, "a put ends a load");
-        for key in [format!("{}page:a", subject.prefix), format!("{{{}page:a}}:req:r", subject.prefix), load] {
+        for key in [format!("{}page:a", subject.prefix), subject.side("page:a", "req:r"), load] {
             let explained = quaymaster.schema().explain(key.as_bytes());
             assert!(explained.is_some(), "{key} is not in the schema");
             assert_ne!(command_int(&*subject.engine, &["PTTL", &key]).await, -1, "{key}");

@@ -80,7 +80,7 @@ crate::cases! {
         }
         news.publish_as(&[], b"2", Some("r-2")).await.expect("publish");
         assert_eq!((heard(&mut listener).await, heard(&mut listener).await), ("1".to_owned(), "2".to_owned()));
-        let key = format!("{{{0}news}}:pub:r-1", subject.prefix);
+        let key = subject.side("news", "pub:r-1");
         let ttl = command_int(&*subject.engine, &["PTTL", &key]).await;
         assert!((1..=600_000).contains(&ttl), "{ttl}");
         assert_eq!(news.publish_as(&[], b"1", Some("a{b")).await.expect_err("no id").code, Code::RequestInvalid);

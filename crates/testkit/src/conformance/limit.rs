@@ -250,7 +250,7 @@ crate::cases! {
             let longest = if limit.name() == "sliding_window" { 7_200_000 } else { 3_600_000 };
             let ttl = command_int(&*subject.engine, &["PTTL", &key_of(subject, limit)]).await;
             assert!(ttl > 0 && ttl <= longest, "{}: {ttl}", limit.name());
-            let request = format!("{{{}}}:req:ttl", key_of(subject, limit));
+            let request = format!("{}{{{}}}:req:ttl", subject.prefix, key_of(subject, limit));
             let ttl = command_int(&*subject.engine, &["PTTL", &request]).await;
             assert!(ttl > 0 && ttl <= 600_000, "{request}: {ttl}");
         }

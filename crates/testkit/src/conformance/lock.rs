@@ -26,7 +26,7 @@ fn key_of(subject: &Subject) -> String {
 }
 
 fn side(subject: &Subject, suffix: &str) -> String {
-    format!("{{{}}}:{suffix}", key_of(subject))
+    subject.side("door:a", suffix)
 }
 
 async fn acquire(lock: &Lock, how: Acquire<'_>) -> Acquired {

@@ -34,6 +34,8 @@ pub mod queue_lease;
 #[expect(clippy::expect_used, reason = "a case that cannot go on has failed")]
 pub mod queue_request;
 #[expect(clippy::expect_used, reason = "a case that cannot go on has failed")]
+pub mod respell;
+#[expect(clippy::expect_used, reason = "a case that cannot go on has failed")]
 pub mod run;
 #[expect(clippy::expect_used, reason = "a case that cannot go on has failed")]
 pub mod run_edges;
@@ -111,6 +113,7 @@ pub fn all() -> impl Iterator<Item = &'static Case> {
         .chain(run_edges::CASES)
         .chain(stats::CASES)
         .chain(clean::CASES)
+        .chain(respell::CASES)
 }
 
 /// Runs every case, one after the other, each under keys of its own.

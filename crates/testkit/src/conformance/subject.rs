@@ -68,6 +68,11 @@ impl Subject {
         self.engine.time_us().await.expect("the store tells its time")
     }
 
+    /// A side key of the key that the schema writes as `key`: under the prefix, beside the whole key as hash tag.
+    pub fn side(&self, key: &str, suffix: &str) -> String {
+        format!("{0}{{{0}{key}}}:{suffix}", self.prefix)
+    }
+
     /// Binds a schema whose keys all begin with this subject's prefix.
     pub fn schema(&self, body: &str) -> Quaymaster {
         let text =

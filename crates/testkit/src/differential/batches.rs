@@ -247,8 +247,7 @@ impl World {
 impl rounds::World for World {
     /// Every key with all there is to see of it, sorted once the ids are masked.
     async fn everything(&self, side: &Side) -> Vec<String> {
-        let mut held = side.keyspace(&self.prefix).await;
-        held.extend(side.keyspace(&format!("{{{}", self.prefix)).await);
+        let held = side.keyspace(&self.prefix).await;
         let mut names = self.names.lock();
         // What one sweep closes is queued in any order.
         let mut all = Vec::new();

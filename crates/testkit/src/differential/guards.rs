@@ -472,7 +472,6 @@ impl Pair {
         tally.keys += held.len() as u64;
         for side in [&self.ours, &self.theirs] {
             side.clear(&prefix).await;
-            side.clear(&format!("{{{prefix}")).await;
         }
         None
     }

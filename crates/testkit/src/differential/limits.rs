@@ -367,9 +367,6 @@ impl Pair {
         tally.keys += held.len() as u64;
         self.ours.clear(&prefix).await;
         self.theirs.clear(&prefix).await;
-        // Side keys of requests begin with a tag.
-        self.ours.clear(&format!("{{{prefix}")).await;
-        self.theirs.clear(&format!("{{{prefix}")).await;
         None
     }
 
@@ -381,7 +378,6 @@ impl Pair {
     ) -> std::collections::BTreeMap<bytes::Bytes, super::side::Held> {
         let side = if ours { &self.ours } else { &self.theirs };
         let mut held = side.keyspace(prefix).await;
-        held.extend(side.keyspace(&format!("{{{prefix}")).await);
         for entry in held.values_mut().filter(|entry| entry.kind == "zset") {
             if let quaymaster_store::Reply::Array(parts) = &mut entry.content {
                 parts.iter_mut().step_by(2).for_each(|member| *member = quaymaster_store::Reply::Nil);

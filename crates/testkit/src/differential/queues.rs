@@ -359,7 +359,7 @@ impl World {
             Deed::Foreign { key, words } => {
                 let prefix = &self.prefix;
                 let key = match key.strip_prefix(':') {
-                    Some(side) => format!("{{{prefix}{name}}}:{side}"),
+                    Some(side) => format!("{prefix}{{{prefix}{name}}}:{side}"),
                     None => format!("{prefix}{key}{name}"),
                 };
                 let mut all: Vec<&[u8]> = vec![words[0].as_bytes(), key.as_bytes()];
@@ -390,9 +390,7 @@ fn told(jobs: &[Job]) -> String {
 
 /// Documented keys and side keys, with their members.
 async fn everything(side: &Side, base: &str) -> BTreeMap<bytes::Bytes, Held> {
-    let mut held = side.keyspace(base).await;
-    held.extend(side.keyspace(&format!("{{{base}")).await);
-    held
+    side.keyspace(base).await
 }
 
 impl Pair {
@@ -458,7 +456,6 @@ impl Pair {
         tally.keys += held.len() as u64;
         for side in [&self.ours, &self.theirs] {
             side.clear(&base).await;
-            side.clear(&format!("{{{base}")).await;
         }
         None
     }

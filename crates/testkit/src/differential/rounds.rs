@@ -54,7 +54,6 @@ impl Pair {
         }
         for side in [&self.ours, &self.theirs] {
             side.clear(base).await;
-            side.clear(&format!("{{{base}")).await;
         }
         Ok(keys)
     }

@@ -240,7 +240,7 @@ impl World {
             Deed::Take => format!("{:?}", self.quaymaster.limit("calls")?.take(&[], Charge::one()).await?),
             Deed::Foreign { key, words } => {
                 let key = match key.strip_prefix('{') {
-                    Some(side) => format!("{{{}{side}", self.prefix),
+                    Some(side) => format!("{0}{{{0}{side}", self.prefix),
                     None => format!("{}{key}", self.prefix),
                 };
                 let mut all: Vec<&[u8]> = vec![words[0].as_bytes(), key.as_bytes()];
@@ -254,8 +254,7 @@ impl World {
 impl rounds::World for World {
     /// Every key with all there is to see of it.
     async fn everything(&self, side: &Side) -> Vec<String> {
-        let mut held = side.keyspace(&self.prefix).await;
-        held.extend(side.keyspace(&format!("{{{}", self.prefix)).await);
+        let held = side.keyspace(&self.prefix).await;
         let mut all: Vec<String> =
             held.iter().map(|(key, held)| format!("{} {held:?}", key.escape_ascii())).collect();
         all.sort_unstable();

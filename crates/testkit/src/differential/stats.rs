@@ -307,8 +307,7 @@ fn masked(part: &Reply) -> String {
 impl rounds::World for World {
     /// Every key with all there is to see of it, but for what is random.
     async fn everything(&self, side: &Side) -> Vec<String> {
-        let mut held = side.keyspace(&self.prefix).await;
-        held.extend(side.keyspace(&format!("{{{}", self.prefix)).await);
+        let held = side.keyspace(&self.prefix).await;
         let mut all = Vec::new();
         for (key, held) in &held {
             let key = key.escape_ascii().to_string();

@@ -82,7 +82,7 @@ async fn nodes_that_begin_together_without_a_name_share_one_run() {
             assert_eq!(node.end().await, 0, "{}", node.log());
         }
         let Store::Server(server) = &scene.store else { unreachable!("it is a server") };
-        let runs: i64 = server.command(&["ZCARD", "{courtlistener:pipeline}:runs"]);
+        let runs: i64 = server.command(&["ZCARD", "courtlistener:{courtlistener:pipeline}:runs"]);
         assert_eq!(runs, round, "one run for all of them, and another when it is finished");
         assert_eq!(scene.calls("calls").total, 60 * round as usize, "every docket once in a run");
     }

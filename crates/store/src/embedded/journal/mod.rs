@@ -29,8 +29,11 @@ use mark::Mark;
 use place::{Space, Writes};
 use scan::Span;
 
-/// The layout of keyspaces and values; a folder of a higher one is refused.
-const FORMAT: u32 = 1;
+/// The layout of keyspaces and values, and how keys are named; a folder of a higher one is refused.
+const FORMAT: u32 = 2;
+/// The same layout, but side keys were named without their schema's prefix. Schemas are not known here: whoever binds one
+/// to the store renames its keys (`quaymaster::respell`). The number keeps earlier versions out.
+const FORMAT_UNPREFIXED: u32 = 1;
 const FORMAT_KEY: &[u8] = b"format";
 const COMMIT_KEY: &[u8] = b"commit";
 

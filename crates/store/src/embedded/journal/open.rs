@@ -10,7 +10,7 @@ use tracing::warn;
 
 use super::mark::{Mark, Marked};
 use super::scan::{self, Scan, Span, Stamp, Tail};
-use super::{COMMIT_KEY, FORMAT, FORMAT_KEY, Journal, manifest};
+use super::{COMMIT_KEY, FORMAT, FORMAT_KEY, FORMAT_UNPREFIXED, Journal, manifest};
 use crate::embedded::folder::reason;
 use crate::{Code, Error, Result};
 
@@ -110,7 +110,7 @@ impl Journal {
             scan = scan::scan(&data, STAMP).map_err(&io)?;
         }
         let (db, [keys, elements, meta]) = start(dir, &data)?;
-        check_format(dir, &meta)?;
+        let format = check_format(dir, &meta)?;
         // The database has begun to work on its files by now: the next look may not show the damage.
         let recovered =
             check_commits(dir, &meta, &scan, marked, loss).inspect_err(|error| judge(dir, error))?;
@@ -119,6 +119,9 @@ impl Journal {
             fs::remove_file(kept).map_err(&io)?;
         }
         let mark = Mark::open(dir, recovered).map_err(&io)?;
+        if format == FORMAT_UNPREFIXED {
+            write_format(dir, &db, &meta)?;
+        }
         Ok(Self { dir: dir.to_owned(), db, keys, elements, meta, mark, recovered })
     }
 }
@@ -140,14 +143,15 @@ fn judge(dir: &Path, error: &Error) {
     }
 }
 
-fn check_format(dir: &Path, meta: &Keyspace) -> Result<()> {
+/// The format, if this version reads it.
+fn check_format(dir: &Path, meta: &Keyspace) -> Result<u32> {
     let format = meta.get(FORMAT_KEY).map_err(|error| failed(dir, error))?;
     let format = format.and_then(|bytes| Some(u32::from_be_bytes(bytes.as_ref().try_into().ok()?)));
     match format {
-        Some(FORMAT) => Ok(()),
+        Some(format @ (FORMAT | FORMAT_UNPREFIXED)) => Ok(format),
         Some(format) => {
             let detail = format!(
-                "{} has format {format}, this version reads {FORMAT}; use the version that wrote it",
+                "{} has format {format}, this version reads {FORMAT} and older; use the version that wrote it",
                 dir.display()
             );
             Err(Error::new(OP, Code::StoreVersion, detail))
@@ -250,14 +254,18 @@ fn create(dir: &Path) -> Result<()> {
     Mark::open(dir, 0).map_err(&io)?;
     {
         let (db, [_, _, meta]) = open_database(dir, &new)?;
-        let mut batch = db.batch();
-        batch.insert(&meta, FORMAT_KEY, FORMAT.to_be_bytes().as_slice());
-        batch.commit().map_err(|error| failed(dir, error))?;
-        // Into a table: the format can be read whatever becomes of the log.
-        meta.rotate_memtable_and_wait().map_err(|error| failed(dir, error))?;
+        write_format(dir, &db, &meta)?;
     }
     fs::rename(&new, dir.join(DATA)).map_err(&io)?;
     File::open(dir).and_then(|folder| folder.sync_all()).map_err(&io)
+}
+
+fn write_format(dir: &Path, db: &Database, meta: &Keyspace) -> Result<()> {
+    let mut batch = db.batch();
+    batch.insert(meta, FORMAT_KEY, FORMAT.to_be_bytes().as_slice());
+    batch.commit().map_err(|error| failed(dir, error))?;
+    // Into a table: the format can be read whatever becomes of the log.
+    meta.rotate_memtable_and_wait().map_err(|error| failed(dir, error))
 }
 
 /// Moves everything from the log into tables and empties it: what was accepted once is not asked again.

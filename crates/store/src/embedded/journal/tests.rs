@@ -381,7 +381,29 @@ fn a_format_from_the_future_is_refused() {
     }
     let (code, detail) = refusal(dir.path());
     assert_eq!(code, Code::StoreVersion);
-    assert!(detail.contains("format 2"), "{detail}");
+    assert!(detail.contains("format 3"), "{detail}");
+}
+
+#[test]
+fn a_folder_of_the_first_format_is_taken_over_whole_and_kept_from_earlier_versions() {
+    let dir = folder(3);
+    let format = |journal: &Journal| journal.meta.get(FORMAT_KEY).unwrap().unwrap().to_vec();
+    let before = {
+        let journal = open(dir.path());
+        journal.meta.insert(FORMAT_KEY, FORMAT_UNPREFIXED.to_be_bytes().as_slice()).unwrap();
+        journal.db.persist(PersistMode::SyncAll).unwrap();
+        assert_eq!(format(&journal), [0, 0, 0, 1]);
+        content(&journal)
+    };
+    for _ in 0..2 {
+        let journal = open(dir.path());
+        assert_eq!(format(&journal), [0, 0, 0, 2], "a version that reads 1 refuses it");
+        assert_eq!((journal.recovered(), content(&journal)), (3, before.clone()));
+    }
+    let journal = open(dir.path());
+    journal.commit(4, 4, vec![put("more", "x")], Sync::Disk).unwrap();
+    drop(journal);
+    assert_eq!(open(dir.path()).recovered(), 4);
 }
 
 fn walk(root: &Path, files: &mut Vec<PathBuf>) {
