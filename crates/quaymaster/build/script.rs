@@ -11,19 +11,11 @@ use inline::{Function, inline, words};
 const MAX_LINES: usize = 80;
 
 /// Words that would make a script differ between engines or runs.
-const FORBIDDEN: &[&str] = &[
-    "cjson",
-    "cmsgpack",
-    "loadstring",
-    "math.random",
-    "os.",
-    "io.",
-    "struct.",
-    "bit.",
-    "redis.pcall",
-    "redis[",
-    "goto ",
-];
+const FORBIDDEN: &[&str] =
+    &["cjson", "cmsgpack", "loadstring", "math.random", "os.", "io.", "struct.", "bit.", "redis[", "goto "];
+
+/// Publishing cannot abort a script and comes last in it: `redis.pcall`, after every write.
+const PUBLISH: &str = "PUBLISH";
 
 /// Whether a command writes, by its name.
 pub(crate) type Commands = BTreeMap<String, bool>;
@@ -142,8 +134,17 @@ pub(crate) fn build(
         }
     }
     let mut used_commands = BTreeSet::new();
-    for (line, command) in calls(&source) {
+    for (line, command, protected) in calls(&source) {
         match command {
+            // A user without the channel must not end a script after its writes; nothing else is let fail unseen.
+            Some(command) if protected != (command == PUBLISH) => {
+                problem(
+                    line,
+                    format!(
+                        "{PUBLISH} is called by redis.pcall, every other command by redis.call ({command})"
+                    ),
+                );
+            }
             Some(command) if commands.contains_key(&command) => {
                 used_commands.insert(command);
             }
@@ -265,17 +266,19 @@ fn indexes(text: &str, what: &str) -> Vec<(usize, usize)> {
     found
 }
 
-/// The command of every `redis.call(`; `None` when it is not an upper-case literal.
-fn calls(source: &str) -> Vec<(usize, Option<String>)> {
+/// The command of every `redis.call(` and `redis.pcall(`, and whether it is the second; `None` when it is not an
+/// upper-case literal.
+fn calls(source: &str) -> Vec<(usize, Option<String>, bool)> {
     let mut found = Vec::new();
     for (line, text) in source.lines().enumerate() {
-        for rest in text.split("redis.call").skip(1) {
+        let called = text.split("redis.call").skip(1).map(|rest| (rest, false));
+        for (rest, protected) in called.chain(text.split("redis.pcall").skip(1).map(|rest| (rest, true))) {
             let command = rest
                 .strip_prefix("(\"")
                 .and_then(|rest| rest.split('"').next())
                 .filter(|name| !name.is_empty() && name.chars().all(|c| c.is_ascii_uppercase()))
                 .map(str::to_string);
-            found.push((line + 1, command));
+            found.push((line + 1, command, protected));
         }
     }
     found

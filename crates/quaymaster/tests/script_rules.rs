@@ -31,7 +31,7 @@ fn build(text: &str) -> Result<script::Script, Vec<String>> {
          local function shout(text)\n  return loud(text)\nend\n\nlocal function unused()\n  return 1\nend\n"
             .to_string(),
     )]);
-    let commands = script::parse_commands("# comment\nGET read\nSET write  NX\n");
+    let commands = script::parse_commands("# comment\nGET read\nSET write  NX\nPUBLISH write\n");
     script::build("demo/read", text, &includes, &commands)
 }
 
@@ -65,6 +65,8 @@ fn every_rule_is_enforced() {
         ("-- OUT   ", "-- SAYS  ", "`SAYS` is no section"),
         ("\"GET\"", "\"KEYS\"", "KEYS is not a command both engines have"),
         ("\"GET\"", "command", "needs its command as a literal"),
+        ("redis.call(\"GET\"", "redis.call(\"PUBLISH\"", "PUBLISH is called by redis.pcall"),
+        ("redis.call(\"GET\"", "redis.pcall(\"GET\"", "every other command by redis.call (GET)"),
         ("local thing = KEYS[1]", "local thing = KEYS[1] or KEYS[2]", "KEYS[2] is not declared"),
         ("local fallback = ARGV[1]", "local fallback = 1", "ARGV 1 (fallback) is declared but never used"),
         ("--@include shout", "--@include whisper", "there is no lua/inc/whisper.lua; there are shout"),

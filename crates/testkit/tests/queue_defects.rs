@@ -180,7 +180,7 @@ const FOLLOWING: &[Defect] = &[
         "a_full_queue_refuses_the_ack_and_the_lease_stays",
     ),
     ("queue.ack.then", "if request and reply[1] == \"acked\" then", "if false then", FOLLOWS),
-    ("queue.ack.then", "redis.call(\"PUBLISH\", words[first], words[first + 1])", "", FOLLOWS),
+    ("queue.ack.then", "redis.pcall(\"PUBLISH\", messages[at], messages[at + 1])", "", FOLLOWS),
     ("queue.ack.then", "if word == \"elsewhere\" and begun[id] then", "if false then", BATCHES),
     ("queue.ack.then", "if word == \"duplicate\" then return", "if false then return", BATCHES),
 ];

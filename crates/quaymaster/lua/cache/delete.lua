@@ -21,7 +21,8 @@ if request then
   if kept then return kept end
 end
 local removed = redis.call("DEL", entry)
-cache_settle(load, channel)
+local waited = cache_settle(load)
+if request and removed == 1 then replay_keep_all(request, "delete", keep_ms, { "deleted" }) end
+cache_wake(waited, channel)
 if removed == 0 then return { "absent" } end
-if request then replay_keep_all(request, "delete", keep_ms, { "deleted" }) end
 return { "deleted" }

@@ -18,5 +18,5 @@ local token, value, ttl_ms, channel = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 if not cache_holds(load, token) then return { "lost" } end
 redis.call("STRLEN", entry)
 cache_write_string(entry, value, ttl_ms)
-cache_settle(load, channel)
+cache_wake(cache_settle(load), channel)
 return { "filled" }

@@ -12,5 +12,5 @@
 local load, token, channel = KEYS[1], ARGV[1], ARGV[2]
 
 if not cache_holds(load, token) then return { "lost" } end
-cache_settle(load, channel)
+cache_wake(cache_settle(load), channel)
 return { "left" }

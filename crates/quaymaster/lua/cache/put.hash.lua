@@ -28,6 +28,7 @@ if when == "unsealed" and cache_sealed_all(redis.call("HGETALL", entry)) then re
 -- DEL would remove any type; HLEN refuses all but its own, before anything is written.
 redis.call("HLEN", entry)
 cache_write_hash(entry, ttl_ms, ARGV, 5)
-cache_settle(load, channel)
+local waited = cache_settle(load)
 if request then replay_keep_all(request, "put", keep_ms, { "stored" }) end
+cache_wake(waited, channel)
 return { "stored" }

@@ -28,6 +28,7 @@ if when == "unsealed" and cache_sealed(redis.call("GET", entry)) then return { "
 -- SET would write over any type; STRLEN refuses all but its own, before anything is written.
 redis.call("STRLEN", entry)
 cache_write_string(entry, value, ttl_ms)
-cache_settle(load, channel)
+local waited = cache_settle(load)
 if request then replay_keep_all(request, "put", keep_ms, { "stored" }) end
+cache_wake(waited, channel)
 return { "stored" }

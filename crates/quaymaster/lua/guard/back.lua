@@ -23,13 +23,15 @@ local token, record_channel, fence_ttl_ms, taken_ms = ARGV[1], ARGV[2], ARGV[3],
 local count = (#ARGV - 5) / 7
 local at = record_channel == "" and 0 or 1
 local now_us = clock_us()
-local claim, lease = "-", "-"
-if at == 1 then claim = idempotency_abandon(KEYS[1], token, math.floor(now_us / 1000), record_channel) end
+local claim, lease, head = "-", "-", nil
+if at == 1 then claim = idempotency_abandon(KEYS[1], token, math.floor(now_us / 1000)) end
 if fence_ttl_ms ~= "0" then
-  lease = lock_release(KEYS[at + 1], KEYS[at + 2], KEYS[at + 3], KEYS[at + 4], token, fence_ttl_ms, now_us, ARGV[4])
+  lease, head = lock_release(KEYS[at + 1], KEYS[at + 2], KEYS[at + 3], KEYS[at + 4], token, fence_ttl_ms, now_us)
   at = at + 4
 end
 for index = 1, count do limit_back(KEYS[at + index], now_us, ARGV, 7 * index - 1, taken_ms) end
 local request = KEYS[at + count + 1]
 if request then redis.call("DEL", request) end
+if claim == "abandoned" then redis.pcall("PUBLISH", record_channel, claim) end
+lock_wake(head, ARGV[4])
 return { "back", claim, lease }

@@ -27,17 +27,20 @@ local request = KEYS[at + (fence_ttl_ms == "0" and 0 or 4) + 1]
 
 local now_us = clock_us()
 local now_ms = math.floor(now_us / 1000)
-local claim, lease, same, enc, bytes, ended = "-", "-", 1, "-", "", false
+local claim, lease, same, enc, bytes, ended, head = "-", "-", 1, "-", "", false, nil
 if verb == "finish" then
-  claim, same, enc, bytes, ended = idempotency_finish(KEYS[1], token, ARGV[3], ARGV[4], ARGV[5], now_ms, ARGV[6])
+  claim, same, enc, bytes, ended = idempotency_finish(KEYS[1], token, ARGV[3], ARGV[4], ARGV[5], now_ms)
 elseif verb == "abandon" then
-  claim = idempotency_abandon(KEYS[1], token, now_ms, ARGV[6])
+  claim = idempotency_abandon(KEYS[1], token, now_ms)
   ended = claim == "abandoned"
 end
 if fence_ttl_ms ~= "0" then
-  lease = lock_release(KEYS[at + 1], KEYS[at + 2], KEYS[at + 3], KEYS[at + 4], token, fence_ttl_ms, now_us, ARGV[8])
+  lease, head = lock_release(KEYS[at + 1], KEYS[at + 2], KEYS[at + 3], KEYS[at + 4], token, fence_ttl_ms, now_us)
 end
-if claim == "malformed" then return { "malformed" } end
+if claim == "malformed" then
+  lock_wake(head, ARGV[8])
+  return { "malformed" }
+end
 -- What is held is ended, whatever was answered before: ids and tokens may both come again. Only where nothing is
 -- held any more is the call answered from the record, which belongs to its token and verb.
 local op = "leave:" .. verb .. ":" .. token
@@ -51,4 +54,6 @@ else
     if claim ~= "finished" then claim, same = kept[2], kept[4] end
   end
 end
+if ended then redis.pcall("PUBLISH", ARGV[6], claim) end
+lock_wake(head, ARGV[8])
 return { "left", claim, lease, same or 1, enc or "-", bytes or "" }

@@ -24,9 +24,10 @@ local keep_ms = ARGV[3]
 -- is gone is answered from the record, which belongs to its token.
 local op = "abandon:" .. token
 local now_ms = math.floor(clock_us() / 1000)
-local word = idempotency_abandon(record, token, now_ms, channel)
+local word = idempotency_abandon(record, token, now_ms)
 if request then
   if word ~= "abandoned" then return replay_read(request, op) or { word } end
   replay_keep_all(request, op, keep_ms, { word })
 end
+if word == "abandoned" then redis.pcall("PUBLISH", channel, "abandoned") end
 return { word }

@@ -22,5 +22,6 @@ local bytes = ARGV[4]
 local channel = ARGV[5]
 
 local now_ms = math.floor(clock_us() / 1000)
-local word, same, kept_enc, kept = idempotency_finish(record, token, ttl_ms, enc, bytes, now_ms, channel)
+local word, same, kept_enc, kept, anew = idempotency_finish(record, token, ttl_ms, enc, bytes, now_ms)
+if anew then redis.pcall("PUBLISH", channel, "finished") end
 return { word, same, kept_enc, kept }

@@ -1,8 +1,13 @@
 -- cache: an entry, and the lease of whoever loads it (`token deadline_ms`).
 --
 -- Whoever puts or deletes an entry ends a load in progress: what the loader read may be older.
-local function cache_settle(load, channel)
-  if redis.call("DEL", load) == 1 then redis.call("PUBLISH", channel, "1") end
+local function cache_settle(load)
+  return redis.call("DEL", load) == 1
+end
+
+-- Wakes those who wait for the value: the last step of a script.
+local function cache_wake(waited, channel)
+  if waited then redis.pcall("PUBLISH", channel, "1") end
 end
 
 local function cache_write_string(entry, value, ttl_ms)

@@ -45,7 +45,8 @@ end
 
 -- "finished" same enc bytes anew | "lost" | "malformed": only by the holder of a live claim, or by the one who
 -- finished it before. What stays is the first response: same is 0 and it follows when it is not the one given.
-local function idempotency_finish(record, token, ttl_ms, enc, bytes, now_ms, channel)
+-- When `anew`, the caller wakes those who wait, as the last step of its script.
+local function idempotency_finish(record, token, ttl_ms, enc, bytes, now_ms)
   local state, fp, holder, x, held = idempotency_read(record)
   if state == "malformed" then return "malformed" end
   local tail = string.sub(token, -8)
@@ -57,16 +58,14 @@ local function idempotency_finish(record, token, ttl_ms, enc, bytes, now_ms, cha
   local finished = "f " .. fp .. " " .. tail
   if enc ~= "-" then finished = finished .. " " .. enc .. " " .. bytes end
   redis.call("SET", record, finished, "PX", ttl_ms)
-  redis.call("PUBLISH", channel, "finished")
   return "finished", 1, "-", "", true
 end
 
--- "abandoned" | "lost" | "malformed": the next one may begin at once.
-local function idempotency_abandon(record, token, now_ms, channel)
+-- "abandoned" | "lost" | "malformed": the next one may begin at once. When abandoned, the caller wakes those who wait.
+local function idempotency_abandon(record, token, now_ms)
   local state, _, holder, deadline_ms = idempotency_read(record)
   if state == "malformed" then return "malformed" end
   if state ~= "p" or holder ~= token or deadline_ms <= now_ms then return "lost" end
   redis.call("DEL", record)
-  redis.call("PUBLISH", channel, "abandoned")
   return "abandoned"
 end

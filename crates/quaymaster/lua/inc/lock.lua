@@ -58,20 +58,20 @@ local function lock_commit(lock, fence, queue, alive, token, ttl_ms, fence_ttl_m
   return number
 end
 
--- Wakes the waiter whose turn it is: by the end of its token, too little of it to be used by anybody.
-local function lock_wake(queue, alive, now_us, channel)
-  local head = lock_head(queue, alive, now_us)
-  if head then redis.call("PUBLISH", channel, string.sub(head, -8)) end
+-- Wakes the waiter whose turn it is, if any: by the end of its token, too little of it to be used by anybody.
+-- The last step of a script.
+local function lock_wake(head, channel)
+  if head then redis.pcall("PUBLISH", channel, string.sub(head, -8)) end
 end
 
--- Gives the lock back if it is still held by `token`, and wakes who is next. The fence's key lives on, so
--- that the next fence is higher even if the store's clock is not.
-local function lock_release(lock, fence, queue, alive, token, fence_ttl_ms, now_us, channel)
+-- Gives the lock back if it is still held by `token`; answers who is next, for `lock_wake`. The fence's key lives
+-- on, so that the next fence is higher even if the store's clock is not.
+local function lock_release(lock, fence, queue, alive, token, fence_ttl_ms, now_us)
   if redis.call("GET", lock) ~= token then return "lost" end
   redis.call("DEL", lock)
   redis.call("PEXPIRE", fence, fence_ttl_ms)
-  lock_wake(queue, alive, now_us, channel)
-  return "released"
+  local head = lock_head(queue, alive, now_us)
+  return "released", head
 end
 
 -- Puts `token` in the queue, where it stays as long as it asks again within three seconds; answers its place,

@@ -85,7 +85,7 @@ local function upload_tell(own, ttl_ms, channel, now_ms)
   if expected == 0 and total > 0 then tenths = math.floor(durable * 1000 / total) end
   if status == "COMPLETED" then tenths = 1000 end
   tenths = math.min(tenths, 1000)
-  redis.call("PUBLISH", channel, string.format('{"uploaded_chunks":%.0f,"total_chunks":%.0f,"bytes_uploaded":%.0f,'
+  redis.pcall("PUBLISH", channel, string.format('{"uploaded_chunks":%.0f,"total_chunks":%.0f,"bytes_uploaded":%.0f,'
     .. '"total_bytes":%.0f,"percent":%.0f.%.0f,"status":"%s","received_chunks":%.0f,"seq":%.0f,"aborted":%s', durable,
     total, bytes, expected, math.floor(tenths / 10), tenths % 10, string.match(status, "^%u+$") or "", received, seq,
     work[3] == "1" and "true" or "false") .. why .. "}")

@@ -16,5 +16,8 @@ local token, channel = ARGV[1], ARGV[2]
 
 redis.call("ZREM", queue, token)
 redis.call("HDEL", alive, token)
-if redis.call("EXISTS", lock) == 0 then lock_wake(queue, alive, clock_us(), channel) end
+if redis.call("EXISTS", lock) == 0 then
+  local head = lock_head(queue, alive, clock_us())
+  lock_wake(head, channel)
+end
 return { "left" }

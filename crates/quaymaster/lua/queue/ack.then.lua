@@ -34,7 +34,7 @@ local token, parts = ARGV[4], ARGV[11] + 0
 local request = ARGV[10] == "1" and KEYS[#KEYS]
 local now_us = clock_us()
 local now_ms = math.floor(now_us / 1000)
-local reply = { "acked", 0, 0 }
+local reply, messages = { "acked", 0, 0 }, {}
 if request then
   local kept = replay_read(request, "ack")
   if kept then
@@ -53,7 +53,7 @@ elseif refused > 0 then
   return { "refused", refused, why, said }
 else
   reply[2], reply[3] = queue_done(KEYS[5], KEYS[6], KEYS[8], KEYS[2], ARGV, leases_at, #ARGV, now_ms)
-  queue_then_do(KEYS, 9, ARGV, 12, parts, now_us, reply)
+  messages = queue_then_do(KEYS, 9, ARGV, 12, parts, now_us, reply)
 end
 local ids, head = {}, #reply + 1
 if ARGV[2] ~= "0" and queue_claim(KEYS, 1, ARGV, 1, now_us, reply) > 0 then ids = queue_claimed(reply, head) end
@@ -63,4 +63,5 @@ elseif request and #ids > 0 then
   -- Nothing was acked, and the next jobs were handed out: once, however often it is asked.
   replay_keep_all(request, "ack", ARGV[9], { "acked", 0, reply[3], unpack(ids) })
 end
+for at = 1, #messages, 2 do redis.pcall("PUBLISH", messages[at], messages[at + 1]) end
 return reply

@@ -65,8 +65,8 @@ local attempt = known and held_attempt or ARGV[11]
 local ends = last and facts[3] ~= "true"
 if not known then upload_take(KEYS, number, size, { digest, ARGV[6], place, attempt }, status, now_ms) end
 if ends then redis.call("HSET", KEYS[1], "total_chunks", string.format("%.0f", total), "is_last_received", "true") end
-if not known then upload_hint(arrival, id, number, last, now_ms) end
 local received, durable, all, complete = upload_news(KEYS, ttl_ms, progress, now_ms, ends or not known)
+if not known then upload_hint(arrival, id, number, last, now_ms) end
 if not known then status = "UPLOADING" end
 -- Whoever offers the very bytes that were taken must not hear that others were.
 local same = attempt == ARGV[11] or (place ~= "store" and held_place == place)

@@ -108,6 +108,10 @@ impl Event {
         let mut told = self.bound.run(OP, call).await?.parts(OP)?;
         match &told.bytes()?[..] {
             b"published" => Ok(u64::try_from(told.int()?).unwrap_or(0)),
+            b"refused" => {
+                let why = told.bytes()?;
+                Err(Error::new(OP, Code::StorePermission, String::from_utf8_lossy(&why).into_owned()))
+            }
             b"conflict" => {
                 let detail = "request_id was already used for something else";
                 Err(Error::new(OP, Code::RequestInvalid, detail))

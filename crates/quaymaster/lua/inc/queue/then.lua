@@ -54,9 +54,9 @@ local function queue_then_batch(keys, at, words, from, begun, now_us)
   return batch, sealed
 end
 
--- Does every part; into `reply` how many batches there are, and of each its part, whether it takes no more, and its id.
+-- Does every part but the messages, which it answers as channel, data, and so on; into `reply` how many batches there are, and of each its part, whether it takes no more, and its id.
 local function queue_then_do(keys, at, words, from, parts, now_us, reply)
-  local begun, head = {}, #reply + 1
+  local begun, head, messages = {}, #reply + 1, {}
   reply[head] = 0
   for part = 1, parts do
     local first = from + 2
@@ -70,8 +70,9 @@ local function queue_then_do(keys, at, words, from, parts, now_us, reply)
       reply[head], reply[last + 1], reply[last + 2], reply[last + 3] = reply[head] + 1, part, sealed, "=" .. id
       at = at + 14
     else
-      redis.call("PUBLISH", words[first], words[first + 1])
+      messages[#messages + 1], messages[#messages + 2] = words[first], words[first + 1]
     end
     from = first + words[from + 1]
   end
+  return messages
 end

@@ -38,7 +38,7 @@ end
 
 -- Wakes whoever ships; the chunk is found without it.
 local function upload_hint(channel, id, number, last, now_ms)
-  redis.call("PUBLISH", channel, string.format('{"upload_id":"%s","chunk_number":%s,"is_last":%s,"timestamp":%.0f}', id,
+  redis.pcall("PUBLISH", channel, string.format('{"upload_id":"%s","chunk_number":%s,"is_last":%s,"timestamp":%.0f}', id,
     number, last and "true" or "false", now_ms))
 end
 
