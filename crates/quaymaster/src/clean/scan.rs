@@ -46,7 +46,7 @@ pub(super) async fn run(quaymaster: &Quaymaster, ask: Ask, mut told: impl FnMut(
     }
     let glob = glob(&wanted, engine.as_ref());
     loop {
-        let page = engine.scan(&glob, PAGE, cursor.take()).await.map_err(|error| error.during(OP))?;
+        let page = engine.scan(&glob, PAGE, cursor.take()).await.map_err(stopped)?;
         let seen = page.keys.len() as u64;
         walk.page(&wanted, page.keys).await?;
         told(&walk.report);
@@ -79,9 +79,22 @@ fn wanted(quaymaster: &Quaymaster, ask: &Ask) -> Result<Vec<Arc<Resource>>> {
 
 fn cursor(text: &str) -> Result<ScanCursor> {
     let bytes = Some(text).filter(|text| text.len() <= CURSOR_MAX).and_then(|text| BASE64.decode(text).ok());
-    let wrong =
-        || Error::new(OP, Code::RequestInvalid, "from: none of ours looks like this; give it as `next` was");
+    let wrong = || {
+        Error::new(
+            OP,
+            Code::RequestInvalid,
+            "from: no scan gave this out; give `next` as it was told, or begin again without --from",
+        )
+    };
     bytes.map(ScanCursor).ok_or_else(wrong)
+}
+
+/// What ended the walk; a cursor that the store does not know, in the words of whoever gave it.
+fn stopped(mut error: Error) -> Error {
+    if error.code == Code::RequestInvalid {
+        error.detail = format!("from: {} (--from)", error.detail);
+    }
+    error.during(OP)
 }
 
 /// Finds every key of these resources, and others with them: what they have in common is the head of their names, or

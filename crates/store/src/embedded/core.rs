@@ -26,6 +26,8 @@ pub(crate) struct Core {
     hub: Arc<Hub>,
     waiters: Arc<Waiters>,
     ticker: Ticker,
+    /// Tells this keyspace from every other one that was ever in memory: a scan's cursor means nothing to those.
+    id: [u8; 16],
 }
 
 #[derive(Debug)]
@@ -45,6 +47,7 @@ impl Core {
             hub,
             waiters: Arc::default(),
             ticker: Ticker::new(clock),
+            id: fastrand::u128(..).to_be_bytes(),
         })
     }
 
@@ -161,9 +164,21 @@ impl Core {
     }
 
     /// A page of keys that match `pattern`; looks at about `count` keys, so a page may be empty before the end.
-    pub(crate) fn scan(&self, pattern: &[u8], count: usize, cursor: Option<&ScanCursor>) -> ScanPage {
+    /// A page of keys. A place in the keyspace changes with every start, so the cursor says whose it is.
+    pub(crate) fn scan(&self, pattern: &[u8], count: usize, cursor: Option<&ScanCursor>) -> Result<ScanPage> {
+        let own = match cursor.map(|cursor| cursor.0.split_first_chunk::<16>()) {
+            None => None,
+            Some(Some((id, own))) if *id == self.id => Some(ScanCursor(own.to_vec())),
+            Some(_) => {
+                let detail = "the cursor belongs to the store as it was before a restart: going on would pass keys \
+                              over; begin again without it";
+                return Err(Error::new("store.scan", Code::RequestInvalid, detail));
+            }
+        };
         let now_ms = self.ticker.now_ms();
-        self.inner.lock().model.scan(pattern, count, cursor, now_ms)
+        let mut page = self.inner.lock().model.scan(pattern, count, own.as_ref(), now_ms);
+        page.next = page.next.map(|next| ScanCursor([&self.id[..], &next.0].concat()));
+        Ok(page)
     }
 
     /// Keys, expired ones that nobody has removed yet included.

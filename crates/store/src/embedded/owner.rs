@@ -157,7 +157,7 @@ impl Owner {
             Request::Scan { pattern, count, cursor } => {
                 let cursor = cursor.as_ref().map(|cursor| ScanCursor(cursor.to_vec()));
                 let count = usize::try_from(*count).unwrap_or(usize::MAX);
-                Answer::Page(self.core.scan(pattern, count, cursor.as_ref()))
+                Answer::Page(self.core.scan(pattern, count, cursor.as_ref())?)
             }
             _ => return Err(Error::new("store.ask", Code::StoreProtocol, "this request has no place here")),
         };

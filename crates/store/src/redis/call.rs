@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use crate::redis::Inner;
 use crate::redis::cluster::Cluster;
-use crate::redis::dial::Live;
+use crate::redis::dial::{Live, Place};
 use crate::redis::fault::{Fault, Ran, Then};
 use crate::redis::node::Node;
 use crate::redis::options::Address;
@@ -144,13 +144,58 @@ impl Inner {
         self.settle(result, op, Class::Compound, started)
     }
 
-    fn settle(
+    /// Runs two commands that may be repeated on one connection to one node; says where that was. What the first one
+    /// answers may be a refusal.
+    pub(super) async fn ask_both(
         &self,
-        result: Result<Reply, Fault>,
+        op: &'static str,
+        first: &Words,
+        second: &Words,
+        node: &Arc<Node>,
+    ) -> Result<(Place, Result<Reply>, Reply)> {
+        let started = Instant::now();
+        let deadline = started + self.shared.options.deadline;
+        let patience = self.shared.options.pools.default.response_timeout;
+        let mut attempt = 0;
+        let result = loop {
+            let fault = match node.live(Workload::Default, deadline).await {
+                Ok(live) => {
+                    let until = deadline.min(Instant::now() + patience);
+                    // Joined, they are posted in this order and share one round trip.
+                    let (one, two) = tokio::join!(biased; live.send(first, until), live.send(second, until));
+                    match two {
+                        Ok(reply) => {
+                            node.answered();
+                            break Ok((live.place.clone(), one.map_err(|fault| fault.into_error(op)), reply));
+                        }
+                        Err(fault) => {
+                            if fault.then == Then::Redial {
+                                node.lose(&live, &fault);
+                            }
+                            fault
+                        }
+                    }
+                }
+                Err(fault) => fault,
+            };
+            attempt += 1;
+            let next = Instant::now() + self.shared.options.backoff.delay(attempt);
+            if fault.then == Then::Report || next >= deadline {
+                break Err(fault);
+            }
+            self.shared.counters.retry();
+            tokio::time::sleep_until(next.into()).await;
+        };
+        self.settle(result, op, Class::Compound, started)
+    }
+
+    fn settle<T>(
+        &self,
+        result: Result<T, Fault>,
         op: &'static str,
         class: Class,
         started: Instant,
-    ) -> Result<Reply> {
+    ) -> Result<T> {
         match result {
             Ok(reply) => {
                 self.shared.counters.success(class, started);

@@ -62,7 +62,7 @@ impl Table {
     }
 
     /// The masters that own slots, by the lowest of them: an order that a failover does not change.
-    pub(super) fn shards(&self) -> Vec<(u16, &Address, &Arc<Node>)> {
+    pub(super) fn shards(&self) -> Vec<(&Address, &Arc<Node>)> {
         let mut shards: Vec<_> = self
             .masters
             .iter()
@@ -73,10 +73,10 @@ impl Table {
             })
             .collect();
         shards.sort_by_key(|(lowest, ..)| *lowest);
-        shards
+        shards.into_iter().map(|(_, address, node)| (address, node)).collect()
     }
 
-    fn owner(&self, slot: u16) -> Option<&Arc<Node>> {
+    pub(super) fn owner(&self, slot: u16) -> Option<&Arc<Node>> {
         let index = self.owners[usize::from(slot)];
         self.masters.get(usize::from(index)).map(|(_, node)| node)
     }
@@ -165,7 +165,7 @@ async fn keep_fresh(core: Arc<Core>) {
         let asked = core.stale.notified();
         let _ = tokio::time::timeout(core.shared.options.refresh, asked).await;
         if let Err(fault) = core.refresh().await {
-            tracing::warn!(code = %fault.code, detail = %fault.detail, "the cluster's slots cannot be read");
+            tracing::debug!(code = %fault.code, detail = %fault.detail, "the cluster's slots cannot be read");
         }
         core.looked.send_modify(|count| *count += 1);
         tokio::time::sleep(CALM).await;

@@ -1,6 +1,7 @@
 //! What the store says about itself and about single keys.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::future::try_join_all;
@@ -76,41 +77,54 @@ impl Inner {
         Ok(Some(KeyFacts { kind, ttl_ms: u64::try_from(ttl).ok(), bytes }))
     }
 
-    /// A page of one node's keys. On a cluster the masters come one after another, by their lowest slot; a
-    /// master that was replaced by its replica is scanned again from its beginning, so that nothing that
-    /// stayed is missed. Slots that move to another master meanwhile may be seen twice or not at all.
+    /// A page of one node's keys. On a cluster the masters come one after another, by their lowest slot. Slots that
+    /// move to another master meanwhile may be seen twice or not at all.
+    ///
+    /// A node's own cursor means something to the process that gave it out and to no other: the cursor says which
+    /// that was, and one of another address or process is refused, since keys would be passed over.
     pub(super) async fn scan(
         &self,
         pattern: &[u8],
         count: usize,
         cursor: Option<ScanCursor>,
     ) -> Result<ScanPage> {
-        let at = Cursor::read(cursor)?;
-        let command = |from: u64| {
-            let (from, count) = (from.to_string(), count.max(1).to_string());
-            words([b"SCAN", from.as_bytes(), b"MATCH", pattern, b"COUNT", count.as_bytes()])
-        };
-        let (reply, slot, address, next_slot) = match &self.route {
-            Route::Single(_) => (self.ask(SCAN, &command(at.own), None).await?, 0, String::new(), None),
+        let at = cursor.map(Cursor::read).transpose()?;
+        let (node, next_shard) = match &self.route {
+            Route::Single(node) => (Arc::clone(node), None),
             Route::Cluster(cluster) => {
                 let table = cluster.table();
                 let shards = table.shards();
-                let Some(index) = shards.iter().position(|(slot, ..)| *slot >= at.slot) else {
-                    return Ok(ScanPage::default());
+                let index = match &at {
+                    None => Some(0),
+                    Some(at) => shards.iter().position(|(address, _)| address.to_string() == at.address),
                 };
-                let (slot, address, node) = &shards[index];
-                let same = *slot == at.slot && address.to_string() == at.address;
-                let from = if same { at.own } else { 0 };
-
-                let reply = self.ask_node(SCAN, &command(from), node).await?;
-                (reply, *slot, address.to_string(), shards.get(index + 1).map(|(slot, ..)| *slot))
+                let Some((_, node)) = index.and_then(|index| shards.get(index)) else {
+                    return match at {
+                        Some(at) => Err(at.refused()),
+                        None => Ok(ScanPage::default()),
+                    };
+                };
+                let next =
+                    index.and_then(|index| shards.get(index + 1)).map(|(address, _)| address.to_string());
+                (Arc::clone(node), next)
             }
         };
-        let Some((cursor, keys)) = page(&reply) else { return Err(strange(SCAN, "SCAN", &reply)) };
-        let next = match (cursor, next_slot) {
+        let (from, count) = (at.as_ref().map_or(0, |at| at.own).to_string(), count.max(1).to_string());
+        let command = words([b"SCAN", from.as_bytes(), b"MATCH", pattern, b"COUNT", count.as_bytes()]);
+        // Both on one connection: what is asked and who answers are one process.
+        let (place, about, reply) = self.ask_both(SCAN, &words(["INFO", "server"]), &command, &node).await?;
+        let address = place.to_string();
+        let process = about.ok().and_then(|about| info(&about).remove("run_id"));
+        if let Some(at) = at
+            && !at.is_of(&address, process.as_deref())
+        {
+            return Err(at.refused());
+        }
+        let Some((own, keys)) = page(&reply) else { return Err(strange(SCAN, "SCAN", &reply)) };
+        let next = match (own, next_shard) {
             (0, None) => None,
-            (0, Some(slot)) => Some(Cursor { slot, address: String::new(), own: 0 }),
-            (own, _) => Some(Cursor { slot, address, own }),
+            (0, Some(address)) => Some(Cursor { own: 0, process: None, address }),
+            (own, _) => Some(Cursor { own, process, address }),
         };
         Ok(ScanPage { keys, next: next.map(|next| next.write()) })
     }
@@ -139,7 +153,7 @@ impl Inner {
         Ok(whole)
     }
 
-    async fn deployment_of(&self, node: &std::sync::Arc<Node>) -> Result<Deployment> {
+    async fn deployment_of(&self, node: &Arc<Node>) -> Result<Deployment> {
         let info = info(&self.ask_node(DEPLOYMENT, &words(["INFO"]), node).await?);
         let number = |name: &str| info.get(name).and_then(|text| text.parse::<u64>().ok());
         let text = |name: &str| info.get(name).cloned();
@@ -205,7 +219,7 @@ fn page(reply: &Reply) -> Option<(u64, Vec<Bytes>)> {
     Some((resp::text(cursor)?.parse().ok()?, resp::parts(keys)?.iter().map(key).collect::<Option<_>>()?))
 }
 
-fn info(reply: &Reply) -> HashMap<String, String> {
+pub(super) fn info(reply: &Reply) -> HashMap<String, String> {
     let pairs = resp::text(reply).unwrap_or_default().lines().filter_map(|line| line.split_once(':'));
     pairs.map(|(name, value)| (name.to_owned(), value.trim().to_owned())).collect()
 }
@@ -215,30 +229,54 @@ fn version_of(text: &str) -> Option<(u32, u32)> {
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
 }
 
-/// A place in a scan: a shard, named by its lowest slot and the address it had, and the node's own cursor.
-#[derive(Debug, Default, PartialEq, Eq)]
+/// A place in a scan: the node's own cursor, and whose it is.
+#[derive(Debug, PartialEq, Eq)]
 struct Cursor {
-    slot: u16,
-    address: String,
-    /// As the node gave it.
+    /// As the node gave it; 0 at the beginning of a node.
     own: u64,
+    /// The process that gave it, by its run id; `None` where a user may not ask, and at the beginning.
+    process: Option<String>,
+    /// The node's address.
+    address: String,
 }
 
 impl Cursor {
     fn write(&self) -> ScanCursor {
-        ScanCursor(format!("{} {} {}", self.slot, self.own, self.address).into_bytes())
+        let process = self.process.as_deref().unwrap_or("-");
+        ScanCursor(format!("{} {process} {}", self.own, self.address).into_bytes())
     }
 
-    fn read(cursor: Option<ScanCursor>) -> Result<Self> {
-        let Some(ScanCursor(bytes)) = cursor else { return Ok(Self::default()) };
+    fn read(ScanCursor(bytes): ScanCursor) -> Result<Self> {
         let text = std::str::from_utf8(&bytes).unwrap_or_default();
         let mut parts = text.splitn(3, ' ');
         let parsed = (|| {
-            let slot = parts.next()?.parse().ok()?;
             let own = parts.next()?.parse().ok()?;
-            Some(Self { slot, own, address: parts.next()?.to_owned() })
+            let process = parts.next().filter(|process| !process.is_empty())?;
+            let address = parts.next().filter(|address| !address.is_empty())?.to_owned();
+            Some(Self { own, process: (process != "-").then(|| process.to_owned()), address })
         })();
-        parsed.ok_or_else(|| Error::new(SCAN, Code::RequestInvalid, "the cursor is not one a scan gave out"))
+        parsed.ok_or_else(|| {
+            let detail = "the cursor is not one a scan gave out; begin again without it";
+            Error::new(SCAN, Code::RequestInvalid, detail)
+        })
+    }
+
+    /// Whether the process with this run id at this address gave it out. An id that nobody may ask for decides nothing.
+    fn is_of(&self, address: &str, process: Option<&str>) -> bool {
+        self.address == address
+            && match (&self.process, process) {
+                (Some(gave), Some(now)) => gave == now,
+                _ => true,
+            }
+    }
+
+    fn refused(&self) -> Error {
+        let detail = format!(
+            "the cursor belongs to {} as it was before a restart or a failover: going on would pass keys over; begin \
+             again without it",
+            self.address
+        );
+        Error::new(SCAN, Code::RequestInvalid, detail)
     }
 }
 
@@ -249,14 +287,22 @@ mod tests {
 
     #[test]
     fn cursors_come_back_as_they_went_out() {
-        for cursor in [Cursor::default(), Cursor { slot: 16383, address: "[::1]:7000".into(), own: u64::MAX }]
-        {
-            assert_eq!(Cursor::read(Some(cursor.write())).unwrap(), cursor);
+        let first = Cursor { own: 0, process: None, address: "/run/redis.sock with a space".into() };
+        let other = Cursor { own: u64::MAX, process: Some("abc".into()), address: "[::1]:7000".into() };
+        for cursor in [first, other] {
+            assert_eq!(Cursor::read(cursor.write()).unwrap(), cursor);
         }
-        for bad in ["", "1", "1 2", "x y z", "70000 1 a"] {
-            let error = Cursor::read(Some(ScanCursor(bad.into()))).unwrap_err();
+        for bad in ["", "1", "1 2", "1 2 ", "x y z", "1  a"] {
+            let error = Cursor::read(ScanCursor(bad.into())).unwrap_err();
             assert_eq!(error.code, Code::RequestInvalid, "{bad}");
         }
+    }
+
+    #[test]
+    fn a_cursor_is_of_one_process_at_one_address() {
+        let cursor = Cursor { own: 7, process: Some("one".into()), address: "a:1".into() };
+        assert!(cursor.is_of("a:1", Some("one")) && cursor.is_of("a:1", None));
+        assert!(!cursor.is_of("a:1", Some("two")) && !cursor.is_of("b:1", Some("one")));
     }
 
     #[test]
