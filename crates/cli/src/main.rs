@@ -50,7 +50,7 @@ async fn run(args: Args) -> anyhow::Result<ExitCode> {
         Command::Serve(serve) => command::serve::run(serve, &args.global).await,
         Command::Worker(worker) => command::worker::run(worker, &args.global).await,
         Command::Check(check) => command::check::run(&check),
-        Command::Docs(docs) => command::docs::run(&docs),
+        Command::Docs(docs) => command::docs::run(&docs, &args.global),
         Command::Explain(explain) => command::explain::run(explain, &args.global).await,
         Command::Clean(clean) => command::clean::run(clean, &args.global).await,
         Command::Respell(respell) => command::respell::run(respell, &args.global).await,

@@ -25,6 +25,7 @@ mod problem;
 pub mod queue;
 mod registry;
 pub mod respell;
+pub mod rights;
 pub mod run;
 mod scripts;
 mod seal;

@@ -115,10 +115,12 @@ codes! {
     StoreBreaker     "store.breaker_open" 503 3 Later "The store failed repeatedly; calls are held back", "Wait; it is probed in the background and calls resume by themselves.";
     StoreAuth        "store.auth"         503 3 Later "The store wants other credentials", "Check user and password of the store's URL (NOAUTH, WRONGPASS).";
     StorePermission  "store.permission"   503 3 Later "The store's user may not run this", "Grant the ACL user the commands and keys that `quaymaster docs` lists (NOPERM).";
+    StoreScript      "store.script_refused" 503 3 MayHaveRun "The store's user may not run a command of the script", "Grant the ACL user what `quaymaster docs` lists; what the script wrote before that command stays.";
     StoreReadOnly    "store.read_only"    503 3 Later "The store is a replica", "Point at the primary, or wait for the failover to end (READONLY).";
     StoreLoading     "store.loading"      503 3 Later "The store is loading its data", "Wait until it has loaded (LOADING).";
     StoreBusy        "store.busy"         503 3 Later "The store is busy with a long script", "Find it with SLOWLOG; SCRIPT KILL ends it (BUSY).";
     StoreMisconf     "store.misconf"      503 3 Later "The store cannot persist and refuses writes", "Its disk is full or its last save failed (MISCONF).";
+    StoreReplicas    "store.no_replicas"  503 3 Later "The store has too few replicas and refuses writes", "Bring its replicas back, or lower min-replicas-to-write (NOREPLICAS).";
     StoreOom         "store.out_of_memory" 503 3 Later "The store is out of memory", "Raise maxmemory or remove data (OOM).";
     StoreClusterDown "store.cluster_down" 503 3 Later "The cluster does not serve this slot", "Wait for its failover, or repair it (CLUSTERDOWN, TRYAGAIN).";
     StoreCrossSlot   "store.cross_slot"   503 3 Useless "Keys of one script lie in different slots", "Declare `colocate` for these resources; `quaymaster check` names them.";

@@ -4,13 +4,15 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use crate::kind::{Kind, RedisType, Spelling};
-use crate::pattern::Part;
 use crate::read::duration_text;
 use crate::schema::{Document, Resource, Schema, Ttl};
 use crate::spec::Spec;
 
-/// The whole schema as one Markdown document.
-pub fn docs(schema: &Schema) -> String {
+/// The head of the keys that belong to no schema, unless the settings say otherwise.
+pub const OWN_PREFIX: &str = "quaymaster:";
+
+/// The whole schema as one Markdown document; keys that belong to no schema begin with `own_prefix`.
+pub fn docs(schema: &Schema, own_prefix: &str) -> String {
     let mut out = String::new();
     for document in schema.documents() {
         let resources: Vec<&Resource> = schema
@@ -25,7 +27,7 @@ pub fn docs(schema: &Schema) -> String {
         channel_table(&mut out, &resources);
         value_rules(&mut out, &resources);
     }
-    access(&mut out, schema);
+    access(&mut out, schema, own_prefix);
     out
 }
 
@@ -290,12 +292,12 @@ fn value_rules(out: &mut String, resources: &[&Resource]) {
 }
 
 /// Commands beside those of the types: what the store, its health and its audit ask for.
-const COMMANDS: &str = "+@connection +eval +evalsha +script|load +script|exists +del +unlink +exists +expire +pexpire \
+const COMMANDS: &str = "+@connection +eval +evalsha +script|load +script|exists +set +del +unlink +exists +expire +pexpire \
                         +pexpireat +persist +ttl +pttl +type +rename +scan +memory|usage +time +wait";
 /// `-@dangerous` takes these away with the others; they only read.
-const SAFE: &str = "+info +role +config|get +cluster|slots +cluster|shards +cluster|nodes +cluster|info";
+const SAFE: &str = "+acl|whoami +acl|dryrun +info +role +config|get +cluster|slots +cluster|shards +cluster|nodes +cluster|info";
 
-fn access(out: &mut String, schema: &Schema) {
+fn access(out: &mut String, schema: &Schema, own_prefix: &str) {
     line(out, "# Access\n");
     line(
         out,
@@ -315,11 +317,9 @@ fn access(out: &mut String, schema: &Schema) {
             types.join(" ")
         ),
     );
+    line(out, format!("ACL SETUSER quaymaster {}", quoted(&format!("~{own_prefix}*"))));
     let globs = |spelling| -> BTreeSet<String> {
-        schema
-            .resources()
-            .flat_map(|r| r.keys.iter().map(move |row| glob(row.pattern.parts(spelling))))
-            .collect()
+        schema.resources().flat_map(|r| r.keys.iter().map(move |row| row.pattern.glob(spelling))).collect()
     };
     let (single, cluster) = (globs(Spelling::Single), globs(Spelling::Cluster));
     for glob in &single {
@@ -327,7 +327,7 @@ fn access(out: &mut String, schema: &Schema) {
     }
     let channels: BTreeSet<String> = schema
         .resources()
-        .flat_map(|r| r.channels.iter().map(|row| glob(row.pattern.parts(Spelling::Single))))
+        .flat_map(|r| r.channels.iter().map(|row| row.pattern.glob(Spelling::Single)))
         .collect();
     for glob in channels {
         line(out, format!("ACL SETUSER quaymaster {}", quoted(&format!("&{glob}"))));
@@ -353,17 +353,6 @@ fn category(kind: RedisType) -> &'static str {
         RedisType::Zset => "+@sortedset",
         RedisType::Stream => "+@stream",
     }
-}
-
-/// The pattern as Redis matches it; literals have none of the characters a glob reads.
-fn glob(parts: &[Part]) -> String {
-    parts
-        .iter()
-        .map(|part| match part {
-            Part::Text(text) => text.as_str(),
-            Part::Value(_) | Part::Bucket(_) => "*",
-        })
-        .collect()
 }
 
 /// redis-cli splits at spaces.

@@ -23,7 +23,7 @@ mod spec;
 pub use bundled::BUNDLED;
 pub use check::EvictionLoss;
 pub use diagnostic::{Diagnostic, Severity};
-pub use docs::docs;
+pub use docs::{OWN_PREFIX, docs};
 pub use kind::{
     Algorithm, BucketUnit, CacheType, Kind, Order, Outage, Overflow, RedisType, ReplayErrors, Spelling,
     UnknownWord,

@@ -3,7 +3,7 @@
 mod common;
 
 use proptest::prelude::*;
-use quaymaster_schema::{BUNDLED, Severity, Source, docs, load};
+use quaymaster_schema::{BUNDLED, OWN_PREFIX, Severity, Source, docs, load};
 
 fn survives(text: &str, value: &str) -> Result<(), TestCaseError> {
     let loaded =
@@ -15,7 +15,7 @@ fn survives(text: &str, value: &str) -> Result<(), TestCaseError> {
         prop_assert!(diagnostic.message.len() < 16_000);
     }
     if let Some(schema) = loaded.schema {
-        prop_assert!(docs(&schema).contains("# Access"));
+        prop_assert!(docs(&schema, OWN_PREFIX).contains("# Access"));
         prop_assert!(
             schema.explain(value.as_bytes()).is_none_or(|explained| !explained.resource.keys.is_empty())
         );

@@ -4,7 +4,7 @@
 mod common;
 
 use common::bundled;
-use quaymaster_schema::{Kind, Source, Spelling, docs, load};
+use quaymaster_schema::{Kind, OWN_PREFIX, Source, Spelling, docs, load};
 
 /// A key, its resource, its role, its values.
 type Example<'a> = (String, &'a str, &'a str, &'a [(&'a str, &'a str)]);
@@ -214,7 +214,7 @@ fn a_prefix_stands_in_front_of_the_hash_tag() {
     let schema = load(&[Source { name: "s", text }], &|_| None).schema.unwrap();
     let wake = schema.resource(Kind::Lock, "door").unwrap().channel("wake").unwrap();
     assert_eq!(wake.pattern.text(), "ha:{ha:door:{id}}:wake", "channels too");
-    let docs = docs(&schema);
+    let docs = docs(&schema, OWN_PREFIX);
     let rules: Vec<&str> =
         docs.lines().filter(|line| line.contains("ACL SETUSER") && line.contains('{')).collect();
     assert!(rules.iter().any(|rule| rule.ends_with(" ~ha:{ha:door:*}:fence")), "{rules:?}");
@@ -297,7 +297,7 @@ fn an_entitys_keys_are_tagged_by_its_id() {
 #[test]
 fn the_document_of_a_schema_names_every_key_in_both_spellings_and_every_field() {
     let schema = bundled();
-    let text = docs(&schema);
+    let text = docs(&schema, OWN_PREFIX);
     for resource in schema.resources() {
         assert!(text.contains(&format!("`{}.{}`", resource.kind, resource.name)));
         for row in &resource.keys {
@@ -321,5 +321,5 @@ fn the_document_of_a_small_schema_reads_well() {
                 [cache.price]\nkey = \"price:{sku}\"\nttl = \"5m\"\ntype = \"hash\"\nfields = { amount = \"cents\" }\n\n\
                 [event.sold]\n";
     let schema = load(&[Source { name: "shop.toml", text }], &|_| None).schema.unwrap();
-    insta::assert_snapshot!(docs(&schema));
+    insta::assert_snapshot!(docs(&schema, OWN_PREFIX));
 }

@@ -23,7 +23,7 @@ pub enum Level {
 pub struct Finding {
     /// What it means for starting.
     pub level: Level,
-    /// `eviction`, `persistence`, `version`, `cluster-slots`, `clock`, `outage`, `seal`.
+    /// `eviction`, `persistence`, `version`, `rights`, `cluster-slots`, `clock`, `outage`, `seal`.
     pub check: &'static str,
     /// What is wrong and what it can cost.
     pub message: String,
@@ -91,6 +91,18 @@ pub async fn examine(schema: &Schema, engine: &dyn Engine, eviction: Eviction) -
     Ok(findings)
 }
 
+/// Looks whether the store's user may run the scripts of this schema: one that is refused a command half-way leaves
+/// behind what it has written.
+pub async fn rights(schema: &Schema, engine: &dyn Engine, own_prefix: &str) -> Result<Option<Finding>> {
+    let missing = quaymaster::rights::missing(schema, engine, own_prefix).await?;
+    Ok(missing.map(|missing| Finding {
+        level: Level::Refuse,
+        check: "rights",
+        message: missing.to_string(),
+        fix: format!("allow it: {}; `quaymaster docs` prints the whole rule", missing.rule()),
+    }))
+}
+
 /// Looks at a store that holds nothing but received chunks of one upload. A restart that forgets them is known, and their
 /// senders are asked for them again; eviction takes them while everything else is at work.
 pub async fn examine_chunks(upload: &str, engine: &dyn Engine, eviction: Eviction) -> Result<Vec<Finding>> {
@@ -151,7 +163,7 @@ fn persistence(persistence: Option<&str>) -> Option<Finding> {
     Some(Finding { level: Level::Warn, check: "persistence", message: message.into(), fix: fix.into() })
 }
 
-fn evicts(schema: &Schema, policy: &str, eviction: Eviction) -> Option<Finding> {
+pub(crate) fn evicts(schema: &Schema, policy: &str, eviction: Eviction) -> Option<Finding> {
     let losses = schema.eviction_losses(policy);
     if losses.is_empty() {
         return None;

@@ -12,7 +12,7 @@ use futures_util::future::{BoxFuture, ready};
 use futures_util::stream::BoxStream;
 use quaymaster::store::backoff::Backoff;
 use quaymaster::store::{
-    Deployment, Health, Invocation, KeyFacts, Message, Reply, ScanCursor, ScanPage, Topology,
+    Deployment, Health, Invocation, KeyFacts, Message, Readiness, Reply, ScanCursor, ScanPage, Topology,
 };
 use quaymaster::{Code, Engine, Error, Result};
 use tokio::task::AbortHandle;
@@ -70,7 +70,7 @@ async fn keep_trying(state: Arc<State>, connect: Connect) {
         tokio::time::sleep(BACKOFF.delay(attempt)).await;
         match connect().await {
             Ok(engine) => {
-                tracing::info!("the store is there");
+                tracing::debug!("the store is there");
                 let _ = state.found.set(engine);
                 return;
             }
@@ -163,6 +163,10 @@ impl Engine for LateStore {
             consecutive_failures: attempts,
             ..Health::default()
         }
+    }
+
+    fn ready(&self, patience: Duration) -> BoxFuture<'_, Result<Readiness>> {
+        self.ask(move |engine| engine.ready(patience))
     }
 
     fn deployment(&self) -> BoxFuture<'_, Result<Deployment>> {

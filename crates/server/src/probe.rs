@@ -1,17 +1,27 @@
-//! Asks the store how it is, seldom enough to cost nothing and never for long.
+//! Looks at the store in the background, seldom enough to cost nothing and never for long.
 
+use std::sync::Mutex as Held;
+use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
-use quaymaster::store::Deployment;
-use quaymaster::{Code, Engine};
+use quaymaster::schema::Schema;
+use quaymaster::store::{Deployment, Readiness};
+use quaymaster::{Code, Engine, Quaymaster};
 use tokio::sync::Mutex;
+use tokio::time::MissedTickBehavior;
+use tokio_util::sync::CancellationToken;
 
+use crate::doctor;
 use crate::http::problem::Problem;
 
 /// How long what the store said about itself is good for.
 const FRESH: Duration = Duration::from_secs(2);
-/// How long a probe waits for the store.
+/// How long a question waits for the store.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// How often a write is tried.
+const EVERY: Duration = Duration::from_secs(1);
+/// How long that may take: with [`EVERY`] less than the two seconds within which `/readyz` follows.
+const TRY: Duration = Duration::from_millis(800);
 
 /// Said when the store answers questions and knows that it cannot serve.
 pub(crate) const UNWELL: &str = "the store's last word was a failure";
@@ -21,11 +31,20 @@ pub(crate) const UNWELL: &str = "the store's last word was a failure";
 pub(crate) struct Probe {
     pub(crate) started: Instant,
     last: Mutex<Option<(Instant, Result<Deployment, Problem>)>>,
+    /// What the last try of a write said; `None` before the first.
+    tried: Held<Option<Result<(), Problem>>>,
+    /// `maxmemory-policy` as last heard.
+    policy: Held<Option<String>>,
 }
 
 impl Default for Probe {
     fn default() -> Self {
-        Self { started: Instant::now(), last: Mutex::default() }
+        Self {
+            started: Instant::now(),
+            last: Mutex::default(),
+            tried: Held::default(),
+            policy: Held::default(),
+        }
     }
 }
 
@@ -42,10 +61,83 @@ impl Probe {
         *last = Some((Instant::now(), told.clone()));
         told
     }
+
+    /// Tries a write every second until `stop`; tells once that the store was lost, and once that it is back.
+    pub(crate) async fn watch(&self, quaymaster: &Quaymaster, stop: &CancellationToken) {
+        let mut every = tokio::time::interval(EVERY);
+        every.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        while stop.run_until_cancelled(every.tick()).await.is_some() {
+            // What it says is kept, and told when it changes.
+            let _ = self.look(quaymaster).await;
+        }
+    }
+
+    /// One try.
+    async fn look(&self, quaymaster: &Quaymaster) -> Result<(), Problem> {
+        let engine = quaymaster.engine();
+        // Whether it ever was there: opening it has said so otherwise.
+        let health = engine.health();
+        let never = !health.connected && health.operations == 0;
+        let told = engine.ready(TRY).await.map_err(|error| Problem::from(error).only_read());
+        if let Ok(Readiness { eviction_policy: Some(policy) }) = &told {
+            self.heard_policy(quaymaster.schema(), policy);
+        }
+        let told = told.map(drop);
+        let before = self.tried.lock().unwrap_or_else(PoisonError::into_inner).replace(told.clone());
+        match (&before, &told) {
+            (None, Err(_)) if never => {}
+            (None | Some(Ok(())), Err(problem)) => {
+                let (code, advice) = (problem.code, problem.code.advice());
+                tracing::warn!(%code, detail = %problem.detail, "not ready: the store accepts no writes; {advice}");
+            }
+            (Some(Err(_)), Ok(())) => tracing::info!("ready: the store accepts writes again"),
+            (None | Some(Ok(())), Ok(())) | (Some(Err(_)), Err(_)) => {}
+        }
+        told
+    }
+
+    /// Tells when the policy is another one than before: it may be changed while we run.
+    fn heard_policy(&self, schema: &Schema, policy: &str) {
+        let before = {
+            let mut known = self.policy.lock().unwrap_or_else(PoisonError::into_inner);
+            if known.as_deref() == Some(policy) {
+                return;
+            }
+            known.replace(policy.to_owned())
+        };
+        // What it was at the start is looked at when the store is opened.
+        let Some(before) = before else { return };
+        match doctor::evicts(schema, policy, doctor::Eviction::Accepted) {
+            Some(finding) => {
+                tracing::warn!(check = finding.check, before, "{}; {}", finding.message, finding.fix);
+            }
+            None => tracing::info!(
+                before,
+                policy,
+                "maxmemory-policy was changed; nothing of the schema is lost by it"
+            ),
+        }
+    }
+
+    /// Why the last write was refused, if it was.
+    pub(crate) fn refused(&self) -> Option<Problem> {
+        self.tried.lock().unwrap_or_else(PoisonError::into_inner).clone()?.err()
+    }
+
+    /// Whether the store answers and accepts writes.
+    pub(crate) async fn ready(&self, quaymaster: &Quaymaster) -> Result<(), Problem> {
+        let tried = self.tried.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        match tried {
+            Some(tried) => tried?,
+            None => self.look(quaymaster).await?,
+        }
+        // What has happened since: a lost connection is known at once.
+        reachable(&**quaymaster.engine()).await
+    }
 }
 
 /// Whether the store answers now.
-pub(crate) async fn reachable(engine: &dyn Engine) -> Result<(), Problem> {
+async fn reachable(engine: &dyn Engine) -> Result<(), Problem> {
     bounded(engine.time_us()).await?;
     if engine.health().connected { Ok(()) } else { Err(Problem::new(Code::StoreRefused, UNWELL)) }
 }

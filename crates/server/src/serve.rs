@@ -57,12 +57,14 @@ pub async fn open_store(
     eviction: Eviction,
 ) -> Result<Arc<dyn Engine>> {
     let topology = options.topology();
+    let own_prefix = options.own_prefix().to_owned();
     let may_come = matches!(options, StoreOptions::Redis(_));
     let connect: Connect = Box::new(move || {
-        let (options, schema) = (options.clone(), schema.clone());
+        let (options, schema, own_prefix) = (options.clone(), schema.clone(), own_prefix.clone());
         async move {
             let engine = store::open(options).await.map_err(not_run)?;
-            let findings = doctor::examine(&schema, &*engine, eviction).await.map_err(not_run)?;
+            let mut findings = doctor::examine(&schema, &*engine, eviction).await.map_err(not_run)?;
+            findings.extend(doctor::rights(&schema, &*engine, &own_prefix).await.map_err(not_run)?);
             let fit = match doctor::weigh(&findings) {
                 Ok(()) => respell::prepare(&schema, &engine, Depth::Scan).await.map_err(not_run),
                 refused => refused,
@@ -183,7 +185,7 @@ impl Server {
             stopping.cancel();
         };
         let serving = connection::serve(app.clone(), self.listener, self.limits, own, stopping.clone());
-        tokio::join!(serving, stopped);
+        tokio::join!(serving, stopped, app.probe.watch(&app.quaymaster, &stopping));
     }
 
     /// Where it listens; the real port where 0 was asked for.
@@ -212,7 +214,8 @@ impl Server {
             connection::serve(self.app.clone(), self.listener, self.limits, own.clone(), token.clone());
         let duties = duty::run(&self.app.quaymaster, &token);
         let uploads = self.app.depot.work(&token, self.limits.shutdown_grace);
-        let (finished, worked, (), ()) = tokio::join!(serving, working, duties, uploads);
+        let looking = self.app.probe.watch(&self.app.quaymaster, &token);
+        let (finished, worked, (), (), ()) = tokio::join!(serving, working, duties, uploads, looking);
         watch.abort();
         if let Err(error) = worked {
             tracing::error!(%error, "the workers ended");

@@ -7,7 +7,7 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 
 use crate::health::Health;
-use crate::{Invocation, Reply, Result, piece};
+use crate::{Code, Error, Invocation, Reply, Result, Words, piece};
 
 /// How keys are spelled on this store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,6 +72,22 @@ pub struct Deployment {
     pub connected_clients: Option<u64>,
 }
 
+/// What a store that accepts writes said beside that.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Readiness {
+    /// `maxmemory-policy`; `None` when the store cannot evict or will not tell.
+    pub eviction_policy: Option<String>,
+}
+
+/// Commands that the store's user may not run.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Refused {
+    /// The user.
+    pub user: String,
+    /// By their place among those that were asked about, with what the store says of each.
+    pub commands: Vec<(usize, String)>,
+}
+
 /// A store: runs a script atomically, tells its time, carries messages.
 ///
 /// Implementations: [`crate::redis::RedisStore`], [`crate::embedded::EmbeddedStore`] (owner or attached).
@@ -130,6 +146,30 @@ pub trait Engine: Send + Sync + std::fmt::Debug {
 
     /// Counters and state, without a round trip.
     fn health(&self) -> Health;
+
+    /// Whether the store accepts writes now, told within about `patience`; the error says why not. Redis is tried with
+    /// a small key under `own_prefix`; the embedded store knows without writing anything.
+    fn ready(&self, patience: Duration) -> BoxFuture<'_, Result<Readiness>> {
+        Box::pin(async move {
+            let told = tokio::time::timeout(patience, self.time_us()).await;
+            told.unwrap_or_else(|_| {
+                let detail = format!("the store said nothing for {} ms", patience.as_millis());
+                Err(Error::new("store.ready", Code::StoreTimedOut, detail))
+            })?;
+            if !self.health().connected {
+                let detail = "the store's last word was a failure";
+                return Err(Error::new("store.ready", Code::StoreRefused, detail));
+            }
+            Ok(Readiness::default())
+        })
+    }
+
+    /// Which of these commands the store's user may not run; none of them is run. `None` when the store has no users,
+    /// or does not tell this one.
+    fn refused<'a>(&'a self, commands: &'a [Words]) -> BoxFuture<'a, Result<Option<Refused>>> {
+        let _ = commands;
+        Box::pin(std::future::ready(Ok(None)))
+    }
 
     /// Asks the store what it is and how it is set up.
     fn deployment(&self) -> BoxFuture<'_, Result<Deployment>>;

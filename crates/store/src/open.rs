@@ -70,6 +70,14 @@ impl StoreOptions {
         }
     }
 
+    /// The head of the keys that belong to no schema; the embedded store writes none.
+    pub fn own_prefix(&self) -> &str {
+        match self {
+            Self::Redis(options) => &options.own_prefix,
+            Self::Memory(_) | Self::Embedded(..) => quaymaster_schema::OWN_PREFIX,
+        }
+    }
+
     /// How keys will be spelled on it; known before it is opened.
     pub fn topology(&self) -> Topology {
         match self {

@@ -2,10 +2,16 @@
 
 use std::process::ExitCode;
 
-use crate::args::Docs;
+use quaymaster::schema::OWN_PREFIX;
+use quaymaster_server::config::Overrides;
+
+use crate::args::{Docs, Global};
 use crate::{output, setup};
 
-pub(crate) fn run(args: &Docs) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: &Docs, global: &Global) -> anyhow::Result<ExitCode> {
     let schema = setup::usable(setup::load(&args.files)?)?;
-    output::print(&quaymaster::schema::docs(&schema))
+    // Settings that cannot be read here, such as a password of another machine's environment, have the default.
+    let config = setup::config(global, Overrides::default()).ok();
+    let own_prefix = config.as_ref().map_or(OWN_PREFIX, |config| config.store.own_prefix());
+    output::print(&quaymaster::schema::docs(&schema, own_prefix))
 }

@@ -52,6 +52,7 @@ pub(crate) fn is_outage(code: Code) -> bool {
         | Code::StoreLoading
         | Code::StoreBusy
         | Code::StoreMisconf
+        | Code::StoreReplicas
         | Code::StoreOom
         | Code::StoreClusterDown
         | Code::StoreTls

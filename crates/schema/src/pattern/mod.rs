@@ -204,6 +204,15 @@ impl Pattern {
         }
     }
 
+    /// The pattern as Redis' ACL matches it; literals have none of the characters a glob reads.
+    pub fn glob(&self, spelling: Spelling) -> String {
+        let parts = self.parts(spelling).iter().map(|part| match part {
+            Part::Text(text) => text.as_str(),
+            Part::Value(_) | Part::Bucket(_) => "*",
+        });
+        parts.collect()
+    }
+
     pub(crate) fn parts(&self, spelling: Spelling) -> &[Part] {
         match spelling {
             Spelling::Single => &self.single,

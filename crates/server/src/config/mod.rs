@@ -303,6 +303,9 @@ fn store(raw: &RawConfig, overrides: &Overrides, problems: &mut Vec<String>) -> 
                 );
             }
             redis.deadline = raw.store.deadline.unwrap_or(redis.deadline);
+            if let Some(prefix) = &raw.store.own_prefix {
+                redis.own_prefix.clone_from(prefix);
+            }
             if let Some(user) = &raw.store.user {
                 redis.credentials.user = Some(user.clone());
             }

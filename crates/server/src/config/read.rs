@@ -63,6 +63,7 @@ pub(super) struct RawStore {
     pub(super) password_file: Option<PathBuf>,
     pub(super) database: Option<String>,
     pub(super) identity: Option<String>,
+    pub(super) own_prefix: Option<String>,
     pub(super) nodes: Option<NonZeroU32>,
     pub(super) tls: RawTls,
     pub(super) pools: RawPools,
@@ -247,6 +248,7 @@ fn store(root: &Table<'_, '_>, folder: &Path) -> RawStore {
         "password_file",
         "database",
         "identity",
+        "own_prefix",
         "nodes",
         "tls",
         "pools",
@@ -276,6 +278,7 @@ fn store(root: &Table<'_, '_>, folder: &Path) -> RawStore {
         password_file: table.get("password_file", path),
         database: table.get("database", |scalar| url(scalar).map(|url| from_folder(url, folder))),
         identity: table.get("identity", Scalar::text),
+        own_prefix: table.get("own_prefix", own_prefix),
         nodes: table.get("nodes", |scalar| {
             let nodes = scalar.integer(1)?;
             u32::try_from(nodes)
@@ -286,6 +289,17 @@ fn store(root: &Table<'_, '_>, folder: &Path) -> RawStore {
         tls: tls.unwrap_or_default(),
         pools: pools(&table),
     }
+}
+
+/// The head of keys: neither empty, nor what a key or an ACL's pattern could not be spelled with.
+fn own_prefix(scalar: &Scalar) -> Result<String, String> {
+    let text = scalar.text()?;
+    let usable =
+        |c: char| c.is_ascii_graphic() && !matches!(c, '{' | '}' | '*' | '?' | '[' | ']' | '\\' | '"' | '\'');
+    if text.is_empty() || text.len() > 64 || !text.chars().all(usable) {
+        return Err("must be 1 to 64 visible ASCII characters without { } * ? [ ] \\ and quotes".into());
+    }
+    Ok(text)
 }
 
 /// A file of SQLite is meant from the settings' folder, like every path in them.

@@ -1,4 +1,4 @@
-//! `/healthz`: the process is up. `/readyz`: the store answers.
+//! `/healthz`: the process is up. `/readyz`: the store answers and accepts writes.
 
 use axum::body::Body;
 use axum::http::Response;
@@ -11,7 +11,6 @@ use utoipa::ToSchema;
 use super::{Access, Page, Place, json};
 use crate::app::App;
 use crate::http::problem::Problem;
-use crate::probe;
 
 pub(super) const HEALTHZ: Page = Page {
     path: "/healthz",
@@ -48,10 +47,10 @@ fn healthz(app: &App) -> Response<Body> {
     alive(app, "up")
 }
 
-/// The store answers.
+/// The store answers and accepts writes.
 #[utoipa::path(get, path = "/readyz", operation_id = "readyz", tag = "server",
     responses(
-        (status = 200, body = Alive, description = "the store answers"),
+        (status = 200, body = Alive, description = "the store answers and accepts writes"),
         (status = 503, body = crate::http::problem::ProblemBody<'static>, content_type = "application/problem+json",
             description = "it does not, or the server is stopping; the reason is in the detail"),
     ), security(()))]
@@ -59,6 +58,6 @@ async fn readyz(app: &App) -> Result<Response<Body>, Problem> {
     if app.stopping.is_cancelled() {
         return Err(Problem::new(Code::ServerBusy, "the server is stopping"));
     }
-    probe::reachable(&**app.quaymaster.engine()).await?;
+    app.probe.ready(&app.quaymaster).await?;
     Ok(alive(app, "ready"))
 }

@@ -52,8 +52,10 @@ async fn metrics(app: &App) -> Response<Body> {
     super::uploads::write(&mut out, app).await;
     outages(&mut out, app).await;
     store(&mut out, &health, told.is_ok() && health.connected);
+    let help = "Whether the store accepted the last write that was tried, one a second.";
+    gauge(&mut out, "quaymaster_store_ready", help, u8::from(app.probe.refused().is_none()));
     if let Ok(facts) = &told {
-        deployment(&mut out, facts);
+        deployment(&mut out, app, facts);
     }
     header(&mut out, "quaymaster_threshold_exceeded", "gauge", "1 while a configured threshold is exceeded.");
     let exceeded = status::exceeded(&app.thresholds, &health, told.as_ref().ok(), &app.quaymaster);
@@ -304,7 +306,7 @@ fn store(out: &mut String, health: &Health, up: bool) {
 }
 
 /// What the store tells about itself: under the exporter's established names where it is Redis or Valkey.
-fn deployment(out: &mut String, facts: &Deployment) {
+fn deployment(out: &mut String, app: &App, facts: &Deployment) {
     let redis = matches!(facts.product.as_str(), "redis" | "valkey");
     let name = if redis { "redis_memory_used_bytes" } else { "quaymaster_store_memory_used_bytes" };
     if let Some(used) = facts.used_memory_bytes {
@@ -318,6 +320,14 @@ fn deployment(out: &mut String, facts: &Deployment) {
     }
     if let Some(clients) = facts.connected_clients {
         gauge(out, "redis_connected_clients", "Clients connected to the store.", clients);
+    }
+    if let Some(policy) = &facts.eviction_policy {
+        let name = "quaymaster_store_eviction_policy";
+        header(out, name, "gauge", "The store's maxmemory-policy, as a label.");
+        let _ = writeln!(out, "{name}{{policy=\"{}\"}} 1", label(policy));
+        let lossy = !app.quaymaster.schema().eviction_losses(policy).is_empty();
+        let help = "1 while that policy can destroy what the schema holds.";
+        gauge(out, "quaymaster_store_evicts", help, u8::from(lossy));
     }
 }
 

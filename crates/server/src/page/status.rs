@@ -16,7 +16,8 @@ use super::uploads::UploadStatus;
 use super::{Access, Page, Place, json};
 use crate::app::App;
 use crate::config::Thresholds;
-use crate::{doctor, probe};
+use crate::doctor::{self, Eviction};
+use crate::probe;
 
 pub(super) const PAGE: Page = Page {
     path: "/v1/status",
@@ -297,6 +298,15 @@ async fn status(app: &App) -> Response<Body> {
                 .map(|finding| format!("{}; {}", finding.message, finding.fix)),
         );
     }
+    if let Some(problem) = app.probe.refused() {
+        warnings.push(format!("not ready: {}: {}; {}", problem.code, problem.detail, problem.code.advice()));
+    }
+    let policy = told.as_ref().ok().and_then(|facts| facts.eviction_policy.as_deref());
+    warnings.extend(
+        policy
+            .and_then(|policy| doctor::evicts(app.quaymaster.schema(), policy, Eviction::Accepted))
+            .map(|finding| format!("{}; {}", finding.message, finding.fix)),
+    );
     let queues = queues::status(app).await;
     warnings.extend(queues::warnings(&queues));
     let runs = runs::status(app).await;

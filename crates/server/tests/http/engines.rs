@@ -8,7 +8,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 use quaymaster::store::{
-    Deployment, Health, Invocation, KeyFacts, Message, Reply, ScanCursor, ScanPage, Topology,
+    Deployment, Health, Invocation, KeyFacts, Message, Readiness, Reply, ScanCursor, ScanPage, Topology,
 };
 use quaymaster::{Code, Engine, Error, Result};
 use tokio::sync::Semaphore;
@@ -86,6 +86,17 @@ impl Engine for Stage {
             self.inner.run(call).await
         }
         .boxed()
+    }
+
+    fn ready(&self, patience: Duration) -> BoxFuture<'_, Result<Readiness>> {
+        match self.act {
+            Act::Away(code) => {
+                let away = Error::new("store.test", code, "nobody is there");
+                futures_util::future::ready(Err(away)).boxed()
+            }
+            // What the server does by itself is not what a test watches.
+            _ => self.inner.ready(patience),
+        }
     }
 
     fn time_us(&self) -> BoxFuture<'_, Result<i64>> {

@@ -92,6 +92,10 @@ impl Fault {
         {
             return Self::said(inner, text);
         }
+        if is_acl(text) {
+            // The commands before it have run: no policy may answer as if none had.
+            return Self::new(Code::StoreScript, Ran::Maybe, Then::Report, format!("{word} {text}"));
+        }
         let (code, then) = match word {
             "NOSCRIPT" => (Code::ScriptFailed, Then::LoadScript),
             "OOM" => (Code::StoreOom, Then::Report),
@@ -102,7 +106,8 @@ impl Fault {
             "UNBLOCKED" => (Code::StoreReadOnly, Then::Redial),
             "LOADING" | "MASTERDOWN" => (Code::StoreLoading, Then::Redial),
             "BUSY" => (Code::StoreBusy, Then::Wait),
-            "MISCONF" | "NOREPLICAS" => (Code::StoreMisconf, Then::Report),
+            "MISCONF" => (Code::StoreMisconf, Then::Report),
+            "NOREPLICAS" => (Code::StoreReplicas, Then::Report),
             "CLUSTERDOWN" => (Code::StoreClusterDown, Then::Reroute),
             "TRYAGAIN" => (Code::StoreClusterDown, Then::Wait),
             "CROSSSLOT" => (Code::StoreCrossSlot, Then::Report),
@@ -112,7 +117,6 @@ impl Fault {
             // Protected mode.
             "DENIED" => (Code::StoreRefused, Then::Report),
             "ERR" if text.starts_with("max number of clients") => (Code::StoreRefused, Then::Redial),
-            "ERR" if is_acl(text) => (Code::StorePermission, Then::Report),
             _ => (Code::ScriptFailed, Then::Report),
         };
         Self::new(code, Ran::No, then, format!("{word} {text}"))
@@ -178,7 +182,7 @@ mod tests {
         assert_eq!(of("MASTERDOWN", "link"), (Code::StoreLoading, no, Then::Redial));
         assert_eq!(of("BUSY", "script"), (Code::StoreBusy, no, Then::Wait));
         assert_eq!(of("MISCONF", "disk"), (Code::StoreMisconf, no, Then::Report));
-        assert_eq!(of("NOREPLICAS", "few"), (Code::StoreMisconf, no, Then::Report));
+        assert_eq!(of("NOREPLICAS", "few"), (Code::StoreReplicas, no, Then::Report));
         assert_eq!(of("CLUSTERDOWN", "slot"), (Code::StoreClusterDown, no, Then::Reroute));
         assert_eq!(of("TRYAGAIN", "multi"), (Code::StoreClusterDown, no, Then::Wait));
         assert_eq!(of("CROSSSLOT", "keys"), (Code::StoreCrossSlot, no, Then::Report));
@@ -215,11 +219,11 @@ mod tests {
         assert_eq!(wrapped("user_script:1: boom"), Code::ScriptFailed);
         assert_eq!(
             wrapped("@user_script: 1: The user executing the script can't run this command"),
-            Code::StorePermission
+            Code::StoreScript
         );
         assert_eq!(
             Fault::said("ERR", "ACL failure in script: No permissions to access a key").code,
-            Code::StorePermission
+            Code::StoreScript
         );
     }
 

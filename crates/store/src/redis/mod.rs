@@ -9,6 +9,7 @@
 //! | `sentinel`, `cluster`, `slot` | which server a call goes to |
 //! | `call` | one call: sending, repeating, giving up |
 //! | `fault` | what servers and networks say, as our codes |
+//! | `ready`, `rights` | whether writes succeed now; what the user may run |
 //! | `clock`, `pubsub`, `wait`, `piece`, `facts` | the rest of the contract |
 //!
 //! Connections are named `<client_name>:<workload>:<process id>`. Calls share connections; blocking waits and
@@ -25,7 +26,9 @@ mod options;
 mod others;
 mod piece;
 mod pubsub;
+mod ready;
 mod resp;
+mod rights;
 mod sentinel;
 mod slot;
 mod tls;
@@ -52,8 +55,8 @@ use crate::redis::pubsub::Hub;
 use crate::redis::sentinel::Sentinels;
 use crate::redis::wait::Waiters;
 use crate::{
-    Deployment, Engine, Health, Invocation, KeyFacts, Message, Reply, Result, ScanCursor, ScanPage, Topology,
-    Workload,
+    Deployment, Engine, Health, Invocation, KeyFacts, Message, Readiness, Refused, Reply, Result, ScanCursor,
+    ScanPage, Topology, Words, Workload,
 };
 
 pub use options::{
@@ -260,6 +263,14 @@ impl Engine for RedisStore {
             clock_error_us,
             ..self.inner.shared.counters.snapshot()
         }
+    }
+
+    fn ready(&self, patience: Duration) -> BoxFuture<'_, Result<Readiness>> {
+        Box::pin(self.inner.ready(patience))
+    }
+
+    fn refused<'a>(&'a self, commands: &'a [Words]) -> BoxFuture<'a, Result<Option<Refused>>> {
+        Box::pin(self.inner.refused(commands))
     }
 
     fn deployment(&self) -> BoxFuture<'_, Result<Deployment>> {

@@ -157,6 +157,14 @@ impl Node {
         core.wake.notify_one();
     }
 
+    /// The same for a fault that a look at the server found. Another connection to the same address would lead to the
+    /// same server; sentinels may name another one.
+    pub(super) fn lose_found(&self, live: &Arc<Live>, fault: &Fault) {
+        if fault.then == Then::Redial && matches!(self.core.origin, Origin::Sentinels(_)) {
+            self.lose(live, fault);
+        }
+    }
+
     /// Something was answered.
     pub(super) fn answered(&self) {
         if self.core.failures.load(Relaxed) != 0 {
@@ -359,7 +367,8 @@ async fn supervise(core: Arc<Core>) {
                 if core.breaker_open() {
                     pause = pause.min(core.shared.options.breaker.cool_down);
                 }
-                tracing::warn!(attempt, code = %fault.code, pause_ms = pause.as_millis() as u64, detail = %fault.detail,
+                // Whoever looks whether the store can be used says once that it cannot.
+                tracing::debug!(attempt, code = %fault.code, pause_ms = pause.as_millis() as u64, detail = %fault.detail,
                     "the store cannot be reached");
                 tokio::time::sleep(pause.max(Duration::from_millis(1))).await;
             }

@@ -4,6 +4,8 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use quaymaster_schema::OWN_PREFIX;
+
 use crate::backoff::Backoff;
 use crate::redis::url;
 use crate::{Result, Workload};
@@ -176,6 +178,8 @@ pub struct RedisOptions {
     pub refresh: Duration,
     /// Messages kept for a subscriber that is slow; what goes beyond is counted as missed.
     pub subscriber_buffer: usize,
+    /// The head of the keys that belong to no schema; what readiness is tried with lies under it.
+    pub own_prefix: String,
     /// The first part of the connections' names, before the workload and the process id.
     pub client_name: String,
 }
@@ -206,6 +210,7 @@ impl RedisOptions {
             breaker: BreakerOptions::default(),
             refresh: Duration::from_secs(5),
             subscriber_buffer: 1024,
+            own_prefix: OWN_PREFIX.into(),
             client_name: "quaymaster".into(),
         }
     }

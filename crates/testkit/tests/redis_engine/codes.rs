@@ -35,9 +35,9 @@ async fn acl_user_is_held_to_its_rights(binary: Binary) {
     assert_eq!(counted(&store, "mine:k").await, 1);
     assert_eq!(code(store.run(count("theirs:k")).await), Code::StorePermission);
     let forbidden = "return redis.call('SET', KEYS[1], 'x')";
-    assert_eq!(code(store.run(call(forbidden, Effect::Writes, "mine:k")).await), Code::StorePermission);
+    assert_eq!(code(store.run(call(forbidden, Effect::Writes, "mine:k")).await), Code::StoreScript);
     let undeclared = "return redis.call('GET', 'theirs:k')";
-    assert_eq!(code(store.run(call(undeclared, Effect::Reads, "mine:k")).await), Code::StorePermission);
+    assert_eq!(code(store.run(call(undeclared, Effect::Reads, "mine:k")).await), Code::StoreScript);
 }
 
 #[tokio::test]

@@ -1,0 +1,165 @@
+//! Each reason why no write succeeds, on a store that answers every PING.
+
+use std::sync::Arc;
+
+use quaymaster::Engine;
+use quaymaster_store::embedded::{EmbeddedOptions, EmbeddedStore};
+use quaymaster_store::redis::RedisOptions;
+use quaymaster_testkit::servers::{Binary, Cluster, ClusterConfig, RedisConfig, RedisServer};
+
+use crate::scene::{Scene, until};
+
+const LOST: &str = "not ready: ";
+const BACK: &str = "ready: the store accepts writes again";
+
+/// Ready, then not for this reason, then ready again; each told once.
+async fn comes_and_goes(scene: &Scene, code: &str, begin: impl FnOnce(), end: impl FnOnce()) {
+    scene.is_ready().await;
+    let (lost, back) = (scene.logged(LOST).len(), scene.logged(BACK).len());
+    begin();
+    scene.is_not_ready(code).await;
+    let status = scene.json("/v1/status").await;
+    let warned =
+        status["warnings"].as_array().unwrap().iter().any(|told| told.as_str().unwrap().contains(code));
+    assert!(warned, "{}", status["warnings"]);
+    assert!(scene.get("/metrics").await.1.contains("\nquaymaster_store_ready 0\n"));
+    end();
+    scene.is_ready().await;
+    assert_eq!(scene.logged(LOST).len(), lost + 1, "{:?}", scene.logged(""));
+    assert_eq!(scene.logged(BACK).len(), back + 1, "{:?}", scene.logged(""));
+}
+
+async fn every_reason(binary: Binary) {
+    let server = RedisServer::start(RedisConfig::of(binary));
+    let primary = RedisServer::start(RedisConfig::of(binary));
+    server.command::<()>(&["ACL", "SETUSER", "svc", "on", ">pw", "~*", "&*", "+@all"]);
+    let scene = Scene::on(&format!("redis://svc:pw@{}", server.address())).await;
+    let set = |name: &str, value: &str| server.command::<()>(&["CONFIG", "SET", name, value]);
+
+    comes_and_goes(&scene, "store.out_of_memory", || set("maxmemory", "1"), || set("maxmemory", "0")).await;
+    comes_and_goes(
+        &scene,
+        "store.no_replicas",
+        || set("min-replicas-to-write", "1"),
+        || set("min-replicas-to-write", "0"),
+    )
+    .await;
+    comes_and_goes(
+        &scene,
+        "store.permission",
+        || server.command::<()>(&["ACL", "SETUSER", "svc", "resetkeys", "~calls:*"]),
+        || server.command::<()>(&["ACL", "SETUSER", "svc", "allkeys"]),
+    )
+    .await;
+    let port = primary.port().to_string();
+    comes_and_goes(
+        &scene,
+        "store.read_only",
+        || server.command::<()>(&["REPLICAOF", "127.0.0.1", &port]),
+        || server.command::<()>(&["REPLICAOF", "NO", "ONE"]),
+    )
+    .await;
+    // A replica that takes writes forgets them with its next synchronisation.
+    set("replica-read-only", "no");
+    comes_and_goes(
+        &scene,
+        "store.read_only",
+        || server.command::<()>(&["REPLICAOF", "127.0.0.1", &port]),
+        || server.command::<()>(&["REPLICAOF", "NO", "ONE"]),
+    )
+    .await;
+    let blocked = server.folder().join("dump.rdb");
+    comes_and_goes(
+        &scene,
+        "store.misconf",
+        || {
+            let _ = std::fs::remove_file(&blocked);
+            set("save", "3600 1");
+            // A folder where the file should be: the save fails whoever runs the test.
+            std::fs::create_dir(&blocked).unwrap();
+            std::fs::write(blocked.join("x"), "").unwrap();
+            let _ = server.try_command::<()>(&["SAVE"]);
+            let _ = server.try_command::<()>(&["BGSAVE"]);
+        },
+        || {
+            std::fs::remove_dir_all(&blocked).unwrap();
+            server.command::<()>(&["SAVE"]);
+        },
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn every_reason_is_told_on_redis_7() {
+    every_reason(Binary::Redis7).await;
+}
+
+#[tokio::test]
+async fn every_reason_is_told_on_valkey() {
+    every_reason(Binary::Valkey9).await;
+}
+
+#[tokio::test]
+async fn every_reason_is_told_on_redis_6_2() {
+    every_reason(Binary::Redis62).await;
+}
+
+#[tokio::test]
+async fn a_refused_probe_names_its_key() {
+    let server = RedisServer::start(RedisConfig::default());
+    server.command::<()>(&["ACL", "SETUSER", "svc", "on", ">pw", "~calls:*", "~{calls:*", "&*", "+@all"]);
+    let mut options = RedisOptions::from_url(&format!("redis://svc:pw@{}", server.address())).unwrap();
+    options.own_prefix = "mine:".into();
+    let scene = Scene::with(options).await;
+    let told = scene.is_not_ready("store.permission").await;
+    assert!(told["detail"].as_str().unwrap().contains("writing mine:probe: NOPERM"), "{told}");
+    server.command::<()>(&["ACL", "SETUSER", "svc", "~mine:*"]);
+    scene.is_ready().await;
+    assert!(
+        (1..=10_000).contains(&server.command::<i64>(&["PTTL", "mine:probe"])),
+        "the probe's key ends by itself"
+    );
+}
+
+#[tokio::test]
+async fn a_store_that_goes_and_comes_back_is_told_once_each() {
+    let mut server = RedisServer::start(RedisConfig::default());
+    let scene = Scene::on(&server.url()).await;
+    scene.is_ready().await;
+    let attempts = || scene.quaymaster.engine().health().connect_failures;
+    server.kill9();
+    until("/readyz is 503", async || scene.get("/readyz").await.0 == 503).await;
+    until("the store was tried often", async || attempts() > 5).await;
+    server.restart();
+    scene.is_ready().await;
+    let told: Vec<String> = scene.logged("").into_iter().filter(|line| !line.contains("serving")).collect();
+    assert_eq!(scene.logged(LOST).len(), 1, "{told:?}");
+    assert_eq!(scene.logged(BACK).len(), 1, "{told:?}");
+    assert!(told.len() <= 4, "no flood: {told:?}");
+}
+
+#[tokio::test]
+async fn one_primary_of_a_cluster_that_takes_no_writes_is_enough() {
+    let cluster = Cluster::start(ClusterConfig::default());
+    let scene = Scene::on(&cluster.url()).await;
+    for node in &cluster.nodes {
+        comes_and_goes(
+            &scene,
+            "store.out_of_memory",
+            || node.command::<()>(&["CONFIG", "SET", "maxmemory", "1"]),
+            || node.command::<()>(&["CONFIG", "SET", "maxmemory", "0"]),
+        )
+        .await;
+        let keys: Vec<String> = node.command(&["KEYS", "quaymaster:probe:*"]);
+        assert_eq!(keys.len(), 1, "a key of its own: {keys:?}");
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_written_into_the_embedded_store() {
+    let store = EmbeddedStore::memory(EmbeddedOptions::default()).await.unwrap();
+    let scene = Scene::of(|| async { Arc::new(store) as Arc<dyn Engine> }).await;
+    scene.is_ready().await;
+    let page = scene.quaymaster.engine().scan(b"*", 100, None).await.unwrap();
+    assert_eq!((page.keys.len(), page.next), (0, None));
+}
