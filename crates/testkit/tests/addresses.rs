@@ -41,6 +41,7 @@ fn an_address_has_one_owner_and_a_port_is_given_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_fixture_listens_and_is_announced_on_the_tests_own_address() {
+    assert_ne!(own_ip(), Ipv4Addr::LOCALHOST);
     let own = own_ip().to_string();
     let cluster = Cluster::start(ClusterConfig { replicas: 1, ..ClusterConfig::default() });
     let sentinel = Sentinel::start(SentinelConfig::default());

@@ -51,11 +51,12 @@ async fn every_reason(binary: Binary) {
         || server.command::<()>(&["ACL", "SETUSER", "svc", "allkeys"]),
     )
     .await;
-    let port = primary.port().to_string();
+    let at = primary.address();
+    let (ip, port) = (at.ip().to_string(), at.port().to_string());
     comes_and_goes(
         &scene,
         "store.read_only",
-        || server.command::<()>(&["REPLICAOF", "127.0.0.1", &port]),
+        || server.command::<()>(&["REPLICAOF", &ip, &port]),
         || server.command::<()>(&["REPLICAOF", "NO", "ONE"]),
     )
     .await;
@@ -64,7 +65,7 @@ async fn every_reason(binary: Binary) {
     comes_and_goes(
         &scene,
         "store.read_only",
-        || server.command::<()>(&["REPLICAOF", "127.0.0.1", &port]),
+        || server.command::<()>(&["REPLICAOF", &ip, &port]),
         || server.command::<()>(&["REPLICAOF", "NO", "ONE"]),
     )
     .await;

@@ -10,6 +10,7 @@ use quaymaster::{Engine, Quaymaster};
 use quaymaster_server::config::{Config, Overrides, RawConfig};
 use quaymaster_server::{Listening, Server};
 use quaymaster_store::redis::{RedisOptions, RedisStore};
+use quaymaster_testkit::servers::any_port;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -68,7 +69,7 @@ impl Scene {
         let logging = tracing::subscriber::set_default(subscriber);
         let loaded = load(&[Source { name: "ready.toml", text: SCHEMA }], &|_| None);
         let quaymaster = Quaymaster::new(Arc::new(loaded.schema.unwrap()), engine().await);
-        let overrides = Overrides { listen: Some("127.0.0.1:0".into()), ..Overrides::default() };
+        let overrides = Overrides { listen: Some(any_port().to_string()), ..Overrides::default() };
         let config = Config::resolve(RawConfig::default(), overrides).unwrap();
         let server =
             Server::new(Listening::bind(config.server).await.unwrap(), quaymaster.clone(), config.thresholds);
