@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use quaymaster_schema::{Bucket, KeyError, Pattern, Resource, Spelling};
+use quaymaster_schema::{Bucket, KeyError, Pattern, Resource, Schema, Spelling};
 use quaymaster_store::{Engine, Invocation, Reply, Topology, Words};
 
 use crate::outage::Outages;
@@ -15,9 +15,14 @@ pub type Key<'a> = &'a [(&'a str, &'a str)];
 /// The longest `request_id`.
 const REQUEST_ID_MAX: usize = 128;
 
+/// How many of a call's keys are looked at to name the one of another type.
+const KEYS_LOOKED_AT: usize = 64;
+
 /// What all resources of one process share.
 #[derive(Debug)]
 pub(crate) struct Shared {
+    /// Knows which type every key has.
+    pub(crate) schema: Arc<Schema>,
     /// Encrypts values marked `sensitive`.
     pub(crate) seal: Seal,
     /// Answers while the store is away.
@@ -47,7 +52,36 @@ impl Bound {
 
     /// Runs a call under the operation's name.
     pub(crate) async fn run(&self, op: &'static str, call: Invocation) -> Result<Reply> {
-        self.engine.run(call).await.map_err(|error| error.during(op))
+        let keys = call.keys.clone();
+        match self.engine.run(call).await {
+            Err(error) if error.code == Code::KeyWrongType => {
+                Err(Box::pin(self.naming(error, keys)).await.during(op))
+            }
+            other => other.map_err(|error| error.during(op)),
+        }
+    }
+
+    /// The same error, with the key whose type is not what the schema says. The store does not tell which it was.
+    async fn naming(&self, mut error: Error, keys: Words) -> Error {
+        let looked = async {
+            for key in keys.iter().take(KEYS_LOOKED_AT) {
+                let Some(expected) = self.shared.schema.explain(key).map(|explained| explained.row.kind)
+                else {
+                    continue;
+                };
+                if let Ok(Some(facts)) = self.engine.key_facts(key).await
+                    && facts.kind != expected.name()
+                {
+                    let key = String::from_utf8_lossy(key);
+                    return Some(format!("{key} holds a {}, not a {expected}", facts.kind));
+                }
+            }
+            None
+        };
+        if let Ok(Some(detail)) = tokio::time::timeout(self.engine.deadline(), looked).await {
+            error.detail = detail;
+        }
+        error
     }
 
     /// Appends the documented key; answers the bucket in it.
@@ -59,6 +93,16 @@ impl Bound {
         keys: &mut Words,
     ) -> Result<Option<Bucket>> {
         bind(op, self.pattern(), key, now_us, self.engine.topology(), keys)
+    }
+
+    /// The documented key as it is spelled now, to name it in a message.
+    pub(crate) fn spelled(&self, key: Key<'_>) -> String {
+        let mut keys = Words::default();
+        // A key that was used can be spelled; one that cannot is named by its pattern.
+        match self.bind("", key, self.engine.now_us(), &mut keys) {
+            Ok(_) => String::from_utf8_lossy(keys.word(0).unwrap_or_default()).into_owned(),
+            Err(_) => self.pattern().text().to_owned(),
+        }
     }
 
     /// Appends a side key, `{tag}:suffix`.

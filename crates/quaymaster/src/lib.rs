@@ -87,7 +87,12 @@ impl Quaymaster {
     /// Binds a schema to a store.
     pub fn with(schema: Arc<Schema>, engine: Arc<dyn Engine>, settings: Settings) -> Self {
         let outages = Outages::new(&schema, engine.clone(), settings.nodes, settings.database);
-        let shared = Arc::new(Shared { seal: settings.seal, outages, queues: settings.queues });
+        let shared = Arc::new(Shared {
+            schema: schema.clone(),
+            seal: settings.seal,
+            outages,
+            queues: settings.queues,
+        });
         let registry = Registry::new(&schema, |resource| Bound {
             engine: engine.clone(),
             resource: resource.clone(),

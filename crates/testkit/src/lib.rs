@@ -7,6 +7,7 @@ pub mod differential;
 pub mod foreign;
 pub mod hammer;
 pub mod held_clock;
+pub mod hostile;
 pub mod idempotency_history;
 pub mod liar;
 pub mod lock_history;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use quaymaster::Engine;
 use quaymaster_store::embedded::{EmbeddedOptions, EmbeddedStore};
 use quaymaster_store::redis::{RedisOptions, RedisStore};
-use quaymaster_testkit::conformance::{Case, queue, queue_edges, queue_lease, queue_request};
+use quaymaster_testkit::conformance::{Case, foreign, queue, queue_edges, queue_lease, queue_request};
 use quaymaster_testkit::saboteur::{Defect, is_found};
 use quaymaster_testkit::servers::{Binary, RedisConfig, RedisServer};
 
@@ -18,6 +18,8 @@ const POISON: &str = "a_poison_job_whose_workers_all_die_ends_as_a_dead_letter";
 const LARGE: &str = "large_jobs_are_handed_out_a_few_at_a_time_and_in_order";
 const FOLLOWS: &str = "what_follows_from_an_ack_happens_with_it";
 const BATCHES: &str = "items_go_into_their_batch_with_the_ack";
+const UNUSED: &str = "a_job_is_never_given_the_number_of_another";
+const SEQUENCE: &str = "a_sequence_at_its_end_hands_out_no_id_twice_and_loses_no_job";
 const TYPES: &str = "a_key_of_another_type_is_told_and_nothing_is_changed";
 
 const PUSHING: &[Defect] = &[
@@ -71,7 +73,7 @@ const PUSHING: &[Defect] = &[
 const CLAIMING: &[Defect] = &[
     ("queue.claim", "if dying == 0 then attempt = attempt + 1 end", "", POISON),
     ("queue.claim", "attempt >= max_attempts and 1 or 0", "0", POISON),
-    ("queue.claim", "if failed_ms == \"0\" then failed_ms = string.format(\"%.0f\", ended) end", "", POISON),
+    ("queue.claim", "if failed_ms == \"0\" then failed_ms = ended end", "", POISON),
     (
         "queue.claim",
         "if switches[1] == \"1\" then",
@@ -106,7 +108,9 @@ const CLAIMING: &[Defect] = &[
         "elseif false then",
         "an_item_too_large_to_deliver_goes_to_the_overflow_list",
     ),
-    ("queue.claim", "math.max(sequence + 1, now_us)", "1", "a_job_that_comes_again_keeps_its_priority"),
+    ("queue.claim", "if held then last = first + index - 1 end", "", UNUSED),
+    ("queue.push", "if held then last = first + index - 1 end", "", UNUSED),
+    ("queue.claim", "return number < 9e15 and number or nil", "return number", SEQUENCE),
     (
         "queue.sweep",
         "if attempt < max_attempts then",
@@ -149,7 +153,7 @@ const ANSWERING: &[Defect] = &[
     ),
     ("queue.extend", OURS, "true", ENDED),
     ("queue.release", OURS, "true", ENDED),
-    ("queue.release", "(attempt - uncount)", "attempt", "what_is_released_comes_next_and_was_not_tried"),
+    ("queue.release", "attempt - uncount", "attempt", "what_is_released_comes_next_and_was_not_tried"),
     (
         "queue.redrive",
         "redis.call(\"LSET\", dead, ARGV[at], stone)",
@@ -192,7 +196,8 @@ const TYPED: &[Defect] = &[
 ];
 
 /// Where the cases are.
-const CASES: &[&[Case]] = &[queue::CASES, queue_edges::CASES, queue_lease::CASES, queue_request::CASES];
+const CASES: &[&[Case]] =
+    &[queue::CASES, queue_edges::CASES, queue_lease::CASES, queue_request::CASES, foreign::CASES];
 
 async fn all_found(defects: &[Defect]) {
     let mut missed = Vec::new();

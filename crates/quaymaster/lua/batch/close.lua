@@ -16,6 +16,7 @@
 -- COST  O(log n) of open batches, and what the queue costs
 
 --@include clock
+--@include number
 --@include queue
 
 local open, current = KEYS[1], KEYS[2]
@@ -28,7 +29,7 @@ local now_ms = math.floor(now_us / 1000)
 if closes_ms > now_ms then return { "early", math.ceil(closes_ms - now_ms) } end
 -- A list that grew or shrank since it was read is not what was rendered.
 if redis.call("STRLEN", KEYS[4]) ~= length then return { "changed" } end
-local word, waiting, pushed, stamped, sequence = queue_fits(KEYS, 9, ARGV, 5, {})
+local word, waiting, pushed, stamped, number = queue_fits(KEYS, 9, ARGV, 5, {}, now_us)
 -- Queued or not, it takes no more; of a store without memory, what frees some is taken first.
 if redis.call("GET", current) == id then redis.call("DEL", current) end
 if word == "full" then
@@ -39,5 +40,5 @@ if word == "full" then
 end
 redis.call("DEL", KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8])
 redis.call("ZREM", open, id)
-local queued = queue_add(KEYS, 9, ARGV, 5, now_us, waiting, pushed, stamped, sequence)
+local queued = queue_add(KEYS, 9, ARGV, 5, now_us, waiting, pushed, stamped, number)
 return { "closed", queued }

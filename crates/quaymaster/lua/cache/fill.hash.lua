@@ -16,7 +16,6 @@ local entry, load = KEYS[1], KEYS[2]
 local token, ttl_ms, channel = ARGV[1], ARGV[2], ARGV[3]
 
 if not cache_holds(load, token) then return { "lost" } end
-redis.call("HLEN", entry)
 cache_write_hash(entry, ttl_ms, ARGV, 4)
 cache_wake(cache_settle(load), channel)
 return { "filled" }

@@ -16,7 +16,6 @@ local entry, load = KEYS[1], KEYS[2]
 local token, value, ttl_ms, channel = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
 if not cache_holds(load, token) then return { "lost" } end
-redis.call("STRLEN", entry)
 cache_write_string(entry, value, ttl_ms)
 cache_wake(cache_settle(load), channel)
 return { "filled" }

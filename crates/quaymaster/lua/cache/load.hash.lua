@@ -10,12 +10,14 @@
 -- COST  O(n) fields
 
 --@include clock
+--@include number
 --@include cache
 
 local entry, load = KEYS[1], KEYS[2]
 local token, lease_ms = ARGV[1], tonumber(ARGV[2])
 
-local fields = redis.call("HGETALL", entry)
+-- What another program left there under another type is no value; whoever loads replaces it.
+local fields = redis.call("TYPE", entry).ok == "hash" and redis.call("HGETALL", entry) or {}
 if #fields > 0 then return { "hit", fields } end
 local word, ms = cache_claim(load, token, lease_ms, math.floor(clock_us() / 1000))
 return { word, ms }

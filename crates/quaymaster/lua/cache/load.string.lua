@@ -10,12 +10,14 @@
 -- COST  O(n) of the value
 
 --@include clock
+--@include number
 --@include cache
 
 local entry, load = KEYS[1], KEYS[2]
 local token, lease_ms = ARGV[1], tonumber(ARGV[2])
 
-local value = redis.call("GET", entry)
+-- What another program left there under another type is no value; whoever loads replaces it.
+local value = redis.call("TYPE", entry).ok == "string" and redis.call("GET", entry)
 if value then return { "hit", value } end
 local word, ms = cache_claim(load, token, lease_ms, math.floor(clock_us() / 1000))
 return { word, ms }

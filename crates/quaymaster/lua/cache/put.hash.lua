@@ -24,9 +24,9 @@ if request then
   if kept then return kept end
 end
 if when == "absent" and redis.call("EXISTS", entry) == 1 then return { "present" } end
-if when == "unsealed" and cache_sealed_all(redis.call("HGETALL", entry)) then return { "present" } end
--- DEL would remove any type; HLEN refuses all but its own, before anything is written.
-redis.call("HLEN", entry)
+if when == "unsealed" and redis.call("TYPE", entry).ok == "hash" then
+  if cache_sealed_all(redis.call("HGETALL", entry)) then return { "present" } end
+end
 cache_write_hash(entry, ttl_ms, ARGV, 5)
 local waited = cache_settle(load)
 if request then replay_keep_all(request, "put", keep_ms, { "stored" }) end

@@ -24,9 +24,9 @@ if request then
   if kept then return kept end
 end
 if when == "absent" and redis.call("EXISTS", entry) == 1 then return { "present" } end
-if when == "unsealed" and cache_sealed(redis.call("GET", entry)) then return { "present" } end
--- SET would write over any type; STRLEN refuses all but its own, before anything is written.
-redis.call("STRLEN", entry)
+if when == "unsealed" and redis.call("TYPE", entry).ok == "string" then
+  if cache_sealed(redis.call("GET", entry)) then return { "present" } end
+end
 cache_write_string(entry, value, ttl_ms)
 local waited = cache_settle(load)
 if request then replay_keep_all(request, "put", keep_ms, { "stored" }) end

@@ -10,6 +10,7 @@
 -- COST  O(n) of the names, at most `most`
 
 --@include clock
+--@include number
 
 local reported = KEYS[1]
 local ttl_ms, keep_ms, most = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
@@ -17,8 +18,9 @@ local ttl_ms, keep_ms, most = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARG
 local now_ms = math.floor(clock_us() / 1000)
 local held, live, names, stale = redis.call("HGETALL", reported), {}, 0, {}
 for index = 1, #held, 2 do
-  local until_ms = tonumber(string.match(held[index + 1], "^(%d+) ") or "0")
-  if until_ms > now_ms then
+  local until_ms = number_read(string.match(held[index + 1], "^(%d+) ")) or 0
+  -- A value counts for a day at most: one that counts longer is not ours.
+  if until_ms > now_ms and until_ms <= now_ms + 86400000 then
     live[held[index]] = true
     names = names + 1
   else
@@ -33,7 +35,9 @@ for index = 4, #ARGV, 2 do
   fresh[#fresh + 1] = string.format("%.0f ", now_ms + ttl_ms) .. ARGV[index + 1]
 end
 if names > most then return { "full", most } end
-if #stale > 0 then redis.call("HDEL", reported, unpack(stale)) end
+for first = 1, #stale, 1000 do
+  redis.call("HDEL", reported, unpack(stale, first, math.min(first + 999, #stale)))
+end
 redis.call("HSET", reported, unpack(fresh))
 redis.call("PEXPIRE", reported, string.format("%.0f", math.max(keep_ms, ttl_ms)))
 return { "reported", names }

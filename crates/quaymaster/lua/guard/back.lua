@@ -11,6 +11,7 @@
 -- COST  O(limits), at most 16
 
 --@include clock
+--@include number
 --@include idempotency
 --@include lock
 --@include limit/fixed_window
@@ -24,6 +25,7 @@ local count = (#ARGV - 5) / 7
 local at = record_channel == "" and 0 or 1
 local now_us = clock_us()
 local claim, lease, head = "-", "-", nil
+if fence_ttl_ms ~= "0" then lock_sound(KEYS[at + 1], KEYS[at + 3], KEYS[at + 4]) end
 if at == 1 then claim = idempotency_abandon(KEYS[1], token, math.floor(now_us / 1000)) end
 if fence_ttl_ms ~= "0" then
   lease, head = lock_release(KEYS[at + 1], KEYS[at + 2], KEYS[at + 3], KEYS[at + 4], token, fence_ttl_ms, now_us)

@@ -22,6 +22,7 @@
 -- COST  O(limits × their own cost), at most 16; O(n) of a response that is replayed
 
 --@include clock
+--@include number
 --@include replay
 --@include idempotency
 --@include lock
@@ -39,7 +40,7 @@ local request = KEYS[at + count + 1]
 local now_us = clock_us()
 local now_ms = math.floor(now_us / 1000)
 
-local word, x, y = guard_check(KEYS, token, fp, in_progress_ms, lock_ms, now_us, now_ms)
+local word, x, y, fence = guard_check(KEYS, token, fp, in_progress_ms, lock_ms, now_us, now_ms)
 if word ~= "free" and word ~= "ours" then return { word, x, y } end
 local reply = { "entered", 0, x, now_ms }
 local claimed, counted = y, word == "ours"
@@ -62,7 +63,7 @@ end
 local entered = reply[1] == "entered"
 if entered then
   if counted then reply[1] = "again" end
-  reply[2] = guard_commit(KEYS, token, fp, in_progress_ms, lock_ms, fence_ttl_ms, claimed, now_us, now_ms)
+  reply[2] = guard_commit(KEYS, token, fp, in_progress_ms, lock_ms, fence_ttl_ms, claimed, fence, now_us, now_ms)
 end
 if kept then return reply end
 for index = 1, count do

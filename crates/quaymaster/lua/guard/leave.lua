@@ -17,6 +17,7 @@
 -- COST  O(n) of the response
 
 --@include clock
+--@include number
 --@include replay
 --@include idempotency
 --@include lock
@@ -28,6 +29,7 @@ local request = KEYS[at + (fence_ttl_ms == "0" and 0 or 4) + 1]
 local now_us = clock_us()
 local now_ms = math.floor(now_us / 1000)
 local claim, lease, same, enc, bytes, ended, head = "-", "-", 1, "-", "", false, nil
+if fence_ttl_ms ~= "0" then lock_sound(KEYS[at + 1], KEYS[at + 3], KEYS[at + 4]) end
 if verb == "finish" then
   claim, same, enc, bytes, ended = idempotency_finish(KEYS[1], token, ARGV[3], ARGV[4], ARGV[5], now_ms)
 elseif verb == "abandon" then

@@ -12,6 +12,7 @@
 -- COST  O(1)
 
 --@include clock
+--@include number
 --@include replay
 --@include idempotency
 

@@ -12,6 +12,7 @@
 -- COST  O(n) of the response
 
 --@include clock
+--@include number
 --@include idempotency
 
 local record = KEYS[1]

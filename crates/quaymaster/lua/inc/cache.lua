@@ -36,12 +36,13 @@ local function cache_lease(load, token, lease_ms, now_ms)
   redis.call("SET", load, token .. " " .. until_ms, "PX", string.format("%.0f", lease_ms + 1000))
 end
 
--- Takes the lease, or says how long its holder has left.
+-- Takes the lease, or says how long its holder has left. One that ends later than any lease does (a minute) is nobody's.
 local function cache_claim(load, token, lease_ms, now_ms)
   local held = redis.call("GET", load)
   local holder, until_ms = string.match(held or "", "^(%S+) (%d+)$")
-  if holder and holder ~= token and tonumber(until_ms) > now_ms then
-    return "wait", tonumber(until_ms) - now_ms
+  until_ms = number_read(until_ms) or 0
+  if holder and holder ~= token and until_ms > now_ms and until_ms <= now_ms + 60000 then
+    return "wait", until_ms - now_ms
   end
   cache_lease(load, token, lease_ms, now_ms)
   return "load", lease_ms

@@ -12,7 +12,11 @@ local function idempotency_read(record)
   if not held then return "none" end
   if held == "1" then return "f", "-", "-", "-", "" end
   local token, deadline_ms, fp = string.match(held, "^p (%S+) (%d+) (%S+)$")
-  if token then return "p", fp, token, tonumber(deadline_ms) end
+  if token then
+    local deadline = number_read(deadline_ms)
+    if not deadline then return "malformed" end
+    return "p", fp, token, deadline
+  end
   local finished_fp, tail, rest = string.match(held, "^f (%S+) (%S+)()")
   if not finished_fp then return "malformed" end
   if rest > #held or (rest == #held - 1 and string.sub(held, rest) == " -") then

@@ -4,50 +4,70 @@
 -- store judges both by one clock. Waiters stand in `queue` by their arrival; `alive` says until when each of
 -- them must have asked again. Whoever has not is dead and is dropped, wherever it stands at the head.
 
--- The first waiter that is alive and until when it must ask again; nil when nobody waits. At most 100 dead
--- ones are dropped at once: what is left then stands for a waiter that has one millisecond to ask again.
--- A deadline further away than any waiter is given was written before the store's clock was set back.
-local function lock_head(queue, alive, now_us)
-  local now_ms = math.floor(now_us / 1000)
-  for _ = 1, 100 do
-    local head = redis.call("ZRANGE", queue, 0, 0)[1]
-    if not head then return nil end
-    local until_ms = tonumber(redis.call("HGET", alive, head) or "0") or 0
-    if until_ms > now_ms and until_ms <= now_ms + 3000 then return head, until_ms - now_ms end
-    redis.call("ZREM", queue, head)
-    redis.call("HDEL", alive, head)
-  end
-  local head = redis.call("ZRANGE", queue, 0, 0)[1]
-  return head, 1
+-- Ends the script before its first write where a key is of another type.
+local function lock_sound(lock, queue, alive)
+  redis.call("STRLEN", lock)
+  redis.call("ZCARD", queue)
+  redis.call("HLEN", alive)
 end
 
--- Whether `token` may have the lock now: "free", "ours" (it has it) or "held"; and for how many milliseconds
--- that stays so. A free lock is held for the waiter whose turn it is. One that never ends (another program's)
--- is to be asked for again in a second. Drops dead waiters; writes nothing else.
+-- The first waiter that is alive, until when it must ask again, and how many dead ones stand in front of it; nil when
+-- nobody is alive. Looks at 16,000, more than stand in a queue of ours: whoever comes then stands for a waiter that has
+-- one millisecond to ask again. A deadline further away than any waiter is given was written before the store's clock
+-- was set back.
+local function lock_head(queue, alive, now_us)
+  local now_ms, dead, step = math.floor(now_us / 1000), 0, 1
+  while dead < 16000 do
+    local waiters = redis.call("ZRANGE", queue, dead, dead + step - 1)
+    if #waiters == 0 then return nil, 0, dead end
+    for place, until_ms in ipairs(redis.call("HMGET", alive, unpack(waiters))) do
+      until_ms = number_read(until_ms) or 0
+      if until_ms > now_ms and until_ms <= now_ms + 3000 then
+        return waiters[place], until_ms - now_ms, dead + place - 1
+      end
+    end
+    dead, step = dead + #waiters, 1000
+  end
+  return redis.call("ZRANGE", queue, dead, dead)[1], 1, dead
+end
+
+-- Drops the dead waiters that `lock_head` has counted.
+local function lock_drop(queue, alive, dead)
+  for first = 0, dead - 1, 1000 do
+    local waiters = redis.call("ZRANGE", queue, 0, math.min(dead - first, 1000) - 1)
+    redis.call("HDEL", alive, unpack(waiters))
+    redis.call("ZREM", queue, unpack(waiters))
+  end
+end
+
+-- Whether `token` may have the lock now: "free", "ours" (it has it) or "held"; for how many milliseconds that stays so;
+-- and how many dead waiters `lock_drop` may drop. A free lock is held for the waiter whose turn it is. One that never
+-- ends (another program's) is to be asked for again in a second. Writes nothing.
 local function lock_check(lock, queue, alive, token, now_us)
   local holder = redis.call("GET", lock)
   if holder then
     local left_ms = redis.call("PTTL", lock)
     if left_ms < 0 then left_ms = 1000 end
-    return holder == token and "ours" or "held", left_ms
+    lock_sound(lock, queue, alive)
+    return holder == token and "ours" or "held", left_ms, 0
   end
-  local head, left_ms = lock_head(queue, alive, now_us)
-  if head and head ~= token then return "held", left_ms end
-  return "free", 0
+  local head, left_ms, dead = lock_head(queue, alive, now_us)
+  if head and head ~= token then return "held", left_ms, dead end
+  return "free", 0, dead
 end
 
--- The last fence handed out; 0 when there is none, or something that is no fence.
+-- The last fence handed out; 0 when there is none. Ends the script where it is no fence: nobody could tell then which
+-- one is higher.
 local function lock_fence(fence)
-  local last = redis.call("GET", fence)
-  if not last or #last > 16 or not string.find(last, "^%d+$") then return 0 end
-  return tonumber(last)
+  local last = number_read(redis.call("GET", fence) or "0")
+  if not last then number_refuse(fence, "the last fence is not a whole number below 9e15") end
+  return last
 end
 
--- Takes the lock that was "free", or begins the lease anew that was "ours" under the fence it has; answers
--- the fence. Fences rise also when their key was lost: the store's time is above all of them. A token that
--- never waits leaves no queue: it gives none.
-local function lock_commit(lock, fence, queue, alive, token, ttl_ms, fence_ttl_ms, now_us)
-  local number = lock_fence(fence)
+-- Takes the lock that was "free", or begins the lease anew that was "ours" under the fence it has; answers the fence.
+-- `number` is what `lock_fence` said. Fences rise also when their key was lost: the store's time is above all of them.
+-- A token that never waits leaves no queue: it gives none.
+local function lock_commit(lock, fence, number, queue, alive, token, ttl_ms, fence_ttl_ms, now_us)
   if number == 0 or redis.call("GET", lock) ~= token then number = math.max(number + 1, now_us) end
   redis.call("SET", lock, token, "PX", ttl_ms)
   redis.call("SET", fence, string.format("%.0f", number), "PX", fence_ttl_ms)
@@ -64,13 +84,21 @@ local function lock_wake(head, channel)
   if head then redis.pcall("PUBLISH", channel, string.sub(head, -8)) end
 end
 
+-- Drops the dead waiters in front; answers who is next.
+local function lock_next(queue, alive, now_us)
+  local head, _, dead = lock_head(queue, alive, now_us)
+  lock_drop(queue, alive, dead)
+  return head
+end
+
 -- Gives the lock back if it is still held by `token`; answers who is next, for `lock_wake`. The fence's key lives
 -- on, so that the next fence is higher even if the store's clock is not.
 local function lock_release(lock, fence, queue, alive, token, fence_ttl_ms, now_us)
+  lock_sound(lock, queue, alive)
   if redis.call("GET", lock) ~= token then return "lost" end
   redis.call("DEL", lock)
   redis.call("PEXPIRE", fence, fence_ttl_ms)
-  local head = lock_head(queue, alive, now_us)
+  local head = lock_next(queue, alive, now_us)
   return "released", head
 end
 

@@ -18,9 +18,10 @@ local function queue_length(items, order)
   return redis.call("ZCARD", items)
 end
 
--- Adds to a counter. HINCRBY would stop a script half-way where another program has left a word.
+-- Adds to a counter. HINCRBY would stop a script half-way where another program has left a word; such a counter begins
+-- anew.
 local function queue_count(meta, name, more)
-  local count = tonumber(redis.call("HGET", meta, name)) or 0
+  local count = number_read(redis.call("HGET", meta, name)) or 0
   redis.call("HSET", meta, name, string.format("%.0f", count + more))
 end
 
@@ -30,10 +31,35 @@ local function queue_insist(hash)
   redis.call("HDEL", hash, "")
 end
 
+-- The last number given to a job. Ends the script where it is none: a number that repeats is a job that is lost.
+local function queue_sequence(meta, sequence)
+  local number = number_read(sequence or "0")
+  if not number then number_refuse(meta, "the field sequence is not a whole number below 9e15") end
+  return number
+end
+
+-- The first of `count` numbers, from `number` on, under which no job is known; ids are never given twice.
+local function queue_unused(jobs, number, count)
+  local step = count
+  for _ = 1, 32 do
+    local last
+    for first = number, number + count - 1, 4000 do
+      local ids = {}
+      for id = first, math.min(first + 3999, number + count - 1) do ids[#ids + 1] = string.format("%.0f", id) end
+      for index, held in ipairs(redis.call("HMGET", jobs, unpack(ids))) do
+        if held then last = first + index - 1 end
+      end
+    end
+    if not last then return number end
+    number, step = last + step, step * 2
+  end
+  return number_refuse(jobs, "it holds jobs under numbers that were not given to any")
+end
+
 -- "fits" | "full", then what `queue_add` wants to know: how many wait, the counter of pushes, when it was stamped, the
--- last number given to a job. Reads every key that will be written, so that one of another type stops the script before
--- its first write. `adding` counts by queue what this step adds: an empty table at first.
-local function queue_fits(keys, at, words, from, adding)
+-- first number it may give. Reads every key that will be written, so that one of another type, or a sequence that is
+-- none, stops the script before its first write. `adding` counts by queue what this step adds: an empty table at first.
+local function queue_fits(keys, at, words, from, adding, now_us)
   local items, count, max_size = keys[at], words[from + 5] + 0, words[from + 1] + 0
   local waiting = queue_length(items, words[from])
   local meta = redis.call("HMGET", keys[at + 1], "pushed", "stamped", "sequence")
@@ -48,7 +74,12 @@ local function queue_fits(keys, at, words, from, adding)
   end
   if bounded and max_size > 0 and length + count > max_size then return "full", waiting, 0, 0, 0 end
   adding[items] = before + count
-  return "fits", waiting, tonumber(meta[1]) or 0, tonumber(meta[2]) or 0, tonumber(meta[3]) or 0
+  local number = 0
+  if words[from + 3] ~= "0" or words[from] ~= "fifo" then
+    number = math.max(queue_sequence(keys[at + 1], meta[3]) + 1, now_us)
+    if words[from + 3] ~= "0" then number = queue_unused(keys[at + 4], number, count) end
+  end
+  return "fits", waiting, number_read(meta[1]) or 0, number_read(meta[2]) or 0, number
 end
 
 -- Notes when the push numbered `number` came, if that says more than the last note: at most one a second, and fewer the
@@ -90,11 +121,10 @@ end
 
 -- Adds what `queue_fits` has let through; answers how many wait then, how many were moved to the overflow list, and
 -- how many were dropped. What other programs have put in beyond max_size is shed too, a thousand at a time.
-local function queue_add(keys, at, words, from, now_us, waiting, pushed, stamped, sequence)
+local function queue_add(keys, at, words, from, now_us, waiting, pushed, stamped, number)
   local items, order, policy, count = keys[at], words[from], words[from + 2], words[from + 5] + 0
   local first, last = from + 6, from + 5 + count
   local now_ms = math.floor(now_us / 1000)
-  local number = math.max(sequence + 1, now_us)
   if words[from + 3] ~= "0" then
     local due, held = string.format("%.0f", now_ms + words[from + 3]), "- 0 0 - " .. words[from + 4]
     for index = first, last do
@@ -113,8 +143,12 @@ local function queue_add(keys, at, words, from, now_us, waiting, pushed, stamped
     end
   else
     for index = first, last do
-      local place = string.format("%016.0f:", 9007199254740991 - (number + index - first))
-      redis.call("ZADD", items, words[from + 4], place .. words[index])
+      -- A place is taken only where somebody has set the sequence back: the next one is free.
+      for _ = 1, 1000 do
+        local place = string.format("%016.0f:", 9007199254740991 - (number + index - first))
+        if redis.call("ZADD", items, "NX", words[from + 4], place .. words[index]) == 1 then break end
+        number = number + 1
+      end
     end
   end
   local over, max_size = 0, words[from + 1] + 0

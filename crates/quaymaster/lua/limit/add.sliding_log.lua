@@ -10,11 +10,13 @@
 --       6 keep_ms   int>0 how long a repetition is recognised
 -- OUT   "added"  0  0  0
 --       "past"   0  0  0  the window is over: nothing to count any more
+--       "malformed" 0  0  0
 --       "conflict"
 -- COST  O(units × log n), units at most 10,000
 
 --@include clock
 --@include replay
+--@include limit/sliding_log
 
 local log, request = KEYS[1], KEYS[2]
 local units = tonumber(ARGV[1])
@@ -30,6 +32,7 @@ local now_ms = math.floor(clock_us() / 1000)
 -- A moment that this clock has not reached yet counts from now.
 at_ms = math.min(at_ms, now_ms)
 if at_ms <= now_ms - window_ms then return { "past", 0, 0, 0 } end
+if not sliding_log_reset(log, now_ms, window_ms) then return { "malformed", 0, 0, 0 } end
 for call = 1, units do
   redis.call("ZADD", log, at_ms, string.format("%.0f-%s-%d", at_ms, nonce, call))
 end

@@ -14,6 +14,7 @@
 -- COST  O(1)
 
 --@include clock
+--@include number
 --@include replay
 --@include limit/sliding_window
 

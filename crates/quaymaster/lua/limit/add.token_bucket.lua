@@ -16,6 +16,7 @@
 -- COST  O(1)
 
 --@include clock
+--@include number
 --@include replay
 --@include limit/token_bucket
 

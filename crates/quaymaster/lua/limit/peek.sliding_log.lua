@@ -22,8 +22,4 @@ local ttl_ms = ARGV[4]
 local nonce = ARGV[5]
 
 local now_us = clock_us()
-local word, used, reset_ms, retry_ms = sliding_log_check(log, now_us, cost, limit, window_ms)
-if word == "allowed" and used > 0 then
-  reset_ms = sliding_log_reset(log, math.floor(now_us / 1000), window_ms)
-end
-return { word, used, reset_ms, retry_ms }
+return { sliding_log_check(log, now_us, cost, limit, window_ms) }

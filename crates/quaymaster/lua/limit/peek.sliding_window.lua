@@ -11,6 +11,7 @@
 -- COST  O(1)
 
 --@include clock
+--@include number
 --@include limit/sliding_window
 
 local state = KEYS[1]

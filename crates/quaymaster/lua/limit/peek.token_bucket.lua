@@ -13,6 +13,7 @@
 -- COST  O(1)
 
 --@include clock
+--@include number
 --@include limit/token_bucket
 
 local bucket = KEYS[1]

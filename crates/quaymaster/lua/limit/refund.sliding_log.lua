@@ -31,12 +31,11 @@ if request then
 end
 local now_us = clock_us()
 local now_ms = math.floor(now_us / 1000)
+if not sliding_log_reset(log, now_ms, window_ms) then return { "malformed", 0, 0, 0 } end
 redis.call("ZREMRANGEBYSCORE", log, "-inf", string.format("%.0f", now_ms - window_ms))
 redis.call("ZPOPMAX", log, cost)
 -- What a call of cost 1 would be told now.
-local word, used, reset_ms, retry_ms = sliding_log_check(log, now_us, 1, limit, window_ms)
-if word == "malformed" then return { "malformed", 0, 0, 0 } end
+local _, used, reset_ms, retry_ms = sliding_log_check(log, now_us, 1, limit, window_ms)
 if used > 0 then redis.call("PEXPIRE", log, ttl_ms) end
-if word == "allowed" then reset_ms = sliding_log_reset(log, now_ms, window_ms) end
 if request then replay_keep(request, "refund", keep_ms, "refunded", used, reset_ms, retry_ms) end
 return { "refunded", used, reset_ms, retry_ms }

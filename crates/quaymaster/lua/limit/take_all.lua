@@ -10,6 +10,7 @@
 -- COST  O(limits × their own cost), at most 16
 
 --@include clock
+--@include number
 --@include replay
 --@include limit/fixed_window
 --@include limit/sliding_log
@@ -53,8 +54,6 @@ for index = 1, count do
     x, y, z = commit[own.algorithm](key, now_us, own[1], own[2], own[3], own[4], own[5], own[6], x, y, z)
   elseif own.algorithm == "fixed_window" and word == "limited" and fixed_window_ails(key, own[6], z) then
     fixed_window_commit(key, now_us, 0, own[2], own[3], own[4], own[5], own[6], x, y, 2)
-  elseif own.algorithm == "sliding_log" and word == "allowed" and x > 0 then
-    y = sliding_log_reset(key, math.floor(now_us / 1000), own[3])
   elseif own.algorithm == "sliding_window" and word == "limited" then
     sliding_window_heal(key, now_us, own[3], own[4])
   elseif own.algorithm == "token_bucket" and word == "limited" then

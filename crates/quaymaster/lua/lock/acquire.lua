@@ -10,19 +10,22 @@
 --       4 wait          text    "1" to stand in the queue while it is held
 -- OUT   "ours"  fence  ttl_ms  now_us
 --       "held"  remaining_ms  place  holder  place: in the queue from 0, -1 when not in it
--- COST  O(log n) of waiters, and O(log n) for each dead waiter dropped, at most 100
+-- COST  O(log n) of waiters, and O(log n) for each dead waiter dropped, at most 16,000
 
 --@include clock
+--@include number
 --@include lock
 
 local lock, fence, queue, alive = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local token, ttl_ms, fence_ttl_ms, wait = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
 local now_us = clock_us()
-local word, left_ms = lock_check(lock, queue, alive, token, now_us)
+local last = lock_fence(fence)
+local word, left_ms, dead = lock_check(lock, queue, alive, token, now_us)
+lock_drop(queue, alive, dead)
 if word == "held" then
   local place = wait == "1" and lock_wait(queue, alive, token, now_us) or -1
   return { "held", left_ms, place, redis.call("GET", lock) or "" }
 end
-local number = lock_commit(lock, fence, queue, alive, token, ttl_ms, fence_ttl_ms, now_us)
+local number = lock_commit(lock, fence, last, queue, alive, token, ttl_ms, fence_ttl_ms, now_us)
 return { "ours", string.format("%.0f", number), tonumber(ttl_ms), string.format("%.0f", now_us) }

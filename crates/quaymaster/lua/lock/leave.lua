@@ -6,18 +6,20 @@
 -- ARGV  1 token    text
 --       2 channel  text    where the next waiter listens
 -- OUT   "left"
--- COST  O(log n) of waiters, and O(log n) for each dead waiter dropped, at most 100
+-- COST  O(log n) of waiters, and O(log n) for each dead waiter dropped, at most 16,000
 
 --@include clock
+--@include number
 --@include lock
 
 local lock, queue, alive = KEYS[1], KEYS[2], KEYS[3]
 local token, channel = ARGV[1], ARGV[2]
 
+redis.call("HLEN", alive)
 redis.call("ZREM", queue, token)
 redis.call("HDEL", alive, token)
 if redis.call("EXISTS", lock) == 0 then
-  local head = lock_head(queue, alive, clock_us())
+  local head = lock_next(queue, alive, clock_us())
   lock_wake(head, channel)
 end
 return { "left" }

@@ -12,9 +12,10 @@
 -- OUT   "released"
 --       "lost"
 --       "conflict"
--- COST  O(1), and O(log n) for each dead waiter dropped, at most 100
+-- COST  O(1), and O(log n) for each dead waiter dropped, at most 16,000
 
 --@include clock
+--@include number
 --@include replay
 --@include lock
 

@@ -17,9 +17,11 @@
 -- COST  O((ids + count) log n), at most 1000 each
 
 --@include clock
+--@include number
 --@include replay
 --@include queue
 --@include queue/lease
+--@include queue/record
 --@include queue/claim
 
 local request, token = KEYS[9], ARGV[4]

@@ -12,6 +12,7 @@
 -- COST  O(ids log n)
 
 --@include clock
+--@include number
 --@include replay
 --@include queue/lease
 

@@ -23,9 +23,11 @@
 -- COST  O((ids + count + what is added) log n)
 
 --@include clock
+--@include number
 --@include replay
 --@include queue
 --@include queue/lease
+--@include queue/record
 --@include queue/claim
 --@include batch
 --@include queue/then

@@ -12,6 +12,7 @@
 -- COST  O(jobs log n)
 
 --@include clock
+--@include number
 --@include replay
 --@include queue
 --@include queue/lease

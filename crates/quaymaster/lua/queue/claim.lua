@@ -25,8 +25,10 @@
 -- COST  O(count log n), at most 1000; payloads read: at most budget and one more
 
 --@include clock
+--@include number
 --@include replay
 --@include queue
+--@include queue/record
 --@include queue/claim
 
 local request, token = KEYS[9], ARGV[4]

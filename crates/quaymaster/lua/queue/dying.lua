@@ -15,8 +15,10 @@
 -- COST  O(log n), and O(n) of the payload
 
 --@include clock
+--@include number
 --@include replay
 --@include queue
+--@include queue/record
 --@include queue/lease
 
 local jobs, held, leases, request = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
@@ -32,7 +34,7 @@ local now_ms = math.floor(now_us / 1000)
 local ours = queue_ours(held, leases, ARGV[2], ARGV, 1, 1, now_ms)
 local payload = ours[1] and redis.call("HGET", jobs, id)
 if not payload then return { "lost" } end
-local failed_ms, score = string.match(redis.call("HGET", held, id), "^%S+ %d+ (%d+) %S+ (%S+)$")
+local _, _, failed_ms, _, score = queue_record(redis.call("HGET", held, id))
 queue_insist(held)
 redis.call("ZADD", leases, "GT", string.format("%.0f", now_ms + ARGV[3]), id)
-return { "dying", string.format("%.0f", now_us), failed_ms or "0", score or "0", payload }
+return { "dying", string.format("%.0f", now_us), failed_ms, score, payload }

@@ -8,6 +8,7 @@
 -- COST  O(ids log n)
 
 --@include clock
+--@include number
 --@include queue
 --@include queue/lease
 

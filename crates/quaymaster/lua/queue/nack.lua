@@ -16,9 +16,11 @@
 -- COST  O(log n)
 
 --@include clock
+--@include number
 --@include replay
 --@include queue
 --@include queue/lease
+--@include queue/record
 --@include queue/back
 
 local held, leases, delayed, meta, request = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]

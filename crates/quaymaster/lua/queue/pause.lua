@@ -5,6 +5,7 @@
 -- OUT   "paused"  paused
 -- COST  O(1)
 
+--@include number
 --@include queue
 
 queue_insist(KEYS[1])

@@ -7,6 +7,7 @@
 -- OUT   "items"  then the items
 -- COST  O(count), O(log n + count) for a priority queue
 
+--@include number
 --@include queue
 --@include queue/page
 

@@ -13,6 +13,7 @@
 -- COST  O(log n) of some thousand stamps; O(log n) for a priority queue
 
 --@include clock
+--@include number
 --@include queue
 --@include queue/age
 
@@ -20,7 +21,7 @@ local items, meta = KEYS[1], KEYS[2]
 local now_ms = math.floor(clock_us() / 1000)
 local counters = redis.call("HMGET", meta, "paused", "pushed", "acked", "retried", "expired", "dead", "redriven",
   "overflowed", "dropped", "postponed")
-for index = 1, 10 do counters[index] = tonumber(counters[index]) or 0 end
+for index = 1, 10 do counters[index] = number_read(counters[index]) or 0 end
 local length = queue_length(items, ARGV[1])
 local oldest = -1
 if length > 0 then
@@ -32,7 +33,7 @@ if length > 0 then
 end
 -- What came back from a worker that failed or died waits too, once it is due.
 local due = tonumber(redis.call("ZRANGE", KEYS[6], 0, 0, "WITHSCORES")[2])
-if due and due <= now_ms then oldest = math.max(oldest, now_ms - due) end
+if due and due > 0 and due <= now_ms then oldest = math.max(oldest, math.floor(now_ms - due)) end
 counters[2] = counters[2] + table.remove(counters)
 return { "pressure", length, redis.call("ZCARD", KEYS[7]), redis.call("ZCARD", KEYS[6]), redis.call("LLEN", KEYS[5]),
   redis.call("LLEN", KEYS[4]), oldest, unpack(counters) }

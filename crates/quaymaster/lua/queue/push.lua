@@ -30,6 +30,7 @@
 -- COST  O(count), and O(log n) each for a priority queue; sheds at most count + 1000
 
 --@include clock
+--@include number
 --@include replay
 --@include dedupe
 --@include queue
@@ -55,9 +56,9 @@ if first then
   if seen == "duplicate" then known = true end
 end
 if known then return { "duplicate", 0, queue_length(KEYS[1], ARGV[1]), 0, 0 } end
-local word, waiting, pushed, stamped, sequence = queue_fits(KEYS, 1, ARGV, 1, {})
+local word, waiting, pushed, stamped, number = queue_fits(KEYS, 1, ARGV, 1, {}, now_us)
 if word == "full" then return { "full", 0, waiting, 0, 0 } end
-local length, moved, dropped = queue_add(KEYS, 1, ARGV, 1, now_us, waiting, pushed, stamped, sequence)
+local length, moved, dropped = queue_add(KEYS, 1, ARGV, 1, now_us, waiting, pushed, stamped, number)
 if id then redis.call("SET", id, "1", "PX", ARGV[more + 1]) end
 if first then redis.call("SET", first, ARGV[more + 2], "PX", ARGV[more + 3]) end
 local count = ARGV[6] + 0

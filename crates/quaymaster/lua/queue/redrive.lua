@@ -12,6 +12,7 @@
 -- COST  O(letters), and the way to the last index
 
 --@include clock
+--@include number
 --@include replay
 --@include queue
 --@include queue/progress
@@ -24,12 +25,12 @@ local words = { ARGV[1], ARGV[2], "reject", "0", "0", "1", "" }
 for at = 5, #ARGV, 4 do
   if redis.call("LINDEX", dead, ARGV[at]) == ARGV[at + 1] then
     words[5], words[7] = ARGV[at + 2], ARGV[at + 3]
-    local word, waiting, pushed, stamped, sequence = queue_fits(KEYS, 1, words, 1, {})
+    local word, waiting, pushed, stamped, number = queue_fits(KEYS, 1, words, 1, {}, now_us)
     if word == "full" then
       full = 1
       break
     end
-    queue_add(KEYS, 1, words, 1, now_us, waiting, pushed, stamped, sequence)
+    queue_add(KEYS, 1, words, 1, now_us, waiting, pushed, stamped, number)
     redis.call("LSET", dead, ARGV[at], stone)
     moved = moved + 1
   end

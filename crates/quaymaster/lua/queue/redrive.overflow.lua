@@ -10,6 +10,7 @@
 -- COST  O(count)
 
 --@include clock
+--@include number
 --@include replay
 --@include queue
 --@include queue/progress
@@ -20,12 +21,12 @@ local moved, full = 0, 0
 local words = { ARGV[1], ARGV[2], "reject", "0", "0", "1", "" }
 redis.call("LLEN", overflow)
 for _ = 1, ARGV[3] do
-  local word, waiting, pushed, stamped, sequence = queue_fits(KEYS, 1, words, 1, {})
+  local word, waiting, pushed, stamped, number = queue_fits(KEYS, 1, words, 1, {}, now_us)
   if word == "full" then full = 1 end
   local item = full == 0 and redis.call("LPOP", overflow)
   if not item then break end
   words[7] = item
-  queue_add(KEYS, 1, words, 1, now_us, waiting, pushed, stamped, sequence)
+  queue_add(KEYS, 1, words, 1, now_us, waiting, pushed, stamped, number)
   moved = moved + 1
 end
 if redis.call("LLEN", overflow) == 0 then full = 0 end

@@ -8,7 +8,9 @@
 -- COST  O(ids log n)
 
 --@include clock
+--@include number
 --@include queue/lease
+--@include queue/record
 --@include queue/back
 
 local held, leases, delayed = KEYS[1], KEYS[2], KEYS[3]

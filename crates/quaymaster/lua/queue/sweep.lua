@@ -14,25 +14,31 @@
 -- COST  O(count log n)
 
 --@include clock
+--@include number
 --@include queue
+--@include queue/record
 --@include queue/claim
 
 local jobs, held, leases, delayed, meta = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local now_ms = math.floor(clock_us() / 1000)
 local lease_ms, max_attempts, budget = ARGV[2] + 0, ARGV[4] + 0, ARGV[5] + 0
 redis.call("HLEN", jobs)
+redis.call("HLEN", held)
 redis.call("HLEN", meta)
 redis.call("ZCARD", delayed)
 local now = string.format("%.0f", now_ms)
 local found = redis.call("ZRANGEBYSCORE", leases, "-inf", now, "LIMIT", 0, ARGV[1] + 0, "WITHSCORES")
 local reply, returned, bytes = { "swept", 0 }, 0, 0
+queue_recall(leases, delayed, now_ms, ARGV[1] + 0, lease_ms)
 if #found > 0 then queue_insist(held) end
 for index = 1, #found, 2 do
-  local id, ended = found[index], string.format("%.0f", found[index + 1])
+  local id, ended = found[index], queue_ended(found[index + 1], now_ms)
   local _, attempt, failed_ms, worker, score = queue_record(redis.call("HGET", held, id))
   local payload = attempt >= max_attempts and redis.call("HGET", jobs, id)
   if failed_ms == "0" then failed_ms = ended end
-  if attempt < max_attempts then
+  if not number_read(id) then
+    queue_count(meta, "foreign", redis.call("ZREM", leases, id))
+  elseif attempt < max_attempts then
     redis.call("ZREM", leases, id)
     redis.call("ZADD", delayed, ended, id)
     redis.call("HSET", held, id, "- " .. attempt .. " " .. failed_ms .. " " .. worker .. " " .. score)
@@ -51,5 +57,5 @@ for index = 1, #found, 2 do
   end
 end
 reply[2] = returned
-if #found > 0 then queue_count(meta, "expired", returned + (#reply - 2) / 8) end
+if #reply > 2 or returned > 0 then queue_count(meta, "expired", returned + (#reply - 2) / 8) end
 return reply

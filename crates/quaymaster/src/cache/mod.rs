@@ -124,6 +124,8 @@ impl Cache {
                 b"miss" => Fetched::Miss { outage: None },
                 other => return Err(unexpected(ops::GET, other)),
             },
+            // Another program's: it can be put again.
+            Err(error) if error.code == Code::KeyWrongType => Fetched::Miss { outage: None },
             Err(error) => {
                 let outage = self.bound.shared.outages.excuse(&self.bound.resource, &error);
                 Fetched::Miss { outage: Some(outage.ok_or(error)?) }

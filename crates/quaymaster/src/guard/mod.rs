@@ -236,7 +236,7 @@ impl Guard {
                         all.idempotency = Some(Settled::Finished { kept });
                     }
                 }
-                Leaving::Malformed => refused = Some(self.malformed(LEAVE)),
+                Leaving::Malformed => refused = Some(self.malformed(LEAVE, &parts.record)),
                 Leaving::Conflict => {
                     let detail =
                         "request_id: already used to leave another lease, or to leave this one otherwise";
@@ -290,9 +290,9 @@ impl Guard {
         Ok(())
     }
 
-    fn malformed(&self, op: &'static str) -> Error {
+    fn malformed(&self, op: &'static str, record: Key<'_>) -> Error {
         match &self.idempotency {
-            Some(part) => part.malformed(op),
+            Some(part) => part.malformed(op, record),
             None => Error::new(op, Code::StoreProtocol, "a record was told malformed where there is none"),
         }
     }

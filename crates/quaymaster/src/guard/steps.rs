@@ -138,8 +138,9 @@ async fn refused(guard: &Guard, asked: &Asked<'_>, step: &Step, no: Told) -> Res
             Ok(Entered::Finished(part.unpack(ENTER, &asked.key.record, &encoding, bytes).await?))
         }
         (Told::Malformed(Some(place)), _) => {
-            match step.limits.get(place).and_then(|place| guard.limits.get(*place)) {
-                Some(limit) => Err(limit.malformed(ENTER)),
+            let part = |place: &usize| Some((guard.limits.get(*place)?, asked.key.limits.get(*place)?));
+            match step.limits.get(place).and_then(part) {
+                Some((limit, key)) => Err(limit.malformed(ENTER, key)),
                 None => Err(Error::new(
                     ENTER,
                     Code::StoreProtocol,
@@ -147,7 +148,7 @@ async fn refused(guard: &Guard, asked: &Asked<'_>, step: &Step, no: Told) -> Res
                 )),
             }
         }
-        (Told::Malformed(None), _) => Err(guard.malformed(ENTER)),
+        (Told::Malformed(None), _) => Err(guard.malformed(ENTER, &asked.key.record)),
         (other, _) => Err(Error::new(ENTER, Code::StoreProtocol, format!("unexpected {other:?}"))),
     }
 }

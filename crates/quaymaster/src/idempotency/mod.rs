@@ -155,6 +155,7 @@ impl Idempotency {
             Ok(wake) => wake,
             Err(error) => return known(error.during(BEGIN), retry_after),
         };
+        let mut pause = Duration::from_millis(1);
         loop {
             // Asked after listening, so that an end in between is not missed.
             match self.ask(key, token, begin.fingerprint).await {
@@ -168,7 +169,9 @@ impl Idempotency {
             }
             // The claim ends by the store's clock, which need not tick with ours.
             let claim_ends = retry_after + Duration::from_millis(1);
-            wake.wait(left.min(claim_ends).min(ASK_AGAIN)).await;
+            wake.wait(left.min(claim_ends.max(pause)).min(ASK_AGAIN)).await;
+            // Whatever ends at once, over and over, is asked for less and less often.
+            pause = if claim_ends <= pause { pause * 2 } else { Duration::from_millis(1) };
         }
     }
 
@@ -192,7 +195,7 @@ impl Idempotency {
                 Ok(Begun::Finished(self.unpack(BEGIN, key, &encoding, bytes).await?))
             }
             Told::Mismatch { .. } => Ok(Begun::Mismatch),
-            Told::Malformed => Err(self.malformed(BEGIN)),
+            Told::Malformed => Err(self.malformed(BEGIN, key)),
         }
     }
 
@@ -229,7 +232,7 @@ impl Idempotency {
                 Ok(Finished::Finished { kept, outage: None })
             }
             Ended::Lost => Ok(Finished::Lost),
-            Ended::Malformed => Err(self.malformed(FINISH)),
+            Ended::Malformed => Err(self.malformed(FINISH, key)),
         }
     }
 
@@ -256,7 +259,7 @@ impl Idempotency {
         match answer::settled(ABANDON, self.bound.run(ABANDON, call).await?, b"abandoned")? {
             Some(true) => Ok(Abandoned::Abandoned),
             Some(false) => Ok(Abandoned::Lost),
-            None => Err(self.malformed(ABANDON)),
+            None => Err(self.malformed(ABANDON, key)),
         }
     }
 
@@ -355,8 +358,9 @@ impl Idempotency {
         keys::record(BEGIN, &self.bound, key).map(drop)
     }
 
-    pub(crate) fn malformed(&self, op: &'static str) -> Error {
-        let detail = format!("idempotency.{}: the string holds no record of ours", self.name());
+    pub(crate) fn malformed(&self, op: &'static str, key: Key<'_>) -> Error {
+        let key = self.bound.spelled(key);
+        let detail = format!("{key}: the string holds no record of idempotency.{}", self.name());
         Error::new(op, Code::KeyMalformed, detail)
     }
 }

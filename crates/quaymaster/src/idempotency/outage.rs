@@ -45,7 +45,7 @@ impl Idempotency {
         let call = ops::begin(record, &away.token, &away.print, self.spec.in_progress_ttl);
         match answer::begun(BEGIN, self.bound.run(BEGIN, call).await?)? {
             Told::Started(_) => self.finish_in_store(key, &away.token, response).await,
-            Told::Malformed => Err(self.malformed(BEGIN)),
+            Told::Malformed => Err(self.malformed(BEGIN, key)),
             Told::InProgress(_) | Told::Finished { .. } | Told::Mismatch { .. } => Ok(Finished::Lost),
         }
     }

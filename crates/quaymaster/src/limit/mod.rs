@@ -214,7 +214,7 @@ impl Limit {
                     self.counts.stale.fetch_add(1, Relaxed);
                     now_us = now_ms * 1000;
                 }
-                Told::Malformed => return Err(self.malformed(op)),
+                Told::Malformed => return Err(self.malformed(op, key)),
                 Told::Conflict => return Err(conflict(op)),
             }
         }
@@ -251,12 +251,12 @@ impl Limit {
         };
     }
 
-    pub(crate) fn malformed(&self, op: &'static str) -> Error {
-        let held = self.bound.resource.keys[0].kind;
+    pub(crate) fn malformed(&self, op: &'static str, key: Key<'_>) -> Error {
+        let (held, key) = (self.bound.resource.keys[0].kind, self.bound.spelled(key));
         Error::new(
             op,
             Code::KeyMalformed,
-            format!("limit.{}: the {held:?} holds no count of ours", self.name()),
+            format!("{key}: the {held} holds no count of limit.{}", self.name()),
         )
     }
 }
@@ -349,7 +349,8 @@ async fn ask_all(parts: &[Part<'_>], request_id: Option<&str>, tell: bool) -> Re
             b"stale" => now_us = told.int()? * 1000,
             b"malformed" => {
                 let index = usize::try_from(told.int()?).unwrap_or(1).saturating_sub(1);
-                return Err(parts.get(index).unwrap_or(first).limit.malformed(OP));
+                let part = parts.get(index).unwrap_or(first);
+                return Err(part.limit.malformed(OP, part.key));
             }
             b"conflict" => return Err(conflict(OP)),
             b"allowed" => {

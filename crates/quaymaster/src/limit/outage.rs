@@ -124,7 +124,7 @@ impl Limit {
                 }
                 Told::Stale { .. } => {}
                 Told::Conflict => return Err(super::conflict(op)),
-                Told::Malformed | Told::Reset { .. } => return Err(self.malformed(op)),
+                Told::Malformed | Told::Reset { .. } => return Err(self.malformed(op, key)),
             }
         }
         Err(Error::new(op, Code::StoreClock, format!("the bucket changed {STALE_TRIES} times in a row")))

@@ -108,6 +108,7 @@ pub(crate) fn queue_rows(prefix: &str, key: Template, spec: &QueueSpec, fields: 
             ("redriven", "dead letters moved back"),
             ("overflowed", "items moved to the overflow list"),
             ("dropped", "items dropped by overflow"),
+            ("foreign", "members of leases and delayed that were no job ids, removed"),
         ]),
         side(
             "stamps",

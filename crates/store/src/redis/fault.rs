@@ -96,6 +96,9 @@ impl Fault {
             // The commands before it have run: no policy may answer as if none had.
             return Self::new(Code::StoreScript, Ran::Maybe, Then::Report, format!("{word} {text}"));
         }
+        if let Some(detail) = malformed(word, text) {
+            return Self::new(Code::KeyMalformed, Ran::No, Then::Report, detail);
+        }
         let (code, then) = match word {
             "NOSCRIPT" => (Code::ScriptFailed, Then::LoadScript),
             "OOM" => (Code::StoreOom, Then::Report),
@@ -135,6 +138,18 @@ fn inside_script(text: &str) -> Option<(&str, &str)> {
     let (word, rest) = said.split_once(' ')?;
     let is_code = word.len() > 2 && word.bytes().all(|byte| byte.is_ascii_uppercase());
     is_code.then_some((word, rest))
+}
+
+/// What a script said that found a key which is not ours, before it wrote anything. Newer servers put `ERR` in front and
+/// the script's place behind.
+fn malformed(word: &str, text: &str) -> Option<String> {
+    let said = match word {
+        "MALFORMED" => text,
+        "ERR" => text.strip_prefix("MALFORMED ")?,
+        _ => return None,
+    };
+    let end = said.rfind(" script: ").unwrap_or(said.len());
+    Some(said[..end].trim_end().to_owned())
 }
 
 /// ACL refusals inside a script carry no code of their own.
@@ -202,6 +217,19 @@ mod tests {
         assert_eq!(moved("3999 :6381"), Then::Moved(at("", 6381)));
         assert_eq!(moved("3999"), Then::Reroute);
         assert_eq!(of("ASK", "1 h:2").2, Then::Ask(at("h", 2)));
+    }
+
+    #[test]
+    fn a_key_that_a_script_refuses_is_named_on_every_version() {
+        let new = Fault::said("ERR", "MALFORMED {a b}:meta: no number script: 083c05, on @user_script:1.");
+        let old = Fault::said(
+            "ERR",
+            "Error running script (call to f_083c05): @user_script:1: MALFORMED {a b}:meta: no number",
+        );
+        for fault in [new, old] {
+            assert_eq!((fault.code, fault.ran), (Code::KeyMalformed, Ran::No));
+            assert_eq!(fault.detail, "{a b}:meta: no number");
+        }
     }
 
     #[test]

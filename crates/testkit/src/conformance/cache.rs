@@ -143,19 +143,19 @@ crate::cases! {
         }
     }
 
-    async fn a_key_of_another_type_is_neither_read_nor_written_over(subject: &Subject) {
+    async fn a_key_of_another_type_is_a_miss_and_is_put_over(subject: &Subject) {
         let quaymaster = caches(subject);
         let (page, hash) = (cache(&quaymaster, "page"), cache(&quaymaster, "status"));
         command_int(&*subject.engine, &["HSET", &format!("{}page:a", subject.prefix), "f", "v"]).await;
         command_text(&*subject.engine, &["SET", &format!("{}status:a", subject.prefix), "v"]).await;
         for (cached, value) in [(page, Value::from("v")), (hash, status("NEW", "1"))] {
-            let wrong = cached.get(A).await.expect_err("get");
-            assert_eq!(wrong.code, Code::KeyWrongType, "{wrong}");
-            let wrong = cached.put(A, &value, Put::default()).await.expect_err("put");
-            assert_eq!(wrong.code, Code::KeyWrongType, "{wrong}");
+            assert_eq!(cached.get(A).await.expect("get"), Fetched::Miss { outage: None });
             assert_eq!(cached.exists(A).await.expect("exists"), Presence::Present);
+            let absent = Put { when: When::Absent, ..Put::default() };
+            assert_eq!(cached.put(A, &value, absent).await.expect("put"), Stored::Present);
+            assert_eq!(cached.put(A, &value, Put::default()).await.expect("put"), Stored::Stored);
+            assert_eq!(cached.get(A).await.expect("get"), Fetched::Hit(value));
         }
-        assert_eq!(command_int(&*subject.engine, &["HLEN", &format!("{}page:a", subject.prefix)]).await, 1);
         assert_eq!(page.delete(A, None).await.expect("delete"), Deleted::Deleted);
     }
 

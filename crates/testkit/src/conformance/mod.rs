@@ -16,6 +16,8 @@ pub mod engine;
 #[expect(clippy::expect_used, reason = "a case that cannot go on has failed")]
 pub mod event;
 #[expect(clippy::expect_used, reason = "a case that cannot go on has failed")]
+pub mod foreign;
+#[expect(clippy::expect_used, reason = "a case that cannot go on has failed")]
 pub mod guard;
 #[expect(clippy::expect_used, reason = "a case that cannot go on has failed")]
 pub mod guard_steps;
@@ -114,6 +116,7 @@ pub fn all() -> impl Iterator<Item = &'static Case> {
         .chain(stats::CASES)
         .chain(clean::CASES)
         .chain(respell::CASES)
+        .chain(foreign::CASES)
 }
 
 /// Runs every case, one after the other, each under keys of its own.

@@ -18,7 +18,7 @@ local function limit_commit(key, now_us, words, at, x, y, z)
   if algorithm == "fixed_window" then
     return fixed_window_commit(key, now_us, cost, limit, words[at + 3], ttl_ms, "", words[at + 6], x, y, z)
   elseif algorithm == "sliding_log" then
-    return sliding_log_commit(key, now_us, cost, limit, words[at + 3] + 0, ttl_ms, words[at + 5], "", x)
+    return sliding_log_commit(key, now_us, cost, limit, words[at + 3] + 0, ttl_ms, words[at + 5], "", x, y)
   elseif algorithm == "sliding_window" then
     return sliding_window_commit(key, now_us, cost, limit, words[at + 3] + 0, ttl_ms, "", "", x, y)
   end
@@ -28,11 +28,7 @@ end
 -- The numbers of a limit that was checked and not counted; state that would refuse for ever is mended.
 local function limit_leave(key, now_us, words, at, word, x, y, z)
   local algorithm = words[at]
-  if algorithm == "sliding_log" then
-    if word == "allowed" and x > 0 then
-      return x, sliding_log_reset(key, math.floor(now_us / 1000), words[at + 3] + 0), z
-    end
-  elseif word == "limited" then
+  if algorithm ~= "sliding_log" and word == "limited" then
     if algorithm == "fixed_window" then
       if fixed_window_ails(key, words[at + 6], z) then
         fixed_window_commit(key, now_us, 0, 0, words[at + 3], words[at + 4], "", words[at + 6], x, y, 2)

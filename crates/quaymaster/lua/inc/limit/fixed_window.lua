@@ -19,7 +19,8 @@ local function fixed_window_check(counter, now_us, cost, limit, window_ms, _, st
   else
     local held = redis.call("GET", counter)
     if held then
-      used = #held <= 16 and string.find(held, "^%-?%d+$") and tonumber(held)
+      -- Only what INCRBY can count on from: no zero in front.
+      used = #held <= 16 and (held == "0" or string.find(held, "^%-?[1-9]%d*$")) and tonumber(held)
       if not used or used > 1e15 then
         verdict, used, reset_ms = "malformed", 0, 0
       elseif not now_ms then

@@ -5,18 +5,18 @@ local function sliding_log_live(log, now_ms, window_ms)
   return redis.call("ZCOUNT", log, "(" .. string.format("%.0f", now_ms - window_ms), "+inf")
 end
 
--- Milliseconds until the last of the live calls has left; 0 when there are none.
+-- Milliseconds until the last of the live calls has left; 0 when there are none, nil when it never does.
 local function sliding_log_reset(log, now_ms, window_ms)
-  local newest = redis.call("ZRANGE", log, -1, -1, "WITHSCORES")[2]
-  return newest and math.max(math.ceil(tonumber(newest)) + window_ms - now_ms, 0) or 0
+  local newest = tonumber(redis.call("ZRANGE", log, -1, -1, "WITHSCORES")[2] or "0")
+  return newest < 9e15 and math.max(math.ceil(newest) + window_ms - now_ms, 0) or nil
 end
 
 local function sliding_log_check(log, now_us, cost, limit, window_ms)
   local now_ms = math.floor(now_us / 1000)
   local used = sliding_log_live(log, now_ms, window_ms)
-  if used + cost <= limit then return "allowed", used, 0, 0 end
   local reset_ms = sliding_log_reset(log, now_ms, window_ms)
-  if reset_ms == math.huge then return "malformed", 0, 0, 0 end
+  if not reset_ms then return "malformed", 0, 0, 0 end
+  if used + cost <= limit then return "allowed", used, reset_ms, 0 end
   local retry_ms = 0
   if cost <= limit then
     -- Room comes when this many of the oldest live calls have left.
@@ -28,12 +28,12 @@ local function sliding_log_check(log, now_us, cost, limit, window_ms)
   return "limited", used, reset_ms, retry_ms
 end
 
-local function sliding_log_commit(log, now_us, cost, _, window_ms, ttl_ms, nonce, _, used)
+local function sliding_log_commit(log, now_us, cost, _, window_ms, ttl_ms, nonce, _, used, reset_ms)
   local now_ms = math.floor(now_us / 1000)
   redis.call("ZREMRANGEBYSCORE", log, "-inf", string.format("%.0f", now_ms - window_ms))
   for call = 1, cost do
     redis.call("ZADD", log, now_ms, string.format("%.0f-%s-%d", now_ms, nonce, call))
   end
   redis.call("PEXPIRE", log, ttl_ms)
-  return used + cost, sliding_log_reset(log, now_ms, window_ms), 0
+  return used + cost, math.max(reset_ms, window_ms), 0
 end

@@ -7,9 +7,8 @@ local function sliding_window_read(state, now_us, window_ms)
   local start_ms = now_ms - now_ms % window_ms
   local held = redis.call("HMGET", state, "start", "current", "previous")
   for field = 1, 3 do
-    local count = held[field] or "0"
-    if not string.find(count, "^%d+$") or #count > 16 then return nil end
-    held[field] = tonumber(count)
+    held[field] = number_read(held[field] or "0")
+    if not held[field] then return nil end
   end
   local held_ms, current, previous = held[1], held[2], held[3]
   if held_ms == start_ms - window_ms then

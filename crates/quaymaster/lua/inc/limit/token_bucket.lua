@@ -7,13 +7,14 @@ local function token_bucket_backlog(bucket, now_us, limit, window_us)
   local held = redis.call("GET", bucket)
   if not held then return 0, 0 end
   local whole, part = string.match(held, "^(%d+):(%d+)$")
-  if not whole or #whole > 16 or #part > 16 then return nil end
-  local ahead_us = tonumber(whole) - now_us
+  whole, part = number_read(whole), number_read(part)
+  if not whole or not part then return nil end
+  local ahead_us = whole - now_us
   if ahead_us < 0 then return 0, 0 end
   -- Further ahead than any call can bring it: another clock wrote it. Empty is as full as it gets.
   if ahead_us > window_us then return window_us, 0, true end
   -- The limit may have been lowered since: a part is always less than one.
-  return ahead_us, math.min(tonumber(part), math.max(limit - 1, 0))
+  return ahead_us, math.min(part, math.max(limit - 1, 0))
 end
 
 local function token_bucket_check(bucket, now_us, _, limit, window_us, _, inc_us, inc_part)

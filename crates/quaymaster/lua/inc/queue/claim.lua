@@ -5,10 +5,10 @@
 --   budget     no more is handed out once the payloads have so many bytes
 --   largest    an item with more bytes than this cannot be delivered; it goes to the overflow list
 
--- Stops the script before its first write where a key is of another type.
+-- Stops the script before its first write where a key is of another type, or the sequence is none.
 local function queue_sound(keys, at, order)
   queue_length(keys[at], order)
-  redis.call("HLEN", keys[at + 1])
+  queue_sequence(keys[at + 1], redis.call("HGET", keys[at + 1], "sequence"))
   redis.call("LLEN", keys[at + 2])
   redis.call("LLEN", keys[at + 3])
   redis.call("HLEN", keys[at + 4])
@@ -18,27 +18,43 @@ local function queue_sound(keys, at, order)
 end
 
 -- Ids whose lease has ended, then those whose time has come, each the longest first; `ends` has the lease's end, or
--- false for a delayed one.
-local function queue_due(leases, delayed, now_ms, most)
-  local ids, ends, now = {}, {}, string.format("%.0f", now_ms)
+-- false for a delayed one. Members that are no ids are removed and counted: they would stand in front for ever.
+local function queue_due(meta, leases, delayed, now_ms, most)
+  local ids, ends, now, foreign = {}, {}, string.format("%.0f", now_ms), 0
   local found = redis.call("ZRANGEBYSCORE", leases, "-inf", now, "LIMIT", 0, most, "WITHSCORES")
   for index = 1, #found, 2 do
-    ids[#ids + 1] = found[index]
-    ends[#ids] = found[index + 1]
-  end
-  if #ids < most then
-    for _, id in ipairs(redis.call("ZRANGEBYSCORE", delayed, "-inf", now, "LIMIT", 0, most - #ids)) do
-      ids[#ids + 1] = id
-      ends[#ids] = false
+    if number_read(found[index]) then
+      ids[#ids + 1] = found[index]
+      ends[#ids] = queue_ended(found[index + 1], now_ms)
+    else
+      foreign = foreign + redis.call("ZREM", leases, found[index])
     end
   end
+  if #found < 2 * most then
+    for _, id in ipairs(redis.call("ZRANGEBYSCORE", delayed, "-inf", now, "LIMIT", 0, most - #ids)) do
+      if number_read(id) then
+        ids[#ids + 1] = id
+        ends[#ids] = false
+      else
+        foreign = foreign + redis.call("ZREM", delayed, id)
+      end
+    end
+  end
+  if foreign > 0 then queue_count(meta, "foreign", foreign) end
   return ids, ends
 end
 
--- The parts of a record; one that is missing or somebody else's counts as never tried.
-local function queue_record(record)
-  local token, attempt, failed_ms, worker, score = string.match(record or "", "^(%S+) (%d+) (%d+) (%S+) (%S+)$")
-  return token or "-", tonumber(attempt) or 0, failed_ms or "0", worker or "-", score or "0"
+-- Brings back what would come never, at most `most` of each: a lease that ends later than any does (a day) ends after
+-- `lease_ms`, and a job that is due later than any is (a year) is due.
+local function queue_recall(leases, delayed, now_ms, most, lease_ms)
+  local after, due = string.format("(%.0f", now_ms + 86400000), string.format("(%.0f", now_ms + 31622400000)
+  local ends, now = string.format("%.0f", now_ms + lease_ms), string.format("%.0f", now_ms)
+  for _, id in ipairs(redis.call("ZRANGEBYSCORE", leases, after, "+inf", "LIMIT", 0, most)) do
+    redis.call("ZADD", leases, ends, id)
+  end
+  for _, id in ipairs(redis.call("ZRANGEBYSCORE", delayed, due, "+inf", "LIMIT", 0, most)) do
+    redis.call("ZADD", delayed, now, id)
+  end
 end
 
 -- In a priority queue a job that comes again keeps its place: it is handed out only if it is among the highest.
@@ -70,7 +86,7 @@ local function queue_again(keys, at, words, from, now_ms, reply)
   local most = count
   -- By priority a few would not do: the highest may have come last.
   if words[from] ~= "fifo" then most = 1000 end
-  local ids, ends = queue_due(leases, delayed, now_ms, most)
+  local ids, ends = queue_due(keys[at + 1], leases, delayed, now_ms, most)
   if #ids == 0 then return 0, 0 end
   local records = redis.call("HMGET", held, unpack(ids))
   if words[from] ~= "fifo" then ids, ends, records = queue_weigh(keys[at], ids, ends, records, count) end
@@ -90,7 +106,7 @@ local function queue_again(keys, at, words, from, now_ms, reply)
       local _, attempt, failed_ms, worker, score = queue_record(records[index])
       if ended then
         expired = expired + 1
-        if failed_ms == "0" then failed_ms = string.format("%.0f", ended) end
+        if failed_ms == "0" then failed_ms = ended end
       else
         redis.call("ZREM", delayed, id)
       end
@@ -101,7 +117,7 @@ local function queue_again(keys, at, words, from, now_ms, reply)
         words[from + 3] .. " " .. attempt .. " " .. failed_ms .. " " .. words[from + 4] .. " " .. score)
       local last = #reply
       reply[last + 1], reply[last + 2], reply[last + 3], reply[last + 4] = id, attempt, dying, failed_ms
-      reply[last + 5], reply[last + 6], reply[last + 7] = ended and string.format("%.0f", ended) or "0", worker, lease_ms
+      reply[last + 5], reply[last + 6], reply[last + 7] = ended or "0", worker, lease_ms
       reply[last + 8], reply[last + 9] = score, payload
       taken, bytes = taken + 1, bytes + #payload
     end
@@ -177,9 +193,25 @@ local function queue_spread(jobs, held, leases)
   return long
 end
 
+-- The first of `count` unused ids. They count on from it, and only in their last four digits, which are none with a 0 in
+-- front: those are written much faster than all sixteen.
+local function queue_number(jobs, number, count)
+  for _ = 1, 32 do
+    local low = number % 10000
+    if low < 1000 or low + count > 10000 then number = number - low + (low < 1000 and 1000 or 11000) end
+    if count == 0 then return number end
+    local free = queue_unused(jobs, number, count)
+    if free == number then return number end
+    number = free
+  end
+  return number_refuse(jobs, "it holds jobs under numbers that were not given to any")
+end
+
 -- Hands out what waits, into `reply`: how many, the first id (the others count on from it), the payloads; in a priority
 -- queue each with its score. All of them are written by three commands out of one table: score, id, value, id, value …
 local function queue_fresh(keys, at, words, from, now_us, room, bytes, sequence, stamped, reply)
+  local waiting = queue_length(keys[at], words[from])
+  local number = queue_number(keys[at + 4], math.max(sequence + 1, now_us), math.min(room, waiting))
   local ordered, budget, largest = words[from] ~= "fifo", words[from + 6] + 0, words[from + 7] + 0
   local payloads, count, shed, scores
   if ordered then
@@ -188,14 +220,7 @@ local function queue_fresh(keys, at, words, from, now_us, room, bytes, sequence,
     payloads, count, shed = queue_pop_list(keys[at], keys[at + 3], room, bytes, budget, largest)
   end
   if shed > 0 then queue_count(keys[at + 1], "overflowed", shed) end
-  -- Ids count on from the first, and only in their last four digits, which are none with a 0 in front: those are written
-  -- much faster than all sixteen.
-  local number = math.max(sequence + 1, now_us)
   local low = number % 10000
-  if low < 1000 or low + count > 10000 then
-    number = number - low + (low < 1000 and 1000 or 11000)
-    low = 1000
-  end
   local last = #reply
   reply[last + 1], reply[last + 2] = count, string.format("%.0f", number)
   last = last + 2
@@ -242,8 +267,8 @@ local function queue_next(leases, delayed, now_ms)
   local lease = redis.call("ZRANGE", leases, 0, 0, "WITHSCORES")[2]
   local due = redis.call("ZRANGE", delayed, 0, 0, "WITHSCORES")[2]
   local first = math.min(tonumber(lease) or math.huge, tonumber(due) or math.huge)
-  if first == math.huge then return -1 end
-  return math.max(first - now_ms, 0)
+  if first > 9e15 then return -1 end
+  return math.max(math.ceil(first - now_ms), 0)
 end
 
 -- The whole claim, into `reply`: "jobs" or "paused", next_ms, how many come again, those, how many are fresh, the first
@@ -259,7 +284,7 @@ local function queue_claim(keys, at, words, from, now_us, reply)
   reply[head + 1], reply[head + 2], reply[head + 3] = "jobs", 0, 0
   local taken, bytes = queue_again(keys, at, words, from, now_ms, reply)
   reply[head + 3] = taken
-  local sequence, room = tonumber(switches[2]) or 0, words[from + 1] - taken
+  local sequence, room = queue_sequence(keys[at + 1], switches[2]), words[from + 1] - taken
   local count, shed = queue_fresh(keys, at, words, from, now_us, room, bytes, sequence, switches[3], reply)
   if taken + count == 0 then
     reply[head + 2] = shed > 0 and 0 or queue_next(keys[at + 7], keys[at + 6], now_ms)
@@ -297,7 +322,7 @@ local function queue_still(keys, at, token, ids, now_ms, reply)
   for _, given in ipairs(ids) do
     local id = string.match(given, "%d+")
     local holder, attempt, failed_ms, worker, score = queue_record(redis.call("HGET", keys[at + 5], id))
-    local ends = tonumber(redis.call("ZSCORE", keys[at + 7], id) or "0") or 0
+    local ends = math.min(tonumber(redis.call("ZSCORE", keys[at + 7], id) or "0") or 0, 9e15)
     local payload = redis.call("HGET", keys[at + 4], id)
     if holder == token and ends > now_ms and payload then
       local last = #reply

@@ -27,7 +27,7 @@ local function queue_done(jobs, held, leases, meta, words, from, last, now_ms)
   local given, found = 0, 0
   local at, all = from, {}
   redis.call("HLEN", jobs)
-  local before = tonumber(redis.call("HGET", meta, "acked")) or 0
+  local before = number_read(redis.call("HGET", meta, "acked")) or 0
   while at <= last do
     local count = words[at + 1] + 0
     local ours, number = queue_ours(held, leases, words[at], words, at + 2, at + 1 + count, now_ms)

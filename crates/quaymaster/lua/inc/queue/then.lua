@@ -21,7 +21,7 @@ local function queue_then_check(keys, at, words, from, parts, now_us)
   for part = 1, parts do
     local word, x = "fits", ""
     if words[from] == "push" then
-      word = queue_fits(keys, at, words, from + 2, adding)
+      word = queue_fits(keys, at, words, from + 2, adding, now_us)
       at = at + 7
     elseif words[from] == "batch" then
       word, x = batch_check(keys, at, words, from + 2, now_us)
@@ -61,8 +61,8 @@ local function queue_then_do(keys, at, words, from, parts, now_us, reply)
   for part = 1, parts do
     local first = from + 2
     if words[from] == "push" then
-      local _, waiting, pushed, stamped, sequence = queue_fits(keys, at, words, first, {})
-      queue_add(keys, at, words, first, now_us, waiting, pushed, stamped, sequence)
+      local _, waiting, pushed, stamped, number = queue_fits(keys, at, words, first, {}, now_us)
+      queue_add(keys, at, words, first, now_us, waiting, pushed, stamped, number)
       at = at + 7
     elseif words[from] == "batch" then
       local id, sealed = queue_then_batch(keys, at, words, first, begun, now_us)

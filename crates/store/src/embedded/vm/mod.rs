@@ -102,7 +102,16 @@ impl Vm {
     }
 }
 
+fn malformed(text: &str) -> Option<&str> {
+    let text = text.strip_prefix("ERR ").unwrap_or(text);
+    text.strip_prefix("MALFORMED ")
+}
+
 fn failure(script: ScriptRef<'_>, ended: Ended) -> Error {
+    // A key that is not ours; the script looked before it wrote.
+    if let (Stop::None, Some(detail)) = (ended.stop, malformed(&ended.text)) {
+        return Error::new(OP, Code::KeyMalformed, detail);
+    }
     let code = match ended.stop {
         Stop::Endless => Code::ScriptEndless,
         Stop::Panicked => Code::Internal,

@@ -118,6 +118,12 @@ fn errors_name_the_script_the_line_and_what_redis_says() {
             "(script test.script, line 2)",
         ),
         (
+            "redis.call('SET', 'k', 'v')\nerror('MALFORMED k: no number', 0)",
+            Code::KeyMalformed,
+            "k: no number",
+            "",
+        ),
+        (
             "return redis.call('INCR')",
             Code::ScriptFailed,
             "ERR Wrong number of args calling Redis command from script",

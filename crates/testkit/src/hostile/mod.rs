@@ -1,0 +1,94 @@
+//! A writer of hostile side keys: it knows every key of every kind, and what no program should leave there.
+//!
+//! A [`Scene`] brings a resource to life, lets the writer spoil one key, and goes on with every verb that meets it. The
+//! writer takes the keys, their types and their fields from the schema's own table, and tries every [`Poison`] on each.
+//! Whatever was spoiled, these hold:
+//!
+//! - no answer is a 5xx;
+//! - `key.malformed` and `key.wrong_type` name the key, and such a call has changed nothing;
+//! - no id stands for two jobs, and a fence only rises;
+//! - an item that the store has is there until it is done.
+
+mod poison;
+mod stage;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+use quaymaster::schema::{Source, load};
+use quaymaster::{Engine, Quaymaster};
+use quaymaster_schema::{Kind, Schema};
+
+pub use poison::Poison;
+pub use stage::Stage;
+
+pub mod scenes;
+
+/// How a kind is played, and which of its keys are spoiled meanwhile.
+#[derive(Clone, Copy)]
+pub struct Scene {
+    /// What it is called in messages.
+    pub name: &'static str,
+    /// The resources it needs, without the `[schema]` table.
+    pub schema: &'static str,
+    /// Values of every placeholder in a key that is spoiled.
+    pub values: &'static [(&'static str, &'static str)],
+    /// The keys that are spoiled.
+    pub rows: &'static [Row],
+    /// Makes the resources live, calls [`Stage::spoil`] once, and goes on with every verb.
+    pub play: for<'a> fn(&'a Stage) -> BoxFuture<'a, ()>,
+}
+
+/// One key of the table: kind, name of the resource in the scene's schema, role.
+pub type Row = (Kind, &'static str, &'static str);
+
+fn schema_of(scene: &Scene) -> Arc<Schema> {
+    let text = format!("[schema]\nname = \"hostile\"\nowner = \"tests\"\n{}", scene.schema);
+    let loaded = load(&[Source { name: "hostile.toml", text: &text }], &|_| None);
+    Arc::new(loaded.schema.unwrap_or_else(|| panic!("{}: {:#?}", scene.name, loaded.diagnostics)))
+}
+
+/// Plays the scene once unspoiled and once for every poison of every row; answers what did not hold, a line each.
+pub async fn play(engine: Arc<dyn Engine>, scene: &Scene) -> Vec<String> {
+    let schema = schema_of(scene);
+    let quaymaster = Quaymaster::new(schema.clone(), engine.clone());
+    let mut broken = Vec::new();
+    let unspoiled = Stage::new(scene, quaymaster.clone(), None);
+    (scene.play)(&unspoiled).await;
+    let held = unspoiled.at_the_spoiling();
+    broken.extend(unspoiled.end().await);
+    for (kind, name, role) in scene.rows {
+        let resource = schema.resource(*kind, name).unwrap_or_else(|| panic!("no {kind} {name}"));
+        let row = resource.key(role).unwrap_or_else(|| panic!("{kind} {name} has no {role}"));
+        let key = stage::spell(row, scene.values, engine.now_us());
+        for poison in Poison::all(row, held.get(&key)) {
+            let stage = Stage::new(scene, quaymaster.clone(), Some((key.clone(), poison)));
+            (scene.play)(&stage).await;
+            broken.extend(stage.end().await);
+        }
+    }
+    broken
+}
+
+/// Keys of the table that no scene spoils, a line each. `elsewhere` names kinds and roles that have their own tests.
+pub fn uncovered(scenes: &[Scene], elsewhere: &[(Kind, &str)]) -> Vec<String> {
+    let mut covered = BTreeSet::new();
+    let mut wanted = BTreeSet::new();
+    for scene in scenes {
+        covered.extend(scene.rows.iter().map(|(kind, _, role)| (*kind, *role)));
+        for resource in schema_of(scene).resources() {
+            wanted.extend(resource.keys.iter().map(|row| (resource.kind, row.role)));
+        }
+    }
+    let without = |kind: &Kind| !wanted.iter().any(|(wanted, _)| wanted == kind);
+    // A guard's keys are those of its parts; a foreign key is nobody's of ours.
+    let kinds = Kind::ALL.iter().filter(|kind| !matches!(kind, Kind::Guard | Kind::Key));
+    let missing = kinds.filter(|kind| without(kind)).map(|kind| (*kind, "every key"));
+    let rows = wanted.iter().filter(|row| !covered.contains(*row)).copied();
+    missing
+        .chain(rows)
+        .filter(|row| !elsewhere.contains(row))
+        .map(|(kind, role)| format!("{kind}: {role}"))
+        .collect()
+}

@@ -1,0 +1,56 @@
+//! What other programs leave in side keys breaks nothing: every key of every kind, on an embedded store and on Redis.
+#![expect(clippy::unwrap_used, reason = "a failed expectation is a failed test")]
+
+use std::sync::Arc;
+
+use libtest_mimic::{Arguments, Trial};
+use quaymaster::Engine;
+use quaymaster_store::embedded::{EmbeddedOptions, EmbeddedStore};
+use quaymaster_store::redis::{RedisOptions, RedisStore};
+use quaymaster_testkit::hostile::{Scene, play, scenes, uncovered};
+use quaymaster_testkit::servers::{RedisConfig, RedisServer};
+
+/// How many lines a failure shows.
+const SHOWN: usize = 60;
+
+fn main() {
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads = arguments.test_threads.or(Some(2));
+    let mut trials = vec![Trial::test("every_key_of_the_table_has_a_row", || {
+        let uncovered = uncovered(&scenes::all(), scenes::ELSEWHERE);
+        if uncovered.is_empty() { Ok(()) } else { Err(format!("no scene spoils {uncovered:?}").into()) }
+    })];
+    for scene in scenes::all() {
+        let name = scene.name.replace(", ", "_").replace(' ', "_");
+        trials.push(Trial::test(format!("memory::{name}"), move || on_memory(&scene)));
+        trials.push(Trial::test(format!("redis::{name}"), move || on_redis(&scene)));
+    }
+    libtest_mimic::run(&arguments, trials).exit();
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+}
+
+fn on_memory(scene: &Scene) -> Result<(), libtest_mimic::Failed> {
+    runtime().block_on(async {
+        let store = EmbeddedStore::memory(EmbeddedOptions::default()).await.unwrap();
+        judged(Arc::new(store), scene).await
+    })
+}
+
+fn on_redis(scene: &Scene) -> Result<(), libtest_mimic::Failed> {
+    let server = RedisServer::start(RedisConfig::default());
+    runtime().block_on(async {
+        let options = RedisOptions::from_url(&server.url()).unwrap();
+        judged(Arc::new(RedisStore::connect(options).await.unwrap()), scene).await
+    })
+}
+
+async fn judged(engine: Arc<dyn Engine>, scene: &Scene) -> Result<(), libtest_mimic::Failed> {
+    let broken = play(engine, scene).await;
+    if broken.is_empty() {
+        return Ok(());
+    }
+    Err(format!("{} do not hold:\n{}", broken.len(), broken[..broken.len().min(SHOWN)].join("\n")).into())
+}
