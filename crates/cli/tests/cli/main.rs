@@ -7,6 +7,7 @@ mod commands;
 mod content;
 mod documents;
 mod events;
+mod folders;
 mod kafka;
 mod passwords;
 mod process;

@@ -6,12 +6,17 @@
 //! ```
 //! The kernel gives the lock up with the process, however that ends. Only the holder of the lock touches
 //! the socket file.
+//!
+//! Whoever can write the folder can put his own socket, lock or database there, so the folder belongs to this
+//! process's user and nobody else writes it. No symbolic link in it is followed.
 
-use std::fs::{self, DirBuilder, File, Permissions, TryLockError};
-use std::io::{self, Write};
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::OFlags;
+use rustix::io::Errno;
 use tokio::net::{UnixListener, UnixStream};
 
 use crate::{Code, Error, Result};
@@ -34,7 +39,78 @@ pub(super) fn make(dir: &Path) -> Result<PathBuf> {
     if !fs::metadata(dir).map_err(|error| failed(dir, error))?.is_dir() {
         return Err(failed(dir, io::Error::from(io::ErrorKind::NotADirectory)));
     }
-    fs::canonicalize(dir).map_err(|error| failed(dir, error))
+    let dir = fs::canonicalize(dir).map_err(|error| failed(dir, error))?;
+    check(&dir)?;
+    Ok(dir)
+}
+
+/// Refuses a folder of another user, or one that others can write.
+pub(super) fn check(dir: &Path) -> Result<()> {
+    let (folder, us) = (fs::metadata(dir).map_err(|error| failed(dir, error))?, own_user());
+    let wrong = if folder.uid() != us {
+        let owner = folder.uid();
+        format!(
+            "it belongs to user {owner} and this process is user {us}; run as its owner, or chown it to {us}"
+        )
+    } else if folder.mode() & 0o022 != 0 {
+        let mode = folder.mode() & 0o777;
+        format!(
+            "others can write it (mode {mode:03o}); run `chmod go-w` on it, or name a folder of its own inside it"
+        )
+    } else {
+        return Ok(());
+    };
+    Err(Error::new("store.open", Code::StoreFolder, format!("{}: {wrong}", dir.display())))
+}
+
+pub(super) fn own_user() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+/// Opens a file of the folder itself, never what a symbolic link points to. One that is made is readable by its user
+/// alone.
+fn open(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
+    let opened = options.mode(0o600).custom_flags(OFlags::NOFOLLOW.bits().cast_signed()).open(path);
+    opened.map_err(|error| match error.raw_os_error() {
+        Some(number) if number == Errno::LOOP.raw_os_error() => link(path),
+        _ => error,
+    })
+}
+
+fn link(path: &Path) -> io::Error {
+    let detail = format!("{} is a symbolic link; remove it", path.display());
+    io::Error::new(io::ErrorKind::PermissionDenied, detail)
+}
+
+/// Reads a whole file of the folder.
+pub(super) fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    open(path, File::options().read(true))?.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Writes a whole file of the folder, whatever was there before.
+pub(super) fn write(path: &Path, bytes: &[u8]) -> io::Result<File> {
+    let mut file = open(path, File::options().write(true).create(true).truncate(true))?;
+    file.write_all(bytes)?;
+    Ok(file)
+}
+
+/// Refuses `path` where it, or something in it, is a symbolic link; what is not there is none.
+pub(super) fn check_links(path: &Path) -> io::Result<()> {
+    let entry = match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entry => entry?,
+    };
+    if entry.is_symlink() {
+        return Err(link(path));
+    }
+    if entry.is_dir() {
+        for entry in fs::read_dir(path)? {
+            check_links(&entry?.path())?;
+        }
+    }
+    Ok(())
 }
 
 fn failed(path: &Path, error: io::Error) -> Error {
@@ -47,6 +123,9 @@ pub(super) fn reason(error: &io::Error) -> String {
     use io::ErrorKind::{
         AlreadyExists, NotADirectory, NotFound, PermissionDenied, ReadOnlyFilesystem, StorageFull,
     };
+    if error.get_ref().is_some() {
+        return error.to_string();
+    }
     let words = match error.kind() {
         NotADirectory | AlreadyExists => "a part of this path is a file, not a folder",
         NotFound => "it is not there, or was removed",
@@ -62,8 +141,8 @@ impl Lock {
     /// Takes the lock, or learns that another process has it.
     pub(super) fn try_take(dir: &Path) -> Result<Option<Self>> {
         let path = dir.join(LOCK);
-        let open = File::options().create(true).truncate(false).write(true).mode(0o600).open(&path);
-        let file = open.map_err(|error| failed(&path, error))?;
+        let opened = open(&path, File::options().create(true).truncate(false).write(true));
+        let file = opened.map_err(|error| failed(&path, error))?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Ok(None),
@@ -82,7 +161,7 @@ impl Lock {
     /// protects nothing. A file system that does not answer proves nothing either way.
     pub(super) fn is_held(&self, dir: &Path) -> bool {
         let place = |file: io::Result<fs::Metadata>| file.map(|file| (file.dev(), file.ino()));
-        match (place(fs::metadata(dir.join(LOCK))), place(self.file.metadata())) {
+        match (place(fs::symlink_metadata(dir.join(LOCK))), place(self.file.metadata())) {
             (Ok(there), Ok(held)) => there == held,
             (Err(error), _) => {
                 !matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
@@ -138,6 +217,15 @@ pub(super) async fn connect(dir: &Path) -> io::Result<UnixStream> {
     UnixStream::connect(address).await
 }
 
+/// The other side's user, unless it is ours: the socket's mode is not looked at everywhere.
+pub(super) fn stranger(stream: &UnixStream) -> Option<String> {
+    match stream.peer_cred() {
+        Ok(peer) if peer.uid() == own_user() => None,
+        Ok(peer) => Some(format!("user {}", peer.uid())),
+        Err(error) => Some(format!("an unknown user ({error})")),
+    }
+}
+
 fn remove(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -171,6 +259,39 @@ mod tests {
         fs::write(dir.path().join(SOCKET), b"").unwrap();
         unlisten(dir.path(), &old);
         assert!(dir.path().join(SOCKET).exists(), "it belongs to the new owner");
+    }
+
+    #[test]
+    fn a_folder_that_others_can_write_is_refused_with_what_to_do() {
+        let parent = tempfile::tempdir().unwrap();
+        let dir = make(&parent.path().join("data")).unwrap();
+        for mode in [0o720, 0o702, 0o777, 0o1777] {
+            fs::set_permissions(&dir, Permissions::from_mode(mode)).unwrap();
+            let error = make(&dir).unwrap_err();
+            assert_eq!(error.code, Code::StoreFolder, "{mode:o}");
+            assert!(error.detail.contains("chmod go-w"), "{error}");
+        }
+        for mode in [0o700, 0o755] {
+            fs::set_permissions(&dir, Permissions::from_mode(mode)).unwrap();
+            make(&dir).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_link_in_the_folder_is_not_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let victim = dir.path().join("victim");
+        fs::write(&victim, "precious").unwrap();
+        std::os::unix::fs::symlink(&victim, dir.path().join(LOCK)).unwrap();
+        let error = Lock::try_take(dir.path()).unwrap_err();
+        assert_eq!(error.code, Code::StoreFolder);
+        assert!(error.detail.contains("symbolic link"), "{error}");
+        assert!(read(&dir.path().join(LOCK)).is_err() && write(&dir.path().join(LOCK), b"x").is_err());
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
+        assert!(reason(&check_links(dir.path()).unwrap_err()).contains("lock is a symbolic link"));
+        fs::remove_file(dir.path().join(LOCK)).unwrap();
+        check_links(dir.path()).unwrap();
+        check_links(&dir.path().join("absent")).unwrap();
     }
 
     #[test]

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout_at};
 use tracing::{info, warn};
 
-use super::folder::Lock;
+use super::folder::{self, Lock};
 use super::link::{Attach, Link, Miss};
 use super::options::EmbeddedOptions;
 use super::owner::{Owner, failed};
@@ -175,6 +175,7 @@ impl Keeper {
     }
 
     async fn try_to_own(self: &Arc<Self>, dir: &Path) -> Result<bool> {
+        folder::check(dir)?;
         let Some(lock) = Lock::try_take(dir)? else { return Ok(false) };
         let (folder, options) = (dir.to_owned(), self.options.clone());
         let opened = tokio::task::spawn_blocking(move || Owner::open(&folder, lock, &options)).await;

@@ -81,6 +81,13 @@ impl Link {
     /// Connects to the owner of `dir`.
     pub(super) async fn attach(dir: &Path, limit: Duration) -> Result<Attach> {
         let Ok(Ok(stream)) = timeout(limit, folder::connect(dir)).await else { return Ok(Attach::Nobody) };
+        if let Some(who) = folder::stranger(&stream) {
+            let detail = format!(
+                "the socket in {} is served by {who}, not by this process's user; end that process",
+                dir.display()
+            );
+            return Err(Error::new("store.open", Code::StoreFolder, detail));
+        }
         let (reader, writer) = stream.into_split();
         let mut reader = BufReader::with_capacity(64 << 10, reader);
         let mut writer = BufWriter::with_capacity(64 << 10, writer);

@@ -102,8 +102,9 @@ async fn accept(listener: UnixListener, shared: Shared, mut stop: watch::Receive
             Ok((stream, _)) => {
                 let (shared, stop) = (shared.clone(), stop.clone());
                 connections.spawn(async move {
-                    if is_ours(&stream) {
-                        serve(stream, shared, stop).await;
+                    match folder::stranger(&stream) {
+                        None => serve(stream, shared, stop).await,
+                        Some(who) => warn!(who, "another user's process wanted to attach; it was refused"),
                     }
                 });
             }
@@ -116,11 +117,6 @@ async fn accept(listener: UnixListener, shared: Shared, mut stop: watch::Receive
     }
     drop(listener);
     while connections.join_next().await.is_some() {}
-}
-
-/// The socket's mode keeps other users out; this holds even where the mode is not looked at.
-fn is_ours(stream: &UnixStream) -> bool {
-    stream.peer_cred().is_ok_and(|peer| peer.uid() == rustix::process::geteuid().as_raw())
 }
 
 async fn serve(stream: UnixStream, shared: Shared, stop: watch::Receiver<bool>) {

@@ -120,3 +120,62 @@ async fn the_folder_and_its_socket_are_the_users_alone() {
     let mode = |path: &std::path::Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode(&folder), mode(&folder.join("socket"))), (0o700, 0o600));
 }
+
+/// A perl program run as the user nobody, which every Debian has; it prints a line when it is ready. Needs root.
+fn as_nobody(program: &str, path: &std::path::Path) -> std::process::Child {
+    let mut command = std::process::Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", "--reuid", "65534", "--clear-groups", "--"]);
+    command
+        .args(["perl", "-MIO::Socket::UNIX", "-e", program])
+        .arg(path)
+        .stdout(std::process::Stdio::piped());
+    command.spawn().unwrap()
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+#[tokio::test]
+async fn a_socket_that_another_user_serves_is_not_attached_to() {
+    if !is_root() {
+        return;
+    }
+    let (dir, theirs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    std::fs::set_permissions(theirs.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+    let program = "$| = 1; my $s = IO::Socket::UNIX->new(Local => $ARGV[0], Listen => 9) or die; print qq(ready\\n); \
+                   while (my $c = $s->accept) { print $c 'welcome' }";
+    let mut child = as_nobody(program, &theirs.path().join("socket"));
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(child.stdout.take().unwrap()), &mut line)
+        .unwrap();
+    assert_eq!(line, "ready\n");
+    // The lock is held, so whoever opens the folder attaches to whatever listens there.
+    let lock = std::fs::File::create(dir.path().join("lock")).unwrap();
+    lock.lock().unwrap();
+    std::fs::rename(theirs.path().join("socket"), dir.path().join("socket")).unwrap();
+    let error = EmbeddedStore::open(dir.path(), EmbeddedOptions::default()).await.unwrap_err();
+    assert_eq!(error.code, Code::StoreFolder, "{error}");
+    assert!(error.detail.contains("user 65534"), "{error}");
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[tokio::test]
+async fn a_process_of_another_user_is_not_answered_even_where_it_can_connect() {
+    if !is_root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let _owner = open(dir.path()).await;
+    for (path, mode) in [(dir.path().to_owned(), 0o711), (dir.path().join("socket"), 0o666)] {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    }
+    let program = "$| = 1; $SIG{PIPE} = 'IGNORE'; my $s = IO::Socket::UNIX->new(Peer => $ARGV[0]) or die; \
+                   print 'connected '; print $s 'hello'; \
+                   $s->flush; my $n = sysread($s, my $b, 10); print $n ? 'answered' : 'closed'";
+    let path = dir.path().join("socket");
+    let child = tokio::task::spawn_blocking(move || as_nobody(program, &path).wait_with_output().unwrap());
+    let said = String::from_utf8(child.await.unwrap().stdout).unwrap();
+    assert!(said.starts_with("connected ") && !said.contains("answered"), "{said:?}");
+}

@@ -9,6 +9,8 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use crate::embedded::folder;
+
 const NAME: &str = "acknowledged";
 const NAME_NEW: &str = "acknowledged.new";
 const MAGIC: [u8; 8] = *b"QMMARK\0\x01";
@@ -34,7 +36,7 @@ pub(super) enum Marked {
 
 impl Mark {
     pub(super) fn read(dir: &Path) -> io::Result<Marked> {
-        match std::fs::read(dir.join(NAME)) {
+        match folder::read(&dir.join(NAME)) {
             Ok(bytes) if bytes.is_empty() => Ok(Marked::Empty),
             Ok(bytes) => Ok(decode(&bytes).map_or(Marked::Damaged, Marked::Commit)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Marked::Missing),
@@ -45,7 +47,7 @@ impl Mark {
     /// Puts a new file that says `commit` in the place of the old one: whole or not at all.
     pub(super) fn open(dir: &Path, commit: u64) -> io::Result<Self> {
         let new = dir.join(NAME_NEW);
-        let mark = Self { file: File::create(&new)? };
+        let mark = Self { file: folder::write(&new, &[])? };
         mark.set(commit)?;
         mark.file.sync_all()?;
         std::fs::rename(new, dir.join(NAME))?;

@@ -1,7 +1,8 @@
 //! Opening a folder: made whole or not at all, checked before the database may touch it.
 
-use std::fs::{self, File};
+use std::fs::{self, DirBuilder, File, Permissions};
 use std::io;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
@@ -11,7 +12,7 @@ use tracing::warn;
 use super::mark::{Mark, Marked};
 use super::scan::{self, Scan, Span, Stamp, Tail};
 use super::{COMMIT_KEY, FORMAT, FORMAT_KEY, FORMAT_UNPREFIXED, Journal, manifest};
-use crate::embedded::folder::reason;
+use crate::embedded::folder::{self, reason};
 use crate::{Code, Error, Result};
 
 const OP: &str = "store.open";
@@ -79,6 +80,10 @@ impl Journal {
     pub(crate) fn open(dir: &Path, loss: Loss) -> Result<Self> {
         let io = io_error(dir);
         let data = dir.join(DATA);
+        // The database opens its files as it likes: there must be no link among them.
+        for place in [&data, &dir.join(DATA_NEW)] {
+            folder::check_links(place).map_err(&io)?;
+        }
         let marked = Mark::read(dir).map_err(&io)?;
         check_verdict(dir, loss)?;
         if !data.try_exists().map_err(&io)? {
@@ -91,6 +96,7 @@ impl Journal {
             }
             create(dir)?;
         }
+        fs::set_permissions(&data, Permissions::from_mode(0o700)).map_err(&io)?;
         let marked = match (Mark::read(dir).map_err(&io)?, loss) {
             (Marked::Commit(commit), _) => commit,
             (_, Loss::Accept) => 0,
@@ -129,16 +135,18 @@ impl Journal {
 /// Whether the folder was found damaged before.
 fn check_verdict(dir: &Path, loss: Loss) -> Result<()> {
     let verdict = dir.join(VERDICT);
-    match (fs::read_to_string(&verdict), loss) {
+    match (folder::read(&verdict), loss) {
         (Ok(_), Loss::Accept) => fs::remove_file(&verdict).map_err(io_error(dir)),
-        (Ok(found), Loss::Refuse) => Err(Error::new(OP, Code::StoreCorrupt, found.trim())),
+        (Ok(found), Loss::Refuse) => {
+            Err(Error::new(OP, Code::StoreCorrupt, String::from_utf8_lossy(&found).trim()))
+        }
         (Err(error), _) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         (Err(error), _) => Err(io_error(dir)(error)),
     }
 }
 
 fn judge(dir: &Path, error: &Error) {
-    if let Err(error) = fs::write(dir.join(VERDICT), format!("{}\n", error.detail)) {
+    if let Err(error) = folder::write(&dir.join(VERDICT), format!("{}\n", error.detail).as_bytes()) {
         warn!(%error, "the damage could not be noted in the folder");
     }
 }
@@ -234,7 +242,8 @@ fn check_scan(dir: &Path, scan: &Scan, marked: u64, loss: Loss) -> Result<Option
         // at the head of the file. The tables will tell; the database will cut the file meanwhile.
         (None, Some((path, _, Tail::Torn))) => {
             let kept = dir.join("log.damaged");
-            fs::copy(path, &kept).map_err(io_error(dir))?;
+            let copied = || io::copy(&mut File::open(path)?, &mut folder::write(&kept, &[])?);
+            copied().map_err(io_error(dir))?;
             return Ok(Some(kept));
         }
         _ => {}
@@ -252,6 +261,8 @@ fn create(dir: &Path) -> Result<()> {
         Err(error) => return Err(io(error)),
     }
     Mark::open(dir, 0).map_err(&io)?;
+    // The database's own files are as readable as the system makes them; the folder they lie in is not.
+    DirBuilder::new().mode(0o700).create(&new).map_err(&io)?;
     {
         let (db, [_, _, meta]) = open_database(dir, &new)?;
         write_format(dir, &db, &meta)?;
