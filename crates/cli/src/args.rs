@@ -115,6 +115,10 @@ pub(crate) struct Place {
     /// When the embedded store acknowledges a change: after its commit, or within a second of it.
     #[arg(long, env = "QUAYMASTER_DURABILITY", value_name = "WHEN")]
     pub(crate) durability: Option<DurabilityArg>,
+    /// Data of the embedded store from which on nothing is accepted that could grow it, such as `2GiB`; 0 for no bound
+    /// [default: half of the memory there is].
+    #[arg(long, env = "QUAYMASTER_MAX_MEMORY", value_name = "SIZE")]
+    pub(crate) max_memory: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -75,6 +75,7 @@ pub(crate) fn overrides(place: Place) -> Overrides {
         store: place.store,
         data_dir: place.data_dir,
         durability: place.durability.map(Into::into),
+        max_memory: place.max_memory,
         seal_keys: variable(SEAL_KEY),
         // A variable that is set to nothing is not set.
         store_password: variable(config::STORE_PASSWORD).filter(|text| !text.is_empty()),

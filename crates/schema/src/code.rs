@@ -121,7 +121,7 @@ codes! {
     StoreBusy        "store.busy"         503 3 Later "The store is busy with a long script", "Find it with SLOWLOG; SCRIPT KILL ends it (BUSY).";
     StoreMisconf     "store.misconf"      503 3 Later "The store cannot persist and refuses writes", "Its disk is full or its last save failed (MISCONF).";
     StoreReplicas    "store.no_replicas"  503 3 Later "The store has too few replicas and refuses writes", "Bring its replicas back, or lower min-replicas-to-write (NOREPLICAS).";
-    StoreOom         "store.out_of_memory" 503 3 Later "The store is out of memory", "Raise maxmemory or remove data (OOM).";
+    StoreOom         "store.out_of_memory" 503 3 Later "The store is out of memory", "Raise its maxmemory, or max_memory of an embedded store, or remove data (OOM).";
     StoreClusterDown "store.cluster_down" 503 3 Later "The cluster does not serve this slot", "Wait for its failover, or repair it (CLUSTERDOWN, TRYAGAIN).";
     StoreCrossSlot   "store.cross_slot"   503 3 Useless "Keys of one script lie in different slots", "Declare `colocate` for these resources; `quaymaster check` names them.";
     StoreTls         "store.tls"          503 3 Later "The TLS handshake with the store failed", "Check its certificate, the CA file and the client certificate.";
@@ -131,7 +131,7 @@ codes! {
     StoreCorrupt     "store.corrupt"      503 3 Useless "The data folder is damaged", "Restore a backup, or move the folder away; nothing was changed.";
     StoreDisk        "store.disk"         503 3 MayHaveRun "The disk failed or is full", "Free space or repair it: the folder is opened again by itself. What was acknowledged is safe, this call may or may not be.";
     StoreFolder      "store.folder"       503 3 Later "The data folder cannot be used", "Free space, or correct its path or permissions, as the detail says; it is tried again by itself. The call did not run.";
-    StoreClock       "store.clock"        503 3 Later "The store's clock moves too fast to follow", "Check the clocks of this node and of the store.";
+    StoreClock       "store.clock"        503 3 Later "The store's clock cannot be used", "Check the clocks of this node and of the store; the detail says what is wrong.";
     StoreProtocol    "store.protocol"     503 3 Later "The store gave an answer we do not understand", "Check that it is Redis or Valkey and nothing else.";
     ScriptFailed     "script.failed"      500 1 Useless "A script failed", "This is a defect of Quaymaster; nothing was changed on the embedded store.";
     ScriptEndless    "script.endless"     500 1 Useless "A script ran too long and was stopped", "This is a defect of Quaymaster; nothing was changed.";

@@ -24,6 +24,7 @@ pub use bundled::BUNDLED;
 pub use check::EvictionLoss;
 pub use diagnostic::{Diagnostic, Severity};
 pub use docs::{OWN_PREFIX, docs};
+pub use keys::MOMENTS;
 pub use kind::{
     Algorithm, BucketUnit, CacheType, Kind, Order, Outage, Overflow, RedisType, ReplayErrors, Spelling,
     UnknownWord,

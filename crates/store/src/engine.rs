@@ -62,7 +62,7 @@ pub struct Deployment {
     pub mode: String,
     /// `maxmemory-policy`; `None` when the store cannot evict or will not tell.
     pub eviction_policy: Option<String>,
-    /// `maxmemory` in bytes, 0 for none.
+    /// `maxmemory`, or `max_memory` of an embedded store, in bytes; 0 for none.
     pub max_memory_bytes: Option<u64>,
     /// Memory used by data, in bytes.
     pub used_memory_bytes: Option<u64>,
@@ -70,6 +70,10 @@ pub struct Deployment {
     pub persistence: Option<String>,
     /// Connected clients.
     pub connected_clients: Option<u64>,
+    /// How often the machine's clock was set while the store was open; `None` for Redis.
+    pub clock_steps: Option<u64>,
+    /// How often the folder was opened with data from the future, written while the clock was ahead; `None` for Redis.
+    pub future_data: Option<u64>,
 }
 
 /// What a store that accepts writes said beside that.

@@ -88,17 +88,47 @@ fn payloads(jobs: &[Job]) -> Vec<&str> {
     jobs.iter().map(|job| std::str::from_utf8(&job.payload).unwrap()).collect()
 }
 
+/// An embedded store with room for little, and how it is filled.
+async fn bounded() -> Quaymaster {
+    let options = EmbeddedOptions { max_memory_bytes: 256 << 10, ..EmbeddedOptions::default() };
+    bind(Arc::new(EmbeddedStore::memory(options).await.unwrap()))
+}
+
+async fn fill(quaymaster: &Quaymaster) {
+    let filler = format!("\"{}\"", "x".repeat(10_000));
+    for _ in 0..100 {
+        if let Err(refused) = quaymaster.queue("once").unwrap().push(Push::one(filler.clone())).await {
+            assert_eq!(refused.code, Code::StoreOom, "{refused}");
+            return;
+        }
+    }
+    panic!("a store of 256 KiB takes more than a megabyte");
+}
+
 #[tokio::test]
 async fn a_store_without_memory_takes_no_pushes_and_lets_queues_drain() {
     let server = RedisServer::start(RedisConfig::default());
     let options = RedisOptions::from_url(&server.url()).unwrap();
     let quaymaster = bind(Arc::new(RedisStore::connect(options).await.unwrap()));
+    drains(&quaymaster, async || server.command::<()>(&["CONFIG", "SET", "maxmemory", "1"])).await;
+}
+
+#[tokio::test]
+async fn an_embedded_store_without_memory_takes_no_pushes_and_lets_queues_drain() {
+    let quaymaster = bounded().await;
+    drains(&quaymaster, async || fill(&quaymaster).await).await;
+    let facts = quaymaster.engine().deployment().await.unwrap();
+    assert_eq!(facts.max_memory_bytes, Some(256 << 10));
+    assert!(facts.used_memory_bytes > facts.max_memory_bytes, "{facts:?}");
+}
+
+async fn drains(quaymaster: &Quaymaster, full: impl AsyncFnOnce()) {
     let queue = quaymaster.queue("work").unwrap();
     push(queue, &["1", "2", "3", "4", "5", "6", "7"]).await;
     let jobs = claim(queue, 4, LONG).await;
     let dying = claim(queue, 1, Duration::from_millis(1)).await;
     until_ended(queue, &dying[0].lease).await;
-    server.command::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
+    full().await;
 
     let refused = queue.push(Push::one("8")).await.unwrap_err();
     assert_eq!(refused.code, Code::StoreOom);
@@ -134,10 +164,16 @@ async fn a_store_without_memory_lets_a_batch_be_queued() {
     let server = RedisServer::start(RedisConfig::default());
     let options = RedisOptions::from_url(&server.url()).unwrap();
     let quaymaster = bind(Arc::new(RedisStore::connect(options).await.unwrap()));
+    closes(&quaymaster, async || server.command::<()>(&["CONFIG", "SET", "maxmemory", "1"])).await;
+    let quaymaster = bounded().await;
+    closes(&quaymaster, async || fill(&quaymaster).await).await;
+}
+
+async fn closes(quaymaster: &Quaymaster, full: impl AsyncFnOnce()) {
     let batch = quaymaster.batch("pair").unwrap();
     let key: &[(&str, &str)] = &[("camera_id", "front")];
     assert_eq!(batch.add(key, Add { item: b"1", ..Add::default() }).await.unwrap().size, 1);
-    server.command::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
+    full().await;
     let closed = batch.close(key, None).await.expect("a batch is closed");
     assert!(matches!(closed, Closed::Closed { .. }), "{closed:?}");
     assert_eq!(claim(quaymaster.queue("closed").unwrap(), 2, LONG).await.len(), 1);

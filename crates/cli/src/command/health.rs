@@ -91,6 +91,8 @@ async fn ask(engine: &dyn Engine) -> quaymaster::Result<serde_json::Value> {
         "average_us": health.mean_latency_us(),
         "latency_us": {"median": latencies_us[latencies_us.len() / 2], "max": latencies_us.last()},
         "clock_offset_us": health.clock_offset_us,
+        "clock_steps": facts.clock_steps,
+        "future_data": facts.future_data,
     }))
 }
 

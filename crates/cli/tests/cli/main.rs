@@ -3,6 +3,7 @@
 
 mod calls;
 mod cleaning;
+mod clock;
 mod commands;
 mod content;
 mod documents;

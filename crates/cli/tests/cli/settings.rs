@@ -215,3 +215,59 @@ fn an_object_store_is_reached_as_the_file_says_else_as_the_environment_says() {
         while asked.try_recv().is_ok() {}
     }
 }
+
+#[test]
+fn a_store_at_its_bound_takes_nothing_more_until_something_is_removed() {
+    let schema = "[schema]\nname = \"room\"\nowner = \"tests\"\n[queue.work]\nmax_size = 1000\n";
+    let toml = "schemas = [\"room.toml\"]\n[store]\nmax_memory = \"64KiB\"\n";
+    let folder = folder(&[("quaymaster.toml", toml), ("room.toml", schema)]);
+    let push = |served: &Served| {
+        served.ask("POST", "/v1/queue/work/push", &json!({"payload": "x".repeat(10_000)}).to_string())
+    };
+    let served = Served::start(folder.path(), &[]);
+    assert_eq!(served.take_get("/v1/status")["store"]["max_memory_bytes"], 64 << 10);
+    let (_, metrics) = served.ask("GET", "/metrics", "");
+    assert!(metrics.contains("\nquaymaster_store_memory_max_bytes 65536\n"), "{metrics}");
+    let taken = (0..20).take_while(|_| push(&served).0 == 200).count();
+    assert!((3..10).contains(&taken), "{taken} jobs of 10 KB in 64 KiB");
+    let (status, problem) = push(&served);
+    assert_eq!((status, problem.contains("store.out_of_memory")), (503, true), "{problem}");
+    assert_eq!(served.stop().code, 0);
+
+    // A folder that is full is opened, and what frees memory goes on.
+    let served = Served::start(folder.path(), &[]);
+    assert_eq!(push(&served).0, 503);
+    let jobs = served.take("/v1/queue/work/claim", r#"{"count": 3}"#);
+    let leases: Vec<_> = jobs["jobs"].as_array().unwrap().iter().map(|job| job["lease"].clone()).collect();
+    assert_eq!(leases.len(), 3);
+    assert_eq!(push(&served).0, 503, "a claimed job is still there");
+    assert_eq!(served.take("/v1/queue/work/ack", &json!({"leases": leases}).to_string())["acked"], 3);
+    assert_eq!(push(&served).0, 200);
+    assert_eq!(served.stop().code, 0);
+    // The flag wins over the file.
+    let served = Served::start(folder.path(), &["--max-memory", "0"]);
+    assert_eq!(served.take_get("/v1/status")["store"]["max_memory_bytes"], 0);
+    assert!((0..20).all(|_| push(&served).0 == 200));
+    assert_eq!(served.stop().code, 0);
+
+    for (args, part) in [
+        (&["--max-memory", "much"][..], "max_memory: must be a size"),
+        (&["--store", "redis://127.0.0.1:1"], "max_memory: a setting of the embedded store"),
+    ] {
+        let told = said(command(folder.path()).arg("health").args(args));
+        assert_eq!((told.code, told.err.contains(part)), (2, true), "{told:?}");
+    }
+}
+
+#[test]
+fn the_bound_is_half_of_the_memory_there_is_unless_told() {
+    let folder = folder(&[]);
+    let told = run(folder.path(), &["health", "--store", "memory", "--json"]).json();
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap();
+    let kib =
+        text.lines().find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix(" kB")).unwrap();
+    let half = kib.parse::<u64>().unwrap() * 512;
+    let bound = told["max_memory_bytes"].as_u64().unwrap();
+    // Less where this test runs in a control group with a limit.
+    assert!(bound > 0 && bound <= half, "{bound} of {half}");
+}

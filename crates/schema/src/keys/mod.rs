@@ -27,6 +27,26 @@ use crate::schema::{Field, Ttl};
 /// How long a `request_id` is recognised.
 pub(crate) const REQUEST_TTL: Duration = Duration::from_secs(600);
 
+/// Endings of the zsets whose scores are moments in milliseconds. A store that opens data from the future, written while
+/// its clock was ahead, moves these moments together with the ends of keys.
+pub const MOMENTS: &[&str] = &[
+    ":beats",
+    ":delayed",
+    ":endpoints",
+    ":failed_at",
+    ":flushed",
+    ":in_flight_until",
+    ":instances",
+    ":leases",
+    ":live",
+    ":open",
+    ":ready",
+    ":retry_at",
+    ":runs",
+    ":todo",
+    ":uploads",
+];
+
 /// A key before the loader has decided about its values.
 #[derive(Debug, Clone)]
 pub(crate) struct RowDraft {
@@ -133,4 +153,36 @@ pub(crate) fn request(tag: &Template) -> RowDraft {
 
 pub(crate) fn never(reason: &str) -> Ttl {
     Ttl::Never(reason.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use crate::{BUNDLED, Source};
+
+    /// Zsets whose scores are priorities, numbers, microseconds, or moments that nobody waits for.
+    const OTHER: [&str; 6] = ["items", "limit", "queue", "tasks_at", "etags", "response_times"];
+
+    #[test]
+    fn every_zset_by_moments_is_known_as_one() {
+        let sources = BUNDLED.map(|(name, text)| Source { name, text });
+        let schema = crate::load(&sources, &|_| None).schema.unwrap();
+        let mut seen = Vec::new();
+        for row in schema.resources().flat_map(|resource| &resource.keys) {
+            if row.kind == RedisType::Zset {
+                let ending = MOMENTS.iter().find(|ending| row.pattern.text().ends_with(**ending));
+                assert!(
+                    ending.is_some() || OTHER.contains(&row.role),
+                    "{} ({}): is it one?",
+                    row.pattern.text(),
+                    row.role
+                );
+                seen.extend(ending);
+            }
+        }
+        for ending in MOMENTS {
+            assert!(seen.contains(&ending), "no key ends with {ending}");
+        }
+    }
 }

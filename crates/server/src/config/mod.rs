@@ -132,6 +132,8 @@ pub struct Overrides {
     pub data_dir: Option<PathBuf>,
     /// `--durability`
     pub durability: Option<Durability>,
+    /// `--max-memory`, as it was written
+    pub max_memory: Option<String>,
     /// `--listen`
     pub listen: Option<String>,
     /// `--accept-eviction`
@@ -290,16 +292,32 @@ fn store(raw: &RawConfig, overrides: &Overrides, problems: &mut Vec<String>) -> 
         }
     };
     let durability = overrides.durability.or(raw.store.durability);
+    let max_memory = match overrides.max_memory.as_deref() {
+        Some(text) => match walk::size(text) {
+            Some(bytes) => Some(bytes),
+            None => {
+                problems.push(format!("max_memory: {}", walk::SIZE_OR_NONE));
+                None
+            }
+        },
+        None => raw.store.max_memory,
+    };
     match &mut options {
         StoreOptions::Memory(embedded) | StoreOptions::Embedded(_, embedded) => {
             embedded.durability = durability.unwrap_or_default();
             embedded.accept_loss = raw.store.accept_loss.unwrap_or(false);
             embedded.deadline = raw.store.deadline.unwrap_or(embedded.deadline);
+            embedded.max_memory_bytes = max_memory.unwrap_or(embedded.max_memory_bytes);
         }
         StoreOptions::Redis(redis) => {
             if durability.is_some() {
                 problems.push(
                     "durability: a setting of the embedded store; Redis has its own `appendfsync`".into(),
+                );
+            }
+            if max_memory.is_some() {
+                problems.push(
+                    "max_memory: a setting of the embedded store; Redis has its own `maxmemory`".into(),
                 );
             }
             redis.deadline = raw.store.deadline.unwrap_or(redis.deadline);

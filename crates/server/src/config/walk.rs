@@ -320,23 +320,35 @@ impl Scalar {
     /// `65536`, `64KiB`, `1MiB`, `1MB`.
     pub(super) fn bytes(&self) -> Result<u64, String> {
         const WANTED: &str = "must be a size such as 65536, \"64KiB\" or \"1MiB\", of at least 1 byte";
-        let digits = self.text.find(|c: char| !c.is_ascii_digit()).unwrap_or(self.text.len());
-        let (number, unit) = self.text.split_at(digits);
-        let scale = match unit {
-            "" | "B" => 1,
-            "KB" => 1_000,
-            "KiB" => 1 << 10,
-            "MB" => 1_000_000,
-            "MiB" => 1 << 20,
-            "GiB" => 1 << 30,
-            _ => return Err(WANTED.into()),
-        };
-        let bytes = number.parse::<u64>().ok().and_then(|number| number.checked_mul(scale));
-        bytes.filter(|bytes| *bytes > 0).ok_or_else(|| WANTED.into())
+        size(&self.text).filter(|bytes| *bytes > 0).ok_or_else(|| WANTED.into())
+    }
+
+    /// The same, and 0 for no bound.
+    pub(super) fn bytes_or_none(&self) -> Result<u64, String> {
+        size(&self.text).ok_or_else(|| SIZE_OR_NONE.into())
     }
 
     /// The environment has no types: there a number is written as text.
     fn is(&self, kind: Held) -> bool {
         self.kind == kind || self.from == Origin::Environment
     }
+}
+
+/// What a size that may be none looks like.
+pub(super) const SIZE_OR_NONE: &str = "must be a size such as \"512MiB\" or \"4GiB\", or 0 for no bound";
+
+/// `65536`, `64KiB`, `1MiB`, `1MB`.
+pub(super) fn size(text: &str) -> Option<u64> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let scale = match unit {
+        "" | "B" => 1,
+        "KB" => 1_000,
+        "KiB" => 1 << 10,
+        "MB" => 1_000_000,
+        "MiB" => 1 << 20,
+        "GiB" => 1 << 30,
+        _ => return None,
+    };
+    number.parse::<u64>().ok().and_then(|number| number.checked_mul(scale))
 }

@@ -313,6 +313,14 @@ fn deployment(out: &mut String, app: &App, facts: &Deployment) {
         gauge(out, name, "Memory used by the store's data.", used);
     }
     if !redis {
+        if let Some(max) = facts.max_memory_bytes {
+            let help = "How much it may be before nothing is accepted that could grow it, 0 for no bound.";
+            gauge(out, "quaymaster_store_memory_max_bytes", help, max);
+        }
+        let help = "How often the machine's clock was set while the store was open.";
+        counter(out, "quaymaster_store_clock_steps_total", help, facts.clock_steps);
+        let help = "How often the folder was opened with data from the future.";
+        counter(out, "quaymaster_store_future_data_total", help, facts.future_data);
         return;
     }
     if let Some(max) = facts.max_memory_bytes {
@@ -334,6 +342,13 @@ fn deployment(out: &mut String, app: &App, facts: &Deployment) {
 fn gauge(out: &mut String, name: &str, help: &str, value: impl std::fmt::Display) {
     header(out, name, "gauge", help);
     let _ = writeln!(out, "{name} {value}");
+}
+
+fn counter(out: &mut String, name: &str, help: &str, value: Option<u64>) {
+    if let Some(value) = value {
+        header(out, name, "counter", help);
+        let _ = writeln!(out, "{name} {value}");
+    }
 }
 
 /// A label's value, escaped.

@@ -130,6 +130,10 @@ pub(crate) struct StoreStatus {
     latency: Vec<ClassLatency>,
     /// The store's clock minus this node's.
     clock_offset_us: i64,
+    /// How often the machine's clock was set while the store was open; embedded.
+    clock_steps: Option<u64>,
+    /// 1 when the data was from the future when the folder was opened: the clock had been ahead; embedded.
+    future_data: Option<u64>,
 }
 
 /// One limit.
@@ -231,6 +235,8 @@ impl StoreStatus {
             latency_p95_us: latency::p95_us(health),
             latency: ClassLatency::all(health),
             clock_offset_us: health.clock_offset_us,
+            clock_steps: facts.and_then(|facts| facts.clock_steps),
+            future_data: facts.and_then(|facts| facts.future_data),
         }
     }
 }
@@ -281,6 +287,19 @@ pub(crate) fn exceeded(
     out
 }
 
+/// An embedded store whose time is not the machine's, because that clock was set.
+fn clock_warning(health: &Health, facts: Option<&Deployment>) -> Option<String> {
+    let embedded = facts.is_some_and(|facts| facts.clock_steps.is_some());
+    let seconds = health.clock_offset_us.abs() / 1_000_000;
+    let side = if health.clock_offset_us < 0 { "behind" } else { "ahead of" };
+    (embedded && seconds > 0).then(|| {
+        format!(
+            "the store's time is {seconds} s {side} the machine's clock, which was set; it approaches it by 5 %, and a \
+             restart takes the clock at once"
+        )
+    })
+}
+
 /// The store, the schema and the limits' counts.
 #[utoipa::path(get, path = "/v1/status", operation_id = "status", tag = "server",
     responses((status = 200, body = Status, description = "also while the store is away"), super::openapi::Problems))]
@@ -292,6 +311,7 @@ async fn status(app: &App) -> Response<Body> {
         .into_iter()
         .map(|(_, sentence)| sentence)
         .collect();
+    warnings.extend(clock_warning(&health, told.as_ref().ok()));
     if !app.quaymaster.seals() {
         warnings.extend(
             doctor::unsealed(app.quaymaster.schema())

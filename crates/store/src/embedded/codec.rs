@@ -169,7 +169,13 @@ impl Out {
         for text in [&facts.eviction_policy, &facts.persistence] {
             self.option(text.as_ref(), |out, text| out.bytes(text.as_bytes()));
         }
-        for number in [facts.max_memory_bytes, facts.used_memory_bytes, facts.connected_clients] {
+        for number in [
+            facts.max_memory_bytes,
+            facts.used_memory_bytes,
+            facts.connected_clients,
+            facts.clock_steps,
+            facts.future_data,
+        ] {
             self.option(number, Out::u64);
         }
     }
@@ -186,6 +192,8 @@ impl In<'_> {
             max_memory_bytes: self.option(In::u64)?,
             used_memory_bytes: self.option(In::u64)?,
             connected_clients: self.option(In::u64)?,
+            clock_steps: self.option(In::u64)?,
+            future_data: self.option(In::u64)?,
         })
     }
 }

@@ -25,7 +25,7 @@ pub(crate) struct Core {
     inner: Mutex<Inner>,
     hub: Arc<Hub>,
     waiters: Arc<Waiters>,
-    ticker: Ticker,
+    ticker: Arc<Ticker>,
     /// Tells this keyspace from every other one that was ever in memory: a scan's cursor means nothing to those.
     id: [u8; 16],
 }
@@ -40,13 +40,15 @@ struct Inner {
 
 impl Core {
     pub(crate) fn new(clock: Clock, limits: VmLimits) -> Result<Self> {
+        let ticker = Ticker::new(clock);
+        ticker.usable_us()?;
         let hub = Arc::<Hub>::default();
         let model = Model::with_hub(Arc::clone(&hub));
         Ok(Self {
             inner: Mutex::new(Inner { vm: Vm::new(limits)?, model, broken: false }),
             hub,
             waiters: Arc::default(),
-            ticker: Ticker::new(clock),
+            ticker: Arc::new(ticker),
             id: fastrand::u128(..).to_be_bytes(),
         })
     }
@@ -71,7 +73,7 @@ impl Core {
                     "an earlier command failed half-way; the data in memory is not trusted any more: restart",
                 ));
             }
-            model.begin(self.ticker.now_us());
+            model.begin(self.ticker.usable_us()?);
             let reply = match vm.run(script, keys, args, model) {
                 Ok(reply) => reply,
                 Err(error) => {
@@ -157,6 +159,10 @@ impl Core {
         self.ticker.now_us()
     }
 
+    pub(crate) fn ticker(&self) -> &Arc<Ticker> {
+        &self.ticker
+    }
+
     /// What is at `key`.
     pub(crate) fn facts(&self, key: &[u8]) -> Option<KeyFacts> {
         let now_ms = self.ticker.now_ms();
@@ -190,6 +196,16 @@ impl Core {
     /// Estimated bytes of all keys and values.
     pub(crate) fn used_bytes(&self) -> usize {
         self.inner.lock().model.used_bytes()
+    }
+
+    /// Refuses what could grow the data while it has more than `max_bytes`.
+    pub(crate) fn bound(&self, max_bytes: usize) {
+        self.inner.lock().model.bound(max_bytes);
+    }
+
+    /// That bound; none unless there is one.
+    pub(crate) fn max_bytes(&self) -> Option<u64> {
+        Some(self.inner.lock().model.max_bytes()).filter(|max| *max < usize::MAX).map(|max| max as u64)
     }
 
     #[cfg(any(test, feature = "seeded-bugs"))]
@@ -321,6 +337,35 @@ mod tests {
         assert_eq!(refused.code, Code::Internal);
         assert!(refused.detail.contains("restart"), "{}", refused.detail);
         assert_eq!(core.expire_some(10, |changes| changes.len()), (0, 0));
+    }
+
+    #[test]
+    fn at_the_bound_nothing_grows_and_what_frees_memory_goes_on() {
+        let core = core();
+        run(&core, "redis.call('RPUSH', 'l', 'a', 'b') redis.call('SET', 'k', 'v')", drop).unwrap();
+        core.bound(core.used_bytes());
+        run(&core, "redis.call('SET', 'one', 'more')", drop).unwrap();
+        let before = core.used_bytes();
+        for source in [
+            "redis.call('SET', 'k', 'w')",
+            "redis.call('GET', 'k') redis.call('RPUSH', 'l', 'c')",
+            "redis.pcall('HSET', 'h', 'f', 'v') redis.call('ZADD', 'z', 1, 'm')",
+        ] {
+            let refused = run(&core, source, drop).unwrap_err();
+            assert_eq!(refused.code, Code::StoreOom, "{source}: {refused}");
+            assert!(refused.detail.contains("max_memory"), "{refused}");
+        }
+        assert_eq!(core.used_bytes(), before);
+        // As on Redis: what frees memory may note where it put things.
+        for source in [
+            "redis.call('LPOP', 'l') redis.call('HSET', 'h', 'f', 'a')",
+            "return redis.call('GET', 'k')",
+            "redis.call('PEXPIRE', 'k', 1000)",
+            "redis.call('DEL', 'one', 'l', 'h')",
+            "redis.call('SET', 'k', 'w')",
+        ] {
+            run(&core, source, drop).unwrap();
+        }
     }
 
     #[test]

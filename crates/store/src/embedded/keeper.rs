@@ -320,7 +320,10 @@ impl Keeper {
     pub(super) fn health(&self) -> Health {
         let mut health = self.counters.snapshot();
         match self.owner() {
-            Some(owner) => health.connected = owner.check().is_ok(),
+            Some(owner) => {
+                health.connected = owner.check().is_ok();
+                health.clock_offset_us = owner.clock_offset_us();
+            }
             None => {
                 if let Some(link) = self.link() {
                     health.connected = !link.is_ended();

@@ -13,6 +13,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout, timeout_at};
 
+use super::clock::{elapsed_us, machine_us};
 use super::folder;
 use super::wire::{Answer, PROTOCOL, Request, VERSION, read_frame};
 use crate::{Code, Error, Message, Result};
@@ -41,7 +42,8 @@ pub(super) struct Link {
     ended: watch::Receiver<bool>,
     reader: JoinHandle<()>,
     writer: JoinHandle<()>,
-    /// The owner's clock minus ours, and how wrong that can be.
+    /// The owner's clock minus the time elapsed on this machine, and how wrong that can be: a date that is set here
+    /// changes nothing.
     offset_us: AtomicI64,
     error_us: AtomicU64,
 }
@@ -147,12 +149,18 @@ impl Link {
     /// Keeps the owner's clock as read `round_trip` ago at most.
     pub(super) fn measured(&self, owner_us: i64, round_trip: Duration) {
         let half = i64::try_from(round_trip.as_micros() / 2).unwrap_or(i64::MAX);
-        self.offset_us.store(owner_us.saturating_add(half).saturating_sub(node_us()), Relaxed);
+        self.offset_us.store(owner_us.saturating_add(half).saturating_sub(elapsed_us()), Relaxed);
         self.error_us.store(half.unsigned_abs(), Relaxed);
     }
 
+    /// The owner's clock, as last measured.
+    pub(super) fn now_us(&self) -> i64 {
+        elapsed_us().saturating_add(self.offset_us.load(Relaxed))
+    }
+
+    /// The owner's clock minus this machine's, and how wrong that can be.
     pub(super) fn clock(&self) -> (i64, u64) {
-        (self.offset_us.load(Relaxed), self.error_us.load(Relaxed))
+        (self.now_us().saturating_sub(machine_us()), self.error_us.load(Relaxed))
     }
 
     pub(super) async fn call(&self, request: &Request, deadline: Instant) -> Result<Answer, Miss> {
@@ -321,10 +329,4 @@ impl Calls {
         // Whoever still waits learns from the dropped sender that the answer is lost.
         table.waiting.clear();
     }
-}
-
-/// This node's clock.
-pub(super) fn node_us() -> i64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
 }

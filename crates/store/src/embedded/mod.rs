@@ -9,6 +9,7 @@ mod folder;
 mod journal;
 mod keeper;
 mod link;
+mod memory;
 mod model;
 mod options;
 mod owner;

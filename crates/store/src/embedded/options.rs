@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::clock::Clock;
+use super::memory;
 use super::vm::VmLimits;
 
 /// When a call's changes must have reached the disk.
@@ -41,6 +42,9 @@ pub struct EmbeddedOptions {
     pub limits: VmLimits,
     /// Open a folder from which acknowledged commits are missing, with a warning, instead of refusing it.
     pub accept_loss: bool,
+    /// Estimated bytes of data from which on nothing is accepted that could grow it; 0 for no bound. The owner's
+    /// setting counts for everybody attached to it.
+    pub max_memory_bytes: u64,
 }
 
 impl Default for EmbeddedOptions {
@@ -52,6 +56,7 @@ impl Default for EmbeddedOptions {
             open_wait: Duration::from_secs(30),
             limits: VmLimits::default(),
             accept_loss: false,
+            max_memory_bytes: memory::half(),
         }
     }
 }

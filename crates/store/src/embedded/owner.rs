@@ -39,6 +39,8 @@ pub(super) struct Owner {
     durability: Durability,
     /// Processes attached at the moment.
     pub(super) attached: AtomicU64,
+    /// 1 when the data was from the future when the folder was opened.
+    future: u64,
     house: House,
     // Given up last, when the journal is closed.
     folder: Option<Arc<Folder>>,
@@ -65,13 +67,14 @@ impl Owner {
 
     /// An owner without a disk.
     pub(super) fn memory(options: &EmbeddedOptions) -> Result<Self> {
-        let core = Arc::new(Core::new(options.clock.clone(), options.limits.clone())?);
+        let core = Arc::new(core(options)?);
         let house = House::keep(Arc::clone(&core), None, Vec::new(), None)?;
         Ok(Self {
             core,
             journal: None,
             durability: options.durability,
             attached: AtomicU64::new(0),
+            future: 0,
             house,
             folder: None,
         })
@@ -80,9 +83,10 @@ impl Owner {
     /// Opens the folder whose lock is held and loads what is there; blocks.
     pub(super) fn open(dir: &Path, lock: Lock, options: &EmbeddedOptions) -> Result<Self> {
         let started = Instant::now();
-        let core = Arc::new(Core::new(options.clock.clone(), options.limits.clone())?);
+        let core = Arc::new(core(options)?);
         let loss = if options.accept_loss { Loss::Accept } else { Loss::Refuse };
-        let journal = Journal::open(dir, loss)?;
+        let journal = Journal::open(dir, loss)?.keeping(Arc::clone(core.ticker()));
+        let future = journal.align(core.ticker(), quaymaster_schema::MOMENTS)?;
         let loaded =
             journal.load(core.now_us().div_euclid(1000), |change| core.restore(std::iter::once(change)))?;
         info!(
@@ -103,6 +107,7 @@ impl Owner {
             journal: Some(journal),
             durability: options.durability,
             attached: AtomicU64::new(0),
+            future,
             house,
             folder,
         })
@@ -127,6 +132,11 @@ impl Owner {
 
     pub(super) fn now_us(&self) -> i64 {
         self.core.now_us()
+    }
+
+    /// The store's time minus the machine's.
+    pub(super) fn clock_offset_us(&self) -> i64 {
+        self.core.ticker().offset_us()
     }
 
     pub(super) fn subscribe(&self, channel: &[u8]) -> BoxStream<'static, Message> {
@@ -183,10 +193,12 @@ impl Owner {
             version: VERSION.to_owned(),
             mode: mode.to_owned(),
             eviction_policy: None,
-            max_memory_bytes: None,
+            max_memory_bytes: Some(self.core.max_bytes().unwrap_or(0)),
             used_memory_bytes: Some(self.core.used_bytes() as u64),
             persistence: Some(persistence.to_owned()),
             connected_clients: Some(self.attached.load(Relaxed)),
+            clock_steps: Some(self.core.ticker().steps()),
+            future_data: Some(self.future),
         }
     }
 
@@ -199,6 +211,14 @@ impl Owner {
         self.house.stop();
         self.journal.as_ref().map_or(Ok(()), |journal| journal.finish())
     }
+}
+
+fn core(options: &EmbeddedOptions) -> Result<Core> {
+    let core = Core::new(options.clock.clone(), options.limits.clone())?;
+    if options.max_memory_bytes > 0 {
+        core.bound(usize::try_from(options.max_memory_bytes).unwrap_or(usize::MAX));
+    }
+    Ok(core)
 }
 
 impl Drop for Owner {

@@ -9,9 +9,9 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 use tokio::time::Instant;
 
+use super::clock::machine_us;
 use super::folder;
 use super::keeper::{Backend, Keeper};
-use super::link::node_us;
 use super::options::EmbeddedOptions;
 use super::subscription;
 use super::vm::ScriptRef;
@@ -197,7 +197,7 @@ impl Engine for EmbeddedStore {
     fn now_us(&self) -> i64 {
         match self.keeper.owner() {
             Some(owner) => owner.now_us(),
-            None => node_us() + self.keeper.link().map_or(0, |link| link.clock().0),
+            None => self.keeper.link().map_or_else(machine_us, |link| link.now_us()),
         }
     }
 

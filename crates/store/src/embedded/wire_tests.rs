@@ -56,6 +56,7 @@ fn answer() -> impl Strategy<Value = Answer> {
                 version: text,
                 max_memory_bytes: n,
                 connected_clients: n,
+                clock_steps: n,
                 persistence: option,
                 ..Deployment::default()
             }

@@ -76,6 +76,7 @@ fn class_of(workload: Workload) -> Class {
 impl Inner {
     /// Runs a script within the deadline and counts it.
     pub(super) async fn run(&self, call: &Invocation) -> Result<Reply> {
+        self.clock.check(call.script.id)?;
         let started = Instant::now();
         let key = call.keys.word(0);
         let result = self.perform(&Request::Script(call), key, call.workload, call.repeat, started).await;

@@ -8,14 +8,21 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 
+use crate::{Code, Error, Result};
+
 /// Samples kept: old enough ones would hide a drift of the clocks.
 const KEPT: usize = 8;
 /// Clocks that are slewed drift this much between two looks without having been set.
 const SLACK_US: i64 = 2_000;
 
+/// The latest time scripts can count with, in the year 2255: their numbers are exact up to here.
+const LATEST_US: i64 = (1 << 53) - 1;
+
 /// The kept offset.
 #[derive(Debug, Default)]
 pub(super) struct Clock {
+    /// What the store said last where it is too late to count with; 0 otherwise.
+    late_us: AtomicI64,
     offset_us: AtomicI64,
     error_us: AtomicU64,
     samples: Mutex<Vec<Sample>>,
@@ -43,8 +50,23 @@ impl Clock {
         (self.offset_us.load(Relaxed), self.error_us.load(Relaxed))
     }
 
+    /// Refuses a call while the store's clock is past what scripts can count with.
+    pub(super) fn check(&self, op: &'static str) -> Result<()> {
+        match self.late_us.load(Relaxed) {
+            0 => Ok(()),
+            late_us => {
+                let detail = format!(
+                    "the store's clock says {late_us} µs since 1970, and scripts count up to {LATEST_US} (the year \
+                     2255); set its machine's clock right"
+                );
+                Err(Error::new(op, Code::StoreClock, detail))
+            }
+        }
+    }
+
     /// The store said `store_us` to a question sent at `sent_us` (node clock) and answered after `trip`.
     pub(super) fn sample(&self, sent_us: i64, trip: Duration, store_us: i64) {
+        self.late_us.store(if store_us > LATEST_US { store_us } else { 0 }, Relaxed);
         let error_us = trip.as_micros() as i64 / 2;
         let sample = Sample { offset_us: store_us - (sent_us + error_us), error_us };
         let mut samples = self.samples.lock();

@@ -188,6 +188,7 @@ impl Inner {
             used_memory_bytes: number("used_memory"),
             persistence,
             connected_clients: number("connected_clients"),
+            ..Deployment::default()
         })
     }
 }

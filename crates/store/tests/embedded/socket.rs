@@ -34,7 +34,7 @@ async fn garbage_ends_its_own_connection_and_no_other() {
     let dir = tempfile::tempdir().unwrap();
     let _owner = open(dir.path()).await;
     let attached = open(dir.path()).await;
-    let mine = hello(1, env!("CARGO_PKG_VERSION"));
+    let mine = hello(2, env!("CARGO_PKG_VERSION"));
     let frame = |body: &[u8]| [&(body.len() as u32).to_le_bytes(), body].concat();
     let unknown = frame(&[[1; 8].as_slice(), &[99]].concat());
     let huge = u32::MAX.to_le_bytes().to_vec();
@@ -56,7 +56,7 @@ async fn garbage_ends_its_own_connection_and_no_other() {
 async fn another_version_is_told_which_one_is_here() {
     let dir = tempfile::tempdir().unwrap();
     let _owner = open(dir.path()).await;
-    for (protocol, version) in [(1, "0.0.0"), (2, env!("CARGO_PKG_VERSION"))] {
+    for (protocol, version) in [(2, "0.0.0"), (3, env!("CARGO_PKG_VERSION"))] {
         let answer = send(dir.path(), &hello(protocol, version)).await.expect("the connection is closed");
         let text = String::from_utf8_lossy(&answer);
         assert!(text.contains(env!("CARGO_PKG_VERSION")), "{text:?}");
@@ -94,7 +94,7 @@ async fn a_client_that_does_not_read_stalls_nobody() {
     let owner = open(dir.path()).await;
     let attached = open(dir.path()).await;
     let mut deaf = UnixStream::connect(dir.path().join("socket")).await.unwrap();
-    deaf.write_all(&hello(1, env!("CARGO_PKG_VERSION"))).await.unwrap();
+    deaf.write_all(&hello(2, env!("CARGO_PKG_VERSION"))).await.unwrap();
     // Requests without end, answers never read: TIME, again and again.
     let pump = tokio::spawn(async move {
         for id in 1_u64.. {

@@ -1,9 +1,9 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use quaymaster_store::Engine;
+use quaymaster_store::{Code, Engine};
 use quaymaster_testkit::servers::{Binary, RedisConfig, RedisServer};
 
-use crate::support::{connect, until};
+use crate::support::{connect, count, until};
 
 const HOUR_US: i64 = 3_600_000_000;
 
@@ -42,4 +42,22 @@ async fn the_offset_follows_a_clock_that_is_set_on_valkey() {
 #[tokio::test]
 async fn the_offset_follows_a_clock_that_is_set_on_redis_6_2() {
     offset_follows_a_clock_that_is_set(Binary::Redis62).await;
+}
+
+#[tokio::test]
+async fn a_clock_past_what_scripts_count_with_runs_nothing_until_it_is_right_again() {
+    let server = RedisServer::start(RedisConfig::of(Binary::Valkey9).faked());
+    let store = connect(&server.url()).await;
+    let run = || async { store.run(count("late")).await };
+    run().await.unwrap();
+    server.clock().set_offset_ms(300 * 365 * 24 * HOUR_US / 1000);
+    until("calls are refused", async || {
+        run().await.is_err_and(|error| {
+            assert_eq!(error.code, Code::StoreClock, "{error}");
+            true
+        })
+    })
+    .await;
+    server.clock().set_offset_ms(0);
+    until("calls are made again", async || run().await.is_ok()).await;
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! DIR/acknowledged   the last commit somebody was told about (mark.rs)
-//! DIR/data/          the database (manifest.rs, scan.rs): keyspaces `keys`, `elements`, `meta`
+//! DIR/data/          the database (manifest.rs, scan.rs): keyspaces `keys`, `elements`, `meta` (time.rs)
 //! ```
 //! One group of scripts is one atomic batch and writes what it changed, no more. The elements of a removed
 //! collection stay behind under a generation nobody uses any more and are deleted in pieces later.
@@ -16,14 +16,18 @@ mod mark;
 mod open;
 mod place;
 mod scan;
+mod time;
 
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicI64;
 
 use fjall::{Database, Keyspace, PersistMode};
 
 pub(crate) use open::Loss;
 
 use super::change::{Change, Generation};
+use super::clock::Ticker;
 use super::commit::{Cause, Sink, Sync};
 use mark::Mark;
 use place::{Space, Writes};
@@ -47,6 +51,9 @@ pub(crate) struct Journal {
     mark: Mark,
     /// The last commit found when it was opened.
     recovered: u64,
+    /// Whose time is kept with the commits, and the time kept last.
+    ticker: Option<Arc<Ticker>>,
+    kept_us: AtomicI64,
 }
 
 impl std::fmt::Debug for Journal {
@@ -102,6 +109,7 @@ impl Journal {
         // Commits come one after the other: whatever was committed before has a lower seqno.
         let span = Span { first, last, floor: self.db.seqno() };
         batch.insert(&self.meta, COMMIT_KEY, span.encode().as_slice());
+        self.keep_time(&mut batch);
         batch.commit()?;
         Ok(dead)
     }

@@ -5,6 +5,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use std::sync::atomic::AtomicI64;
 
 use fjall::{AbstractTree, Database, Keyspace, KeyspaceCreateOptions};
 use tracing::warn;
@@ -128,7 +129,17 @@ impl Journal {
         if format == FORMAT_UNPREFIXED {
             write_format(dir, &db, &meta)?;
         }
-        Ok(Self { dir: dir.to_owned(), db, keys, elements, meta, mark, recovered })
+        Ok(Self {
+            dir: dir.to_owned(),
+            db,
+            keys,
+            elements,
+            meta,
+            mark,
+            recovered,
+            ticker: None,
+            kept_us: AtomicI64::new(0),
+        })
     }
 }
 

@@ -26,6 +26,9 @@ impl Fault {
         Fault(Cow::Borrowed("ERR Wrong number of args calling Redis command from script"));
     pub(crate) const UNKNOWN: Fault = Fault(Cow::Borrowed("ERR Unknown Redis command called from script"));
 
+    pub(crate) const FULL: Fault =
+        Fault(Cow::Borrowed("OOM the store holds more than `max_memory`; raise it or remove data"));
+
     pub(crate) const fn text(text: &'static str) -> Fault {
         Fault(Cow::Borrowed(text))
     }

@@ -62,6 +62,16 @@ pub(crate) struct Effects {
     pub(crate) pushed: Vec<Bytes>,
 }
 
+/// Whether a script may use commands that can grow the data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Room {
+    /// The data was within its bound when the script began.
+    Free,
+    /// It was not. A first write that can grow the data is refused; after one that cannot, all are accepted, as on
+    /// Redis: what frees memory may note where it put things.
+    Full,
+}
+
 /// The keyspace and the script that is running on it.
 #[derive(Debug)]
 pub(crate) struct Model {
@@ -74,6 +84,8 @@ pub(crate) struct Model {
     next_generation: Generation,
     generation_at_begin: Generation,
     used_bytes: usize,
+    max_bytes: usize,
+    room: Room,
     restoring: Option<Restoring>,
     #[cfg(any(test, feature = "seeded-bugs"))]
     bug: Option<Bug>,
@@ -97,6 +109,8 @@ impl Model {
             next_generation: 1,
             generation_at_begin: 1,
             used_bytes: 0,
+            max_bytes: usize::MAX,
+            room: Room::Free,
             restoring: None,
             #[cfg(any(test, feature = "seeded-bugs"))]
             bug: None,
@@ -114,6 +128,16 @@ impl Model {
         self.now_us = now_us;
         self.now_ms = now_us.div_euclid(1000);
         self.generation_at_begin = self.next_generation;
+        self.room = if self.used_bytes > self.max_bytes { Room::Full } else { Room::Free };
+    }
+
+    /// From the next script on, nothing grows while there are more bytes.
+    pub(crate) fn bound(&mut self, max_bytes: usize) {
+        self.max_bytes = max_bytes;
+    }
+
+    pub(crate) fn max_bytes(&self) -> usize {
+        self.max_bytes
     }
 
     /// Ends the script and hands out what it did.

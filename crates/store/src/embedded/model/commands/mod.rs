@@ -13,7 +13,7 @@ mod sets;
 mod strings;
 mod zsets;
 
-use super::{Fault, Model, Out, Outcome};
+use super::{Fault, Model, Out, Outcome, Room};
 
 type Run = fn(&mut Model, &[&[u8]], &mut Out) -> Outcome;
 
@@ -23,79 +23,102 @@ struct Command {
     least: usize,
     most: usize,
     run: Run,
+    effect: Effect,
+}
+
+/// What a command may do to the data; Redis calls the last `denyoom`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Effect {
+    Reads,
+    /// Changes no data, and is no read either.
+    Tells,
+    Writes,
+    Grows,
 }
 
 const MANY: usize = usize::MAX;
 
-const fn command(name: &'static str, least: usize, most: usize, run: Run) -> Command {
-    Command { name, least, most, run }
+const fn reads(name: &'static str, least: usize, most: usize, run: Run) -> Command {
+    Command { name, least, most, run, effect: Effect::Reads }
+}
+
+const fn tells(name: &'static str, least: usize, most: usize, run: Run) -> Command {
+    Command { name, least, most, run, effect: Effect::Tells }
+}
+
+const fn writes(name: &'static str, least: usize, most: usize, run: Run) -> Command {
+    Command { name, least, most, run, effect: Effect::Writes }
+}
+
+const fn grows(name: &'static str, least: usize, most: usize, run: Run) -> Command {
+    Command { name, least, most, run, effect: Effect::Grows }
 }
 
 /// Sorted by name as [`code`] orders them: looked up by halving.
 static COMMANDS: &[Command] = &[
-    command("APPEND", 2, 2, strings::append),
-    command("DECRBY", 2, 2, strings::decrby),
-    command("DEL", 1, MANY, keys::del),
-    command("EXISTS", 1, MANY, keys::exists),
-    command("EXPIRE", 2, 2, keys::expire),
-    command("GET", 1, 1, strings::get),
-    command("GETDEL", 1, 1, strings::getdel),
-    command("GETRANGE", 3, 3, strings::getrange),
-    command("HDEL", 2, MANY, hashes::hdel),
-    command("HEXISTS", 2, 2, hashes::hexists),
-    command("HGET", 2, 2, hashes::hget),
-    command("HGETALL", 1, 1, hashes::hgetall),
-    command("HINCRBY", 3, 3, hashes::hincrby),
-    command("HLEN", 1, 1, hashes::hlen),
-    command("HMGET", 2, MANY, hashes::hmget),
-    command("HSET", 3, MANY, hashes::hset),
-    command("HSETNX", 3, 3, hashes::hsetnx),
-    command("INCR", 1, 1, strings::incr),
-    command("INCRBY", 2, 2, strings::incrby),
-    command("LINDEX", 2, 2, lists::lindex),
-    command("LLEN", 1, 1, lists::llen),
-    command("LMOVE", 4, 4, lists::lmove),
-    command("LPOP", 1, MANY, lists::lpop),
-    command("LPUSH", 2, MANY, lists::lpush),
-    command("LRANGE", 3, 3, lists::lrange),
-    command("LREM", 3, 3, lists::lrem),
-    command("LSET", 3, 3, lists::lset),
-    command("LTRIM", 3, 3, lists::ltrim),
-    command("MGET", 1, MANY, strings::mget),
-    command("PERSIST", 1, 1, keys::persist),
-    command("PEXPIRE", 2, 2, keys::pexpire),
-    command("PEXPIREAT", 2, 2, keys::pexpireat),
-    command("PTTL", 1, 1, keys::pttl),
-    command("PUBLISH", 2, 2, keys::publish),
-    command("RENAME", 2, 2, keys::rename),
-    command("RPOP", 1, MANY, lists::rpop),
-    command("RPUSH", 2, MANY, lists::rpush),
-    command("SADD", 2, MANY, sets::sadd),
-    command("SCARD", 1, 1, sets::scard),
-    command("SET", 2, MANY, strings::set),
-    command("SETNX", 2, 2, strings::setnx),
-    command("SETRANGE", 3, 3, strings::setrange),
-    command("SISMEMBER", 2, 2, sets::sismember),
-    command("SMEMBERS", 1, 1, sets::smembers),
-    command("SREM", 2, MANY, sets::srem),
-    command("STRLEN", 1, 1, strings::strlen),
-    command("TIME", 0, 0, keys::time),
-    command("TTL", 1, 1, keys::ttl),
-    command("TYPE", 1, 1, keys::kind),
-    command("ZADD", 3, MANY, zsets::zadd),
-    command("ZCARD", 1, 1, zsets::zcard),
-    command("ZCOUNT", 3, 3, ranges::zcount),
-    command("ZINCRBY", 3, 3, zsets::zincrby),
-    command("ZPOPMAX", 1, MANY, zsets::zpopmax),
-    command("ZPOPMIN", 1, MANY, zsets::zpopmin),
-    command("ZRANGE", 3, MANY, ranges::zrange),
-    command("ZRANGEBYSCORE", 3, MANY, ranges::zrangebyscore),
-    command("ZRANK", 2, 2, zsets::zrank),
-    command("ZREM", 2, MANY, zsets::zrem),
-    command("ZREMRANGEBYRANK", 3, 3, ranges::zremrangebyrank),
-    command("ZREMRANGEBYSCORE", 3, 3, ranges::zremrangebyscore),
-    command("ZREVRANGE", 3, MANY, ranges::zrevrange),
-    command("ZSCORE", 2, 2, zsets::zscore),
+    grows("APPEND", 2, 2, strings::append),
+    grows("DECRBY", 2, 2, strings::decrby),
+    writes("DEL", 1, MANY, keys::del),
+    reads("EXISTS", 1, MANY, keys::exists),
+    writes("EXPIRE", 2, 2, keys::expire),
+    reads("GET", 1, 1, strings::get),
+    writes("GETDEL", 1, 1, strings::getdel),
+    reads("GETRANGE", 3, 3, strings::getrange),
+    writes("HDEL", 2, MANY, hashes::hdel),
+    reads("HEXISTS", 2, 2, hashes::hexists),
+    reads("HGET", 2, 2, hashes::hget),
+    reads("HGETALL", 1, 1, hashes::hgetall),
+    grows("HINCRBY", 3, 3, hashes::hincrby),
+    reads("HLEN", 1, 1, hashes::hlen),
+    reads("HMGET", 2, MANY, hashes::hmget),
+    grows("HSET", 3, MANY, hashes::hset),
+    grows("HSETNX", 3, 3, hashes::hsetnx),
+    grows("INCR", 1, 1, strings::incr),
+    grows("INCRBY", 2, 2, strings::incrby),
+    reads("LINDEX", 2, 2, lists::lindex),
+    reads("LLEN", 1, 1, lists::llen),
+    grows("LMOVE", 4, 4, lists::lmove),
+    writes("LPOP", 1, MANY, lists::lpop),
+    grows("LPUSH", 2, MANY, lists::lpush),
+    reads("LRANGE", 3, 3, lists::lrange),
+    writes("LREM", 3, 3, lists::lrem),
+    grows("LSET", 3, 3, lists::lset),
+    writes("LTRIM", 3, 3, lists::ltrim),
+    reads("MGET", 1, MANY, strings::mget),
+    writes("PERSIST", 1, 1, keys::persist),
+    writes("PEXPIRE", 2, 2, keys::pexpire),
+    writes("PEXPIREAT", 2, 2, keys::pexpireat),
+    reads("PTTL", 1, 1, keys::pttl),
+    tells("PUBLISH", 2, 2, keys::publish),
+    writes("RENAME", 2, 2, keys::rename),
+    writes("RPOP", 1, MANY, lists::rpop),
+    grows("RPUSH", 2, MANY, lists::rpush),
+    grows("SADD", 2, MANY, sets::sadd),
+    reads("SCARD", 1, 1, sets::scard),
+    grows("SET", 2, MANY, strings::set),
+    grows("SETNX", 2, 2, strings::setnx),
+    grows("SETRANGE", 3, 3, strings::setrange),
+    reads("SISMEMBER", 2, 2, sets::sismember),
+    reads("SMEMBERS", 1, 1, sets::smembers),
+    writes("SREM", 2, MANY, sets::srem),
+    reads("STRLEN", 1, 1, strings::strlen),
+    reads("TIME", 0, 0, keys::time),
+    reads("TTL", 1, 1, keys::ttl),
+    reads("TYPE", 1, 1, keys::kind),
+    grows("ZADD", 3, MANY, zsets::zadd),
+    reads("ZCARD", 1, 1, zsets::zcard),
+    reads("ZCOUNT", 3, 3, ranges::zcount),
+    grows("ZINCRBY", 3, 3, zsets::zincrby),
+    writes("ZPOPMAX", 1, MANY, zsets::zpopmax),
+    writes("ZPOPMIN", 1, MANY, zsets::zpopmin),
+    reads("ZRANGE", 3, MANY, ranges::zrange),
+    reads("ZRANGEBYSCORE", 3, MANY, ranges::zrangebyscore),
+    reads("ZRANK", 2, 2, zsets::zrank),
+    writes("ZREM", 2, MANY, zsets::zrem),
+    writes("ZREMRANGEBYRANK", 3, 3, ranges::zremrangebyrank),
+    writes("ZREMRANGEBYSCORE", 3, 3, ranges::zremrangebyscore),
+    reads("ZREVRANGE", 3, MANY, ranges::zrevrange),
+    reads("ZSCORE", 2, 2, zsets::zscore),
 ];
 
 /// A name as a number that sorts as the name does; no command has more than sixteen letters.
@@ -144,6 +167,13 @@ pub(crate) fn run(model: &mut Model, words: &[&[u8]], out: &mut Out) -> Outcome 
     if args.len() < command.least || args.len() > command.most {
         return Err(Fault::ARITY);
     }
+    if model.room == Room::Full {
+        match command.effect {
+            Effect::Reads | Effect::Tells => {}
+            Effect::Writes => model.room = Room::Free,
+            Effect::Grows => return Err(Fault::FULL),
+        }
+    }
     (command.run)(model, args, out)
 }
 
@@ -178,12 +208,13 @@ mod tests {
         for command in COMMANDS {
             assert_eq!(code_of(command.name.to_ascii_lowercase().as_bytes()), code(command.name.as_bytes()));
         }
-        let listed: Vec<&str> = include_str!("../../../../commands.txt")
+        let listed: Vec<(&str, bool)> = include_str!("../../../../commands.txt")
             .lines()
             .filter(|line| !line.starts_with('#'))
-            .filter_map(|line| line.split_whitespace().next())
+            .filter_map(|line| line.split_whitespace().next().zip(Some(line.contains(" write"))))
             .collect();
-        let built: Vec<&str> = COMMANDS.iter().map(|command| command.name).collect();
+        let built: Vec<(&str, bool)> =
+            COMMANDS.iter().map(|command| (command.name, command.effect != Effect::Reads)).collect();
         assert_eq!(built, listed);
     }
 

@@ -1,0 +1,135 @@
+//! `serve` on the embedded store while the machine's clock is set: only the date is faked, the monotonic clock is real.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use faketime::FakeTime;
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::process::{Served, Started, command, folder};
+
+#[path = "../../../testkit/src/servers/faketime.rs"]
+#[allow(
+    unreachable_pub,
+    dead_code,
+    clippy::allow_attributes,
+    clippy::expect_used,
+    clippy::duplicate_mod,
+    reason = "public there, private here"
+)]
+mod faketime;
+
+const SCHEMA: &str = r#"
+[schema]
+name = "clocks"
+owner = "tests"
+[lock.door]
+key = "door:{id}"
+ttl = "1h"
+[queue.work]
+max_size = 1000
+lease = "1h"
+retry = { max_attempts = 100, base = "1ms", max = "1ms", jitter = 0 }
+"#;
+
+const HOUR_MS: i64 = 3_600_000;
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn serve(folder: &Path, clock: &FakeTime) -> Served {
+    let mut command = command(folder);
+    command.envs(clock.env()).args(["serve", "--listen", "127.0.0.1:0", "--schema", "clocks.toml"]);
+    Served::spawn(&mut command)
+}
+
+fn acquire(served: &Served, id: &str, ttl_ms: u64) -> Value {
+    served.take("/v1/lock/door/acquire", &format!(r#"{{"key":{{"id":"{id}"}},"ttl_ms":{ttl_ms}}}"#))
+}
+
+fn claim(served: &Served, lease_ms: u64) -> usize {
+    let jobs = served.take("/v1/queue/work/claim", &format!(r#"{{"lease_ms":{lease_ms}}}"#));
+    jobs["jobs"].as_array().unwrap().len()
+}
+
+/// Asks until `done` is content; how often it was not is no matter, how long is.
+fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !done() {
+        assert!(begun.elapsed() < PATIENCE, "{what} within {PATIENCE:?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn store(served: &Served, field: &str) -> Value {
+    served.take_get("/v1/status")["store"][field].clone()
+}
+
+fn metric(served: &Served, name: &str) -> u64 {
+    let (_, text) = served.ask("GET", "/metrics", "");
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.unwrap_or_else(|| panic!("no {name}")).parse().unwrap()
+}
+
+#[test]
+fn leases_end_when_the_clock_is_set_back_and_not_before_when_it_is_set_forward() {
+    let folder = folder(&[("clocks.toml", SCHEMA)]);
+    let clock = FakeTime::new(folder.path());
+    let served = serve(folder.path(), &clock);
+    assert_eq!(store(&served, "clock_steps"), 0);
+    served.take("/v1/queue/work/push", r#"{"payload":1}"#);
+    for (step, offset_ms) in [(1, -HOUR_MS), (2, HOUR_MS)] {
+        until("the lock is free", || acquire(&served, "short", 1000)["outcome"] == "ours");
+        assert_eq!(acquire(&served, &format!("long-{step}"), 3_000_000)["outcome"], "ours");
+        until("the job is there", || claim(&served, 1000) == 1);
+        clock.set_offset_ms(offset_ms);
+        until("the step is seen", || store(&served, "clock_steps") == step);
+        until("the lock is free", || acquire(&served, "short", 1000)["outcome"] == "ours");
+        until("the job comes again", || claim(&served, 1000) == 1);
+        assert_eq!(acquire(&served, &format!("long-{step}"), 1000)["outcome"], "held");
+    }
+    assert_eq!(metric(&served, "quaymaster_store_clock_steps_total"), 2);
+    let warnings = served.take_get("/v1/status")["warnings"].to_string();
+    assert!(warnings.contains("behind the machine's clock"), "{warnings}");
+    let log = served.stop_by(Signal::TERM).err;
+    assert_eq!(log.matches("the machine's clock was set back").count(), 1, "{log}");
+    assert_eq!(log.matches("the machine's clock was set forward").count(), 1, "{log}");
+}
+
+#[test]
+fn what_was_leased_while_the_clock_was_a_day_ahead_ends_as_it_was_declared() {
+    let folder = folder(&[("clocks.toml", SCHEMA)]);
+    let clock = FakeTime::new(folder.path());
+    clock.set_offset_ms(24 * HOUR_MS);
+    let served = serve(folder.path(), &clock);
+    served.take("/v1/queue/work/push", r#"{"payload":1}"#);
+    assert_eq!(claim(&served, 2000), 1);
+    assert_eq!(acquire(&served, "short", 2000)["outcome"], "ours");
+    assert_eq!(acquire(&served, "long", 3_000_000)["outcome"], "ours");
+    assert_eq!(served.stop().code, 0);
+
+    clock.set_offset_ms(0);
+    let served = serve(folder.path(), &clock);
+    assert_eq!(store(&served, "future_data"), 1);
+    assert_eq!(metric(&served, "quaymaster_store_future_data_total"), 1);
+    until("the lock is free", || acquire(&served, "short", 2000)["outcome"] == "ours");
+    until("the job comes again", || claim(&served, 2000) == 1);
+    let long = acquire(&served, "long", 1000);
+    assert_eq!(long["outcome"], "held");
+    assert!(long["retry_after_ms"].as_u64().unwrap() <= 3_000_000, "{long}");
+    let log = served.stop().err;
+    assert_eq!(log.matches("the data is from the future").count(), 1, "{log}");
+}
+
+#[test]
+fn a_clock_in_the_year_2300_opens_no_store() {
+    let folder = folder(&[("clocks.toml", SCHEMA)]);
+    let clock = FakeTime::new(folder.path());
+    clock.set_offset_ms(274 * 365 * 24 * HOUR_MS);
+    for store in ["embedded", "memory"] {
+        let mut command = command(folder.path());
+        command.envs(clock.env()).args(["serve", "--listen", "127.0.0.1:0", "--store", store]);
+        let said = Started::spawn(command.args(["--schema", "clocks.toml"])).end();
+        assert_eq!(said.code, 3, "{said:?}");
+        assert!(said.err.contains("store.clock"), "{said:?}");
+    }
+}

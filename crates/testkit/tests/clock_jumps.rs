@@ -1,0 +1,178 @@
+//! A store that ran while the machine's clock was ahead, and is opened again when it is right: nothing lives longer than
+//! it was declared to. And a clock so late that scripts cannot count with it.
+#![expect(clippy::unwrap_used, reason = "a failed expectation is a failed test")]
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use quaymaster::batch::Add;
+use quaymaster::idempotency::{Begin, Begun};
+use quaymaster::limit::{Charge, Verdict};
+use quaymaster::lock::{Acquire, Acquired};
+use quaymaster::queue::{Claim, Push};
+use quaymaster::schema::{Source, load};
+use quaymaster::{Code, Engine, Quaymaster};
+use quaymaster_store::embedded::{Clock, EmbeddedOptions, EmbeddedStore};
+
+const SCHEMA: &str = "
+[schema]
+name = \"jumps\"
+owner = \"tests\"
+[lock.door]
+key = \"door:{id}\"
+ttl = \"30s\"
+[queue.work]
+max_size = 1000
+lease = \"30s\"
+[queue.later]
+max_size = 1000
+[queue.closed]
+max_size = 1000
+[idempotency.pay]
+key = \"pay:{id}\"
+ttl = \"1h\"
+in_progress_ttl = \"30s\"
+[limit.log]
+key = \"log:{id}\"
+algorithm = \"sliding_log\"
+limit = 2
+window = \"1m\"
+[limit.bucket]
+key = \"bucket:{id}\"
+algorithm = \"token_bucket\"
+limit = 2
+window = \"1m\"
+[limit.window]
+key = \"window:{id}\"
+algorithm = \"sliding_window\"
+limit = 2
+window = \"1m\"
+[limit.fixed]
+key = \"fixed:{id}\"
+algorithm = \"fixed_window\"
+limit = 2
+window = \"1m\"
+[batch.pair]
+key = \"pair:{id}:current\"
+by = \"id\"
+to = \"closed\"
+window = \"30s\"
+ttl = \"1h\"
+colocate = \"closed\"
+";
+
+const NOW_US: i64 = 1_794_744_020_000_000;
+const DAY_US: i64 = 86_400_000_000;
+const SECOND_US: i64 = 1_000_000;
+const LIMITS: [&str; 4] = ["log", "bucket", "window", "fixed"];
+const ID: &[(&str, &str)] = &[("id", "1")];
+
+async fn open(dir: &Path, time: &Arc<AtomicI64>) -> (Arc<EmbeddedStore>, Quaymaster) {
+    let options = EmbeddedOptions { clock: Clock::Manual(Arc::clone(time)), ..EmbeddedOptions::default() };
+    let store = Arc::new(EmbeddedStore::open(dir, options).await.unwrap());
+    let loaded = load(&[Source { name: "jumps.toml", text: SCHEMA }], &|_| None);
+    let schema = loaded.schema.unwrap_or_else(|| panic!("{:#?}", loaded.diagnostics));
+    (Arc::clone(&store), Quaymaster::new(Arc::new(schema), store))
+}
+
+async fn take(quaymaster: &Quaymaster, limit: &str) -> Verdict {
+    quaymaster.limit(limit).unwrap().take(ID, Charge::default()).await.unwrap()
+}
+
+/// Uses everything there is, at one moment.
+async fn use_all(quaymaster: &Quaymaster) {
+    let locked = quaymaster.lock("door").unwrap().acquire(ID, Acquire::default()).await.unwrap();
+    assert!(matches!(locked, Acquired::Ours(_)), "{locked:?}");
+    let work = quaymaster.queue("work").unwrap();
+    work.push(Push::one("1")).await.unwrap();
+    assert_eq!(work.claim(Claim::default()).await.unwrap().len(), 1);
+    let delayed = Push { delay: Some(Duration::from_secs(30)), ..Push::one("2") };
+    quaymaster.queue("later").unwrap().push(delayed).await.unwrap();
+    let begun = quaymaster.idempotency("pay").unwrap().begin(ID, Begin::default()).await.unwrap();
+    assert!(matches!(begun, Begun::Started(_)), "{begun:?}");
+    for limit in LIMITS {
+        assert!(take(quaymaster, limit).await.is_allowed(), "{limit}");
+        assert!(take(quaymaster, limit).await.is_allowed(), "{limit}");
+    }
+    let batch = quaymaster.batch("pair").unwrap();
+    assert_eq!(batch.add(ID, Add { item: b"1", ..Add::default() }).await.unwrap().size, 1);
+}
+
+/// What is still held of it.
+async fn held(quaymaster: &Quaymaster) -> Vec<&'static str> {
+    let mut held = Vec::new();
+    let locked = quaymaster.lock("door").unwrap().acquire(ID, Acquire::default()).await.unwrap();
+    if let Acquired::Held { retry_after, .. } = locked {
+        assert!(retry_after <= Duration::from_secs(30), "the lock: {retry_after:?}");
+        held.push("lock");
+    }
+    for queue in ["work", "later"] {
+        let queue = quaymaster.queue(queue).unwrap();
+        if queue.claim(Claim::default()).await.unwrap().is_empty() {
+            held.push(if queue.name() == "work" { "lease" } else { "delay" });
+        }
+    }
+    let begun = quaymaster.idempotency("pay").unwrap().begin(ID, Begin::default()).await.unwrap();
+    if matches!(begun, Begun::InProgress { .. }) {
+        held.push("idempotency");
+    }
+    let swept = quaymaster.batch("pair").unwrap().sweep().await.unwrap();
+    if swept.closed == 0 {
+        held.push("batch");
+    }
+    for limit in LIMITS {
+        if !take(quaymaster, limit).await.is_allowed() {
+            held.push(limit);
+        }
+    }
+    held
+}
+
+#[tokio::test]
+async fn after_a_run_a_day_ahead_nothing_lives_longer_than_declared() {
+    let dir = tempfile::tempdir().unwrap();
+    let time = Arc::new(AtomicI64::new(NOW_US + DAY_US));
+    let (store, quaymaster) = open(dir.path(), &time).await;
+    use_all(&quaymaster).await;
+    store.close().await.unwrap();
+    drop((store, quaymaster));
+
+    time.store(NOW_US, Ordering::SeqCst);
+    let (store, quaymaster) = open(dir.path(), &time).await;
+    assert_eq!(store.deployment().await.unwrap().future_data, Some(1));
+    let all = ["lock", "lease", "delay", "idempotency", "batch", "log", "bucket", "window", "fixed"];
+    assert_eq!(held(&quaymaster).await, all, "nothing has ended yet");
+    time.fetch_add(32 * SECOND_US, Ordering::SeqCst);
+    assert_eq!(held(&quaymaster).await, ["log", "window", "fixed"], "half a minute of these is left");
+    store.close().await.unwrap();
+    drop((store, quaymaster));
+
+    // Once is enough.
+    time.fetch_add(100 * SECOND_US, Ordering::SeqCst);
+    let (store, quaymaster) = open(dir.path(), &time).await;
+    assert_eq!(store.deployment().await.unwrap().future_data, Some(0));
+    for limit in LIMITS {
+        assert!(take(&quaymaster, limit).await.is_allowed(), "{limit}");
+    }
+}
+
+#[tokio::test]
+async fn a_store_whose_clock_is_past_what_scripts_count_with_is_not_opened_and_runs_nothing() {
+    let year_2300 = Arc::new(AtomicI64::new(10_413_792_000 * SECOND_US));
+    let late = EmbeddedOptions { clock: Clock::Manual(Arc::clone(&year_2300)), ..EmbeddedOptions::default() };
+    let dir = tempfile::tempdir().unwrap();
+    assert_eq!(EmbeddedStore::open(dir.path(), late.clone()).await.unwrap_err().code, Code::StoreClock);
+    let refused = EmbeddedStore::memory(late).await.unwrap_err();
+    assert_eq!(refused.code, Code::StoreClock);
+    assert!(refused.detail.contains("2255"), "{refused}");
+
+    let time = Arc::new(AtomicI64::new(NOW_US));
+    let (_store, quaymaster) = open(dir.path(), &time).await;
+    time.store(year_2300.load(Ordering::SeqCst), Ordering::SeqCst);
+    let refused = quaymaster.queue("work").unwrap().push(Push::one("1")).await.unwrap_err();
+    assert_eq!(refused.code, Code::StoreClock);
+    time.store(NOW_US, Ordering::SeqCst);
+    quaymaster.queue("work").unwrap().push(Push::one("1")).await.unwrap();
+}
