@@ -1,10 +1,10 @@
-//! The cases of `clean` find the defects they look for: each is put into the scripts once, and a case must fail.
+//! The cases of `clean` and `respell` find the defects they look for: each is put into the scripts once, and a case must fail.
 #![expect(clippy::expect_used, reason = "a failed expectation is a failed test")]
 
 use std::sync::Arc;
 
 use quaymaster_store::embedded::{EmbeddedOptions, EmbeddedStore};
-use quaymaster_testkit::conformance::clean;
+use quaymaster_testkit::conformance::{clean, respell};
 use quaymaster_testkit::saboteur::{Defect, is_found};
 
 const CHANGED: &str = "what_somebody_changed_since_it_was_looked_at_is_left_alone";
@@ -29,13 +29,26 @@ const DEFECTS: &[Defect] = &[
         "\"ZRANGE\", index, offset + 1,",
         "an_index_forgets_what_is_gone",
     ),
+    ("respell.rename", "there == 1", "there == 2", "nothing_is_overwritten_by_a_new_name"),
+    (
+        "respell.rename",
+        "redis.call(\"RENAME\", old, new)",
+        "redis.call(\"DEL\", old)",
+        "old_names_are_shown_first_renamed_when_told_and_work_goes_on",
+    ),
+    (
+        "respell.rename",
+        "redis.call(\"RENAME\", old, new)",
+        "redis.call(\"SET\", new, redis.call(\"GET\", old)) redis.call(\"DEL\", old)",
+        "a_run_that_was_stopped_is_finished_by_the_next",
+    ),
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_defect_of_clean_is_found() {
     for defect in DEFECTS {
         let store = EmbeddedStore::memory(EmbeddedOptions::default()).await.expect("a store");
-        let found = is_found(Arc::new(store), Arc::new(()), *defect, &[clean::CASES]).await;
+        let found = is_found(Arc::new(store), Arc::new(()), *defect, &[clean::CASES, respell::CASES]).await;
         assert!(found, "not found: {defect:?}");
     }
 }

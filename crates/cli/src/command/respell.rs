@@ -88,7 +88,7 @@ fn describe(report: &Report, mode: Mode, store: &Store) -> String {
                 What::Renamed => "renamed",
                 What::Taken => "taken, left alone",
             };
-            [what.to_owned(), output::printable(&finding.old), output::printable(&finding.new)]
+            [what.to_owned(), finding.old.clone(), finding.new.clone()]
         });
         text.push_str(&columns(["found", "old name", "name of today"], rows.collect()));
         let found = report.old + report.taken;
