@@ -29,14 +29,15 @@ fn says_goodbye(answer: &crate::client::Answer) -> bool {
 
 /// Waits until the server has begun to stop; a new connection is still served.
 async fn until_stopping(server: &Fixture) {
-    loop {
+    for _ in 0..5000 {
         let ready = server.get("/readyz").await;
         if ready.status == 503 {
             assert!(says_goodbye(&ready), "{}", ready.head);
             return;
         }
-        tokio::task::yield_now().await;
+        tokio::time::sleep(Duration::from_millis(2)).await;
     }
+    panic!("it never begins to stop");
 }
 
 #[tokio::test]
@@ -94,9 +95,13 @@ async fn post_in_a_loop(address: SocketAddr, answered: Arc<AtomicU64>) -> u64 {
 
 async fn until_answered(answered: &AtomicU64, wanted: u64) {
     let until = answered.load(SeqCst) + wanted;
-    while answered.load(SeqCst) < until {
-        tokio::task::yield_now().await;
+    for _ in 0..30_000 {
+        if answered.load(SeqCst) >= until {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
     }
+    panic!("requests are not answered any more");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

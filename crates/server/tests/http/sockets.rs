@@ -3,6 +3,7 @@
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use quaymaster::Quaymaster;
 use quaymaster::store::embedded::{EmbeddedOptions, EmbeddedStore};
@@ -125,9 +126,13 @@ async fn a_waiting_claim_notices_that_its_caller_hung_up() {
     let server = Running::start(&path).await;
     let waiting = async |wanted: usize| {
         let line = format!("quaymaster_http_requests_waiting {wanted}\n");
-        while !ask(&path, &request("GET", "/metrics", &[], b"")).await.1.contains(&line) {
-            tokio::task::yield_now().await;
+        for _ in 0..5000 {
+            if ask(&path, &request("GET", "/metrics", &[], b"")).await.1.contains(&line) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
         }
+        panic!("never: {line}");
     };
     let mut waiter = UnixStream::connect(&path).await.unwrap();
     waiter.write_all(&post("/v1/queue/jobs/claim", r#"{"wait_ms":3600000}"#)).await.unwrap();

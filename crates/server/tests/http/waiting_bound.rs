@@ -1,5 +1,7 @@
 //! Calls that wait have places of their own: they can neither take all places for requests, nor be without bound.
 
+use std::time::Duration;
+
 use serde_json::json;
 
 use crate::client::{Connection, request};
@@ -13,9 +15,13 @@ const WAITS: [(&str, &str); 3] = [
 
 async fn until_waiting(server: &Fixture, wanted: usize) {
     let line = format!("\nquaymaster_http_requests_waiting {wanted}\n");
-    while !server.get("/metrics").await.text().contains(&line) {
-        tokio::task::yield_now().await;
+    for _ in 0..5000 {
+        if server.get("/metrics").await.text().contains(&line) {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(2)).await;
     }
+    panic!("never: {line}");
 }
 
 fn post(path: &str, body: &str) -> Vec<u8> {
