@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use quaymaster_schema::{Bucket, KeyError, Pattern, Resource, Schema, Spelling};
-use quaymaster_store::{Engine, Invocation, Reply, Topology, Words};
+use quaymaster_store::{Effect, Engine, Invocation, Reply, Topology, Words};
 
 use crate::outage::Outages;
 use crate::seal::Seal;
+use crate::wrote;
 use crate::{Code, Error, Result};
 
 /// Values of a pattern's placeholders, by name.
@@ -52,12 +53,19 @@ impl Bound {
 
     /// Runs a call under the operation's name.
     pub(crate) async fn run(&self, op: &'static str, call: Invocation) -> Result<Reply> {
-        let keys = call.keys.clone();
+        let (keys, writes) = (call.keys.clone(), call.script.effect == Effect::Writes);
+        wrote::asked();
         match self.engine.run(call).await {
+            Ok(reply) => {
+                if writes {
+                    wrote::answered();
+                }
+                Ok(reply)
+            }
             Err(error) if error.code == Code::KeyWrongType => {
                 Err(Box::pin(self.naming(error, keys)).await.during(op))
             }
-            other => other.map_err(|error| error.during(op)),
+            Err(error) => Err(error.during(op)),
         }
     }
 

@@ -34,6 +34,7 @@ mod token;
 pub mod upload;
 mod wake;
 pub mod worker;
+mod wrote;
 
 use std::sync::Arc;
 
@@ -46,6 +47,7 @@ pub use scripts::{Operation, operations};
 pub use seal::Seal;
 pub use store::{Code, Engine, Error, Result, Retry};
 pub use token::Token;
+pub use wrote::{Wrote, watched};
 
 use bound::{Bound, Shared};
 use registry::Registry;

@@ -132,7 +132,10 @@ codes! {
     StoreDisk        "store.disk"         503 3 MayHaveRun "The disk failed or is full", "Free space or repair it: the folder is opened again by itself. What was acknowledged is safe, this call may or may not be.";
     StoreFolder      "store.folder"       503 3 Later "The data folder cannot be used", "Free space, or correct its path or permissions, as the detail says; it is tried again by itself. The call did not run.";
     StoreClock       "store.clock"        503 3 Later "The store's clock cannot be used", "Check the clocks of this node and of the store; the detail says what is wrong.";
-    StoreProtocol    "store.protocol"     503 3 Later "The store gave an answer we do not understand", "Check that it is Redis or Valkey and nothing else.";
+    StoreContended   "store.contended"    503 3 Later "Others changed the keys again and again", "Repeat the call.";
+    StoreProtocol    "store.protocol"     503 3 MayHaveRun "The store does not speak its protocol", "Check that it is Redis or Valkey and that nothing between changes what it says; repeat with the same request_id.";
+    // No outage: the store was asked and has answered. No policy answers for it.
+    StoreReply       "store.reply"        500 1 MayHaveRun "The store's reply is not understood", "Check that nothing between changes what the store says, else report it as a defect; repeat with the same request_id.";
     ScriptFailed     "script.failed"      500 1 Useless "A script failed", "This is a defect of Quaymaster; nothing was changed on the embedded store.";
     ScriptEndless    "script.endless"     500 1 Useless "A script ran too long and was stopped", "This is a defect of Quaymaster; nothing was changed.";
     Internal         "internal"           500 1 Useless "Something unexpected happened", "The log has the cause; report it as a defect.";

@@ -328,12 +328,7 @@ impl App {
                         input.body = &bytes;
                     }
                 }
-                let answered = (call.run)(self, input).await;
-                let answered = answered.map_err(|problem| match call.effect {
-                    Effect::Reads => problem.only_read(),
-                    Effect::Writes => problem,
-                });
-                let mut response = Response::new(Body::from(answered?));
+                let mut response = Response::new(Body::from(call.answer(self, input).await?));
                 response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
                 if let Some(policy) = outage.get() {
                     response.headers_mut().insert(OUTAGE, HeaderValue::from_static(policy.name()));

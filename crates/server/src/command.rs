@@ -116,8 +116,10 @@ impl Command {
             caller: &caller,
             progress: Some(progress),
         };
-        let answer = (self.0.run)(&alone(quaymaster, depot), input).await;
-        let answer = answer.map_err(|problem| Error::new(self.0.template, problem.code, problem.detail))?;
+        let answer = self.0.answer(&alone(quaymaster, depot), input).await.map_err(|problem| {
+            let doubt = problem.has_doubt();
+            Error::new(self.0.template, problem.code, problem.detail).ran(doubt)
+        })?;
         Ok(String::from_utf8_lossy(&answer).into_owned())
     }
 }

@@ -72,7 +72,7 @@ pub(crate) fn read(key: &[u8], at: u64, length: usize) -> Result<Invocation> {
 pub(crate) fn written(reply: &Reply) -> Result<u64> {
     match reply {
         Reply::Int(length) if *length >= 0 => Ok(*length as u64),
-        other => Err(Error::new(WRITE, Code::StoreProtocol, format!("expected a length, got {other:?}"))),
+        other => Err(Error::new(WRITE, Code::StoreReply, format!("expected a length, got {other:?}"))),
     }
 }
 
@@ -80,7 +80,7 @@ pub(crate) fn written(reply: &Reply) -> Result<u64> {
 pub(crate) fn heard(reply: Reply) -> Result<Bytes> {
     match reply {
         Reply::Bytes(bytes) => Ok(bytes),
-        other => Err(Error::new(READ, Code::StoreProtocol, format!("expected bytes, got {other:?}"))),
+        other => Err(Error::new(READ, Code::StoreReply, format!("expected bytes, got {other:?}"))),
     }
 }
 

@@ -30,7 +30,7 @@ impl Reply {
     pub fn parts(self, op: &'static str) -> Result<Parts, Error> {
         match self {
             Reply::Array(parts) => Ok(Parts { op, rest: parts.into_iter(), at: 0 }),
-            other => Err(Error::new(op, Code::StoreProtocol, format!("expected a table, got {other:?}"))),
+            other => Err(Error::new(op, Code::StoreReply, format!("expected a table, got {other:?}"))),
         }
     }
 }
@@ -38,7 +38,7 @@ impl Reply {
 impl Parts {
     fn wrong(&self, wanted: &str, got: Option<&Reply>) -> Error {
         let detail = format!("part {} of the reply should be {wanted}, got {got:?}", self.at);
-        Error::new(self.op, Code::StoreProtocol, detail)
+        Error::new(self.op, Code::StoreReply, detail)
     }
 
     /// The next part as an integer; decimal strings count.

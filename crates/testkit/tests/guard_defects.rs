@@ -44,15 +44,20 @@ const DEFECTS: &[Defect] = &[
     ),
     (
         "guard.enter",
-        "word == \"ours\"\n",
-        "false\n",
+        "y, word == \"ours\", word == \"ours\" or",
+        "y, false,",
         "a_call_that_the_engine_sends_again_by_itself_counts_once",
     ),
-    ("guard.enter", "replay_read(request, \"enter\")", "nil", "a_guard_of_limits_alone_takes_all_or_none"),
     (
         "guard.enter",
-        "(counted or ARGV[7] == \"1\") and",
-        "",
+        "word == \"ours\" or ARGV[7] == \"1\"",
+        "false",
+        "a_guard_of_limits_alone_takes_all_or_none",
+    ),
+    (
+        "guard.enter",
+        "word == \"ours\" or ARGV[7] == \"1\"",
+        "true",
         "an_enter_whose_leases_have_ended_is_a_new_one_and_counts",
     ),
     (
@@ -90,13 +95,13 @@ const DEFECTS: &[Defect] = &[
     (
         "lock.release",
         "local op = \"release:\" .. token\n",
-        "local op = \"release:\" .. token\nlocal first = request and replay_read(request, op)\nif first then return first end\n",
+        "local op = \"release:\" .. token\nlocal first = request and replay_read(request, op, \"^released$\")\nif first then return first end\n",
         "a_lease_that_comes_again_under_the_same_ids_is_given_back_again",
     ),
     (
         "idempotency.abandon",
         "local op = \"abandon:\" .. token\n",
-        "local op = \"abandon\"\nlocal first = request and replay_read(request, op)\nif first then return first end\n",
+        "local op = \"abandon\"\nlocal first = request and replay_read(request, op, \"^abandoned$\")\nif first then return first end\n",
         "an_abandon_under_an_id_of_another_claim_gives_its_own_claim_back",
     ),
     (
@@ -135,8 +140,8 @@ const PARTED: &[Defect] = &[
     ),
     (
         "guard.enter",
-        "(counted or ARGV[7] == \"1\") and",
-        "",
+        "word == \"ours\" or ARGV[7] == \"1\"",
+        "true",
         "a_request_id_that_comes_again_after_its_leave_is_counted_again",
     ),
     (

@@ -19,7 +19,7 @@
 local request, keep_ms, guess = KEYS[15], ARGV[1], ARGV[2]
 
 if request then
-  local kept = replay_read(request, "add")
+  local kept = replay_read(request, "add", "^added # # =$")
   if kept then return kept end
 end
 local now_us = clock_us()

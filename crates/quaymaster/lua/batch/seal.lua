@@ -16,7 +16,7 @@ local current, open, request = KEYS[1], KEYS[2], KEYS[3]
 local keep_ms = ARGV[1]
 
 if request then
-  local kept = replay_read(request, "close")
+  local kept = replay_read(request, "close", "^sealed =$")
   if kept then return kept end
 end
 local id = redis.call("GET", current)

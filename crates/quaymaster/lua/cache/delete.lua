@@ -17,7 +17,7 @@ local entry, load, request = KEYS[1], KEYS[2], KEYS[3]
 local channel, keep_ms = ARGV[1], ARGV[2]
 
 if request then
-  local kept = replay_read(request, "delete")
+  local kept = replay_read(request, "delete", "^deleted$")
   if kept then return kept end
 end
 local removed = redis.call("DEL", entry)

@@ -20,7 +20,7 @@ local entry, load, request = KEYS[1], KEYS[2], KEYS[3]
 local value, ttl_ms, when, channel, keep_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 
 if request then
-  local kept = replay_read(request, "put")
+  local kept = replay_read(request, "put", "^stored$")
   if kept then return kept end
 end
 if when == "absent" and redis.call("EXISTS", entry) == 1 then return { "present" } end

@@ -22,7 +22,7 @@ local value, ttl_ms, keep_ms = ARGV[1], ARGV[2], ARGV[5]
 local start_ms, end_ms = ARGV[3], ARGV[4]
 
 if request then
-  local kept = replay_read(request, "first")
+  local kept = replay_read(request, "first", "^first$")
   if kept then return kept end
 end
 local now_us = end_ms ~= "0" and clock_us() or 0

@@ -15,7 +15,7 @@ local request = KEYS[1]
 local channel, data, keep_ms = ARGV[1], ARGV[2], ARGV[3]
 
 if request then
-  local kept = replay_read(request, "publish")
+  local kept = replay_read(request, "publish", "^published #$")
   if kept then return kept end
 end
 -- The record comes first: whoever hears an error has published nothing, and a message is never sent unrecorded.

@@ -43,11 +43,11 @@ local now_ms = math.floor(now_us / 1000)
 local word, x, y, fence = guard_check(KEYS, token, fp, in_progress_ms, lock_ms, now_us, now_ms)
 if word ~= "free" and word ~= "ours" then return { word, x, y } end
 local reply = { "entered", 0, x, now_ms }
-local claimed, counted = y, word == "ours"
+local claimed, counted, known = y, word == "ours", word == "ours" or ARGV[7] == "1"
 -- What was counted is counted as long as what was entered lasts: afterwards the same id enters anew.
-local kept = request and (counted or ARGV[7] == "1") and replay_read(request, "enter")
-if kept then
-  if kept[1] == "conflict" then return kept end
+local kept = request and replay_read(request, "enter", "^#" .. string.rep(" allowed # # #", count) .. "$")
+if kept and kept[1] == "conflict" and (known or kept.err) then return kept end
+if kept and known then
   for part = 1, 4 * count + 1 do reply[3 + part] = kept[part] end
 else
   for index = 1, count do
@@ -65,7 +65,7 @@ if entered then
   if counted then reply[1] = "again" end
   reply[2] = guard_commit(KEYS, token, fp, in_progress_ms, lock_ms, fence_ttl_ms, claimed, fence, now_us, now_ms)
 end
-if kept then return reply end
+if kept and known then return reply end
 for index = 1, count do
   local last, key = 4 + 4 * index, KEYS[at + index]
   word, x, y = reply[last - 3], reply[last - 2], reply[last - 1]

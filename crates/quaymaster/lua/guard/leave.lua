@@ -26,6 +26,11 @@ local token, verb, fence_ttl_ms = ARGV[1], ARGV[2], ARGV[7]
 local at = verb == "-" and 0 or 1
 local request = KEYS[at + (fence_ttl_ms == "0" and 0 or 4) + 1]
 
+-- What is held is ended, whatever was answered before: ids and tokens may both come again. Only where nothing is
+-- held any more is the call answered from the record, which belongs to its token and verb.
+local op = "leave:" .. verb .. ":" .. token
+local kept = request and replay_read(request, op, "^left [%l%-]+ [%l%-]+ #$")
+if kept and kept.err then return kept end
 local now_us = clock_us()
 local now_ms = math.floor(now_us / 1000)
 local claim, lease, same, enc, bytes, ended, head = "-", "-", 1, "-", "", false, nil
@@ -43,13 +48,9 @@ if claim == "malformed" then
   lock_wake(head, ARGV[8])
   return { "malformed" }
 end
--- What is held is ended, whatever was answered before: ids and tokens may both come again. Only where nothing is
--- held any more is the call answered from the record, which belongs to its token and verb.
-local op = "leave:" .. verb .. ":" .. token
 if ended or lease == "released" then
   if request then replay_keep_all(request, op, ARGV[9], { "left", claim, lease, same or 1 }) end
 else
-  local kept = request and replay_read(request, op)
   if kept and kept[1] == "conflict" then return kept end
   if kept then
     lease = kept[3]

@@ -24,10 +24,12 @@ local keep_ms = ARGV[3]
 -- A live claim is given back, whatever was answered before: ids and tokens may both come again. Only a claim that
 -- is gone is answered from the record, which belongs to its token.
 local op = "abandon:" .. token
+local kept = request and replay_read(request, op, "^abandoned$")
+if kept and kept.err then return kept end
 local now_ms = math.floor(clock_us() / 1000)
 local word = idempotency_abandon(record, token, now_ms)
 if request then
-  if word ~= "abandoned" then return replay_read(request, op) or { word } end
+  if word ~= "abandoned" then return kept or { word } end
   replay_keep_all(request, op, keep_ms, { word })
 end
 if word == "abandoned" then redis.pcall("PUBLISH", channel, "abandoned") end

@@ -1,13 +1,42 @@
 -- replay: a repeated request_id gets the answer its first call got.
 --
--- The record is `op`, the status word and the integers, separated by spaces.
-local function replay_read(request, op)
+-- The record is `op`, the status word and the integers, separated by spaces. `shape` is a pattern of what must follow
+-- `op`, in which # stands for a count, ~ for a negative number and = for an id; `or_shape` may be another one.
+--
+-- A record of another call is a "conflict". A record that no call of ours wrote is one too, with `err`: returned by
+-- the script, it is an error reply that names the key.
+local function replay_refused(request, held)
+  local verbs = " take refund reset add take_all enter push claim ack nack redrive purge start update finish"
+    .. " task_start task_finish processed failed retry record put delete publish first close "
+  local verb, mark = string.match(held, "^([a-z_]+)([: ])%S")
+  -- Behind these stands a token.
+  if mark == ":" then verbs = " leave release abandon " end
+  local refused = { "conflict" }
+  if not verb or not string.find(verbs, " " .. verb .. " ", 1, true) then
+    refused.err = "MALFORMED " .. request .. " holds no answer to a request_id of ours:"
+      .. " use another request_id, or remove the key if another program wrote it"
+  end
+  return refused
+end
+
+local function replay_read(request, op, shape, or_shape)
   local held = redis.call("GET", request)
   local answer
-  if held then
+  if held and string.sub(held, 1, #op + 1) ~= op .. " " then
+    answer = replay_refused(request, held)
+  elseif held then
+    local form = {}
     answer = {}
-    for part in string.gmatch(held, "%S+") do answer[#answer + 1] = tonumber(part) or part end
-    if table.remove(answer, 1) ~= op then answer = { "conflict" } end
+    for part in string.gmatch(string.sub(held, #op + 2), "%S+") do
+      local number = #part <= 17 and string.find(part, "^%-?%d+$") and tonumber(part)
+      local sign = number and (number < 0 and "~" or number < 9007199254740992 and "#")
+      if not sign then sign = string.match(part, "^[%l_]+$") or string.match(part, "^[=-]") or "?" end
+      answer[#answer + 1], form[#form + 1] = number or part, sign
+    end
+    form = table.concat(form, " ")
+    if not string.find(form, shape) and not (or_shape and string.find(form, or_shape)) then
+      answer = replay_refused(request, "")
+    end
   end
   return answer
 end

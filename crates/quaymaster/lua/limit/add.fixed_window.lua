@@ -26,7 +26,7 @@ local bucket_ms = ARGV[4]
 local end_ms = tonumber(ARGV[5])
 local keep_ms = ARGV[6]
 
-local kept = replay_read(request, "add")
+local kept = replay_read(request, "add", "^added # # #$")
 if kept then return kept end
 local now_us = clock_us()
 local left_ms = end_ms - math.floor(now_us / 1000)

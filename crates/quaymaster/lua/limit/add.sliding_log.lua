@@ -26,7 +26,7 @@ local at_ms = tonumber(ARGV[4])
 local nonce = ARGV[5]
 local keep_ms = ARGV[6]
 
-local kept = replay_read(request, "add")
+local kept = replay_read(request, "add", "^added # # #$")
 if kept then return kept end
 local now_ms = math.floor(clock_us() / 1000)
 -- A moment that this clock has not reached yet counts from now.

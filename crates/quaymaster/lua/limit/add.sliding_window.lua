@@ -25,7 +25,7 @@ local ttl_ms = ARGV[3]
 local start_ms = tonumber(ARGV[4])
 local keep_ms = ARGV[5]
 
-local kept = replay_read(request, "add")
+local kept = replay_read(request, "add", "^added # # #$")
 if kept then return kept end
 local now_us = clock_us()
 local previous, current, elapsed_ms = sliding_window_read(state, now_us, window_ms)

@@ -29,7 +29,7 @@ local inc_part = tonumber(ARGV[5])
 local end_ms = tonumber(ARGV[6])
 local keep_ms = ARGV[7]
 
-local kept = replay_read(request, "add")
+local kept = replay_read(request, "add", "^added # # #$")
 if kept then return kept end
 local now_us = clock_us()
 if now_us >= end_ms * 1000 then return { "past", 0, 0, 0 } end

@@ -29,7 +29,7 @@ local end_ms = ARGV[6]
 local keep_ms = ARGV[7]
 
 if request then
-  local kept = replay_read(request, "refund")
+  local kept = replay_read(request, "refund", "^refunded # # #$")
   if kept then return kept end
 end
 local now_us = end_ms ~= "0" and clock_us()

@@ -26,7 +26,7 @@ local nonce = ARGV[5]
 local keep_ms = ARGV[6]
 
 if request then
-  local kept = replay_read(request, "refund")
+  local kept = replay_read(request, "refund", "^refunded # # #$")
   if kept then return kept end
 end
 local now_us = clock_us()

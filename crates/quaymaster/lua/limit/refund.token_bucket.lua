@@ -29,7 +29,7 @@ local inc_part = ARGV[6]
 local keep_ms = ARGV[7]
 
 if request then
-  local kept = replay_read(request, "refund")
+  local kept = replay_read(request, "refund", "^refunded # # #$")
   if kept then return kept end
 end
 local now_us = clock_us()

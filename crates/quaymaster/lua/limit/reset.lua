@@ -19,7 +19,7 @@ local end_ms = tonumber(ARGV[2])
 local keep_ms = tonumber(ARGV[3])
 
 if request then
-  local kept = replay_read(request, "reset")
+  local kept = replay_read(request, "reset", "^reset # # #$")
   if kept then return kept end
 end
 local now_ms = math.floor(clock_us() / 1000)

@@ -27,7 +27,7 @@ local window_ms = tonumber(ARGV[3])
 local ttl_ms, start_ms, end_ms, keep_ms = ARGV[4], ARGV[5], ARGV[6] or "0", ARGV[7]
 
 if request then
-  local kept = replay_read(request, "take")
+  local kept = replay_read(request, "take", "^allowed # # #$")
   if kept then return kept end
 end
 local now_us

@@ -27,7 +27,7 @@ local nonce = ARGV[5]
 local keep_ms = ARGV[6]
 
 if request then
-  local kept = replay_read(request, "take")
+  local kept = replay_read(request, "take", "^allowed # # #$")
   if kept then return kept end
 end
 local now_us = clock_us()

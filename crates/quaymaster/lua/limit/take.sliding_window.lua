@@ -26,7 +26,7 @@ local ttl_ms = ARGV[4]
 local keep_ms = ARGV[5]
 
 if request then
-  local kept = replay_read(request, "take")
+  local kept = replay_read(request, "take", "^allowed # # #$")
   if kept then return kept end
 end
 local now_us = clock_us()

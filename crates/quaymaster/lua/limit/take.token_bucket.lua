@@ -30,7 +30,7 @@ local inc_part = ARGV[6]
 local keep_ms = ARGV[7]
 
 if request then
-  local kept = replay_read(request, "take")
+  local kept = replay_read(request, "take", "^allowed # # #$")
   if kept then return kept end
 end
 local now_us = clock_us()

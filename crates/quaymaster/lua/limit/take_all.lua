@@ -30,7 +30,7 @@ local commit = {
 }
 
 if request then
-  local kept = replay_read(request, "take_all")
+  local kept = replay_read(request, "take_all", "^allowed" .. string.rep(" allowed # # #", count) .. "$")
   if kept then return kept end
 end
 local now_us = clock_us()

@@ -25,9 +25,11 @@ local token, fence_ttl_ms, channel, keep_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 -- What is held is given back, whatever was answered before: ids and tokens may both come again. Only a lease that
 -- is gone is answered from the record, which belongs to its token.
 local op = "release:" .. token
+local kept = request and replay_read(request, op, "^released$")
+if kept and kept.err then return kept end
 local word, head = lock_release(lock, fence, queue, alive, token, fence_ttl_ms, clock_us())
 if request then
-  if word ~= "released" then return replay_read(request, op) or { word } end
+  if word ~= "released" then return kept or { word } end
   replay_keep_all(request, op, keep_ms, { word })
 end
 lock_wake(head, channel)

@@ -18,7 +18,7 @@
 
 local request = KEYS[5]
 if request then
-  local kept = replay_read(request, "ack")
+  local kept = replay_read(request, "ack", "^acked # #[#~ ]*$")
   if kept then return kept end
 end
 local now_ms = math.floor(clock_us() / 1000)

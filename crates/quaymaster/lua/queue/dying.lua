@@ -24,10 +24,10 @@
 local jobs, held, leases, request = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local id = ARGV[1]
 if request then
-  local kept = replay_read(request, "nack")
+  local kept = replay_read(request, "nack", "^retry #$", "^dead #$")
   if kept and kept[1] == "dead" then return { "dead", 0 } end
   if kept and kept[1] == "retry" then return { "retry", kept[2] } end
-  if kept then return { "conflict" } end
+  if kept then return kept end
 end
 local now_us = clock_us()
 local now_ms = math.floor(now_us / 1000)

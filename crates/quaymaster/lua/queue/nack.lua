@@ -26,7 +26,7 @@
 local held, leases, delayed, meta, request = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local delay_ms = ARGV[3] + 0
 if request then
-  local kept = replay_read(request, "nack")
+  local kept = replay_read(request, "nack", "^retry #$", "^dead #$")
   if kept then return kept end
 end
 local now_ms = math.floor(clock_us() / 1000)

@@ -14,8 +14,8 @@
 --@include replay
 
 local request, op = KEYS[1], ARGV[1]
-local kept = replay_read(request, op)
-if kept and kept[1] == "conflict" then return { "conflict" } end
+local kept = replay_read(request, op, "^moved # # # #$")
+if kept and kept[1] == "conflict" then return kept end
 if ARGV[3] == "1" then
   kept = { "moved", ARGV[4] + 0, ARGV[5] + 0, ARGV[6] + 0, 1 }
   -- First what frees memory: a store that has none left keeps the answer then.

@@ -11,6 +11,8 @@
 --@include replay
 --@include queue/progress
 
+local kept = KEYS[2] and replay_read(KEYS[2], "purge", "^moved # # # #$")
+if kept and kept.err then return kept end
 local dead, stone, removed = KEYS[1], ARGV[1], 0
 -- A store without memory refuses LSET, unless something was written before that cannot grow.
 redis.call("LTRIM", dead, 0, -1)
@@ -22,6 +24,6 @@ for at = 3, #ARGV, 2 do
 end
 if removed > 0 then
   redis.call("LREM", dead, removed, stone)
-  if KEYS[2] then queue_progress(KEYS[2], "purge", ARGV[2], removed) end
+  if KEYS[2] then queue_progress(KEYS[2], "purge", ARGV[2], kept, removed) end
 end
 return { "removed", removed }

@@ -10,7 +10,9 @@
 --@include replay
 --@include queue/progress
 
+local kept = KEYS[2] and replay_read(KEYS[2], "purge", "^moved # # # #$")
+if kept and kept.err then return kept end
 local removed = math.min(redis.call("LLEN", KEYS[1]), ARGV[1] + 0)
 redis.call("LTRIM", KEYS[1], ARGV[1], -1)
-if KEYS[2] and removed > 0 then queue_progress(KEYS[2], "purge", ARGV[2], removed) end
+if KEYS[2] and removed > 0 then queue_progress(KEYS[2], "purge", ARGV[2], kept, removed) end
 return { "removed", removed }

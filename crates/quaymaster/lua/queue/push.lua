@@ -46,7 +46,7 @@ if #KEYS > 7 then
   if string.find(marks, "r", 1, true) then request = KEYS[at] end
 end
 if request then
-  local kept = replay_read(request, "push")
+  local kept = replay_read(request, "push", "^pushed # # # #$")
   if kept then return kept end
 end
 local known = id and redis.call("EXISTS", id) == 1

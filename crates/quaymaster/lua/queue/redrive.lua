@@ -17,6 +17,8 @@
 --@include queue
 --@include queue/progress
 
+local kept = KEYS[9] and replay_read(KEYS[9], "redrive", "^moved # # # #$")
+if kept and kept.err then return kept end
 local dead, stone = KEYS[8], ARGV[3]
 local now_us = clock_us()
 redis.call("LLEN", dead)
@@ -38,6 +40,6 @@ end
 if moved > 0 then
   redis.call("LREM", dead, moved, stone)
   queue_count(KEYS[2], "redriven", moved)
-  if KEYS[9] then queue_progress(KEYS[9], "redrive", ARGV[4], moved) end
+  if KEYS[9] then queue_progress(KEYS[9], "redrive", ARGV[4], kept, moved) end
 end
 return { "moved", moved, full }

@@ -15,6 +15,8 @@
 --@include queue
 --@include queue/progress
 
+local kept = KEYS[8] and replay_read(KEYS[8], "redrive", "^moved # # # #$")
+if kept and kept.err then return kept end
 local now_us = clock_us()
 local overflow = KEYS[4]
 local moved, full = 0, 0
@@ -32,6 +34,6 @@ end
 if redis.call("LLEN", overflow) == 0 then full = 0 end
 if moved > 0 then
   queue_count(KEYS[2], "redriven", moved)
-  if KEYS[8] then queue_progress(KEYS[8], "redrive", ARGV[4], moved) end
+  if KEYS[8] then queue_progress(KEYS[8], "redrive", ARGV[4], kept, moved) end
 end
 return { "moved", moved, full }

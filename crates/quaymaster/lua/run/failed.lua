@@ -24,7 +24,7 @@ local request = KEYS[tonumber(ARGV[4])]
 local item, hour = ARGV[6], KEYS[tonumber(ARGV[10])]
 
 if request then
-  local kept = replay_read(request, "failed")
+  local kept = replay_read(request, "failed", "^failed # # # # #$")
   if kept then
     kept[6] = 1
     return kept

@@ -26,7 +26,7 @@ local now_us = clock_us()
 local word, now_ms = run_check(KEYS, ARGV, now_us)
 if word ~= "go" then return { word, now_ms } end
 if request then
-  local kept = replay_read(request, "finish")
+  local kept = replay_read(request, "finish", "^finished$")
   if kept and kept[1] == "conflict" then return kept end
   if kept then return run_view(KEYS, "finished", now_us, stale_ms) end
 end

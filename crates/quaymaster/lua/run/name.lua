@@ -7,10 +7,15 @@
 -- OUT   "named"  id
 -- COST  O(1)
 
+--@include replay
+
 local started = KEYS[1]
 local id, taken, keep_ms = ARGV[1], ARGV[2], ARGV[3]
 
 local held = redis.call("GET", started)
+if held and not string.find(held, "^manual_%d+%-%d+%-%d+T%d+:%d+:[%d.]+%+00:00$") then
+  return replay_refused(started, "")
+end
 if held and held ~= taken then return { "named", held } end
 redis.call("SET", started, id, "PX", keep_ms)
 return { "named", id }

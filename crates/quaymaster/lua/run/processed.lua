@@ -24,7 +24,7 @@ local request = KEYS[tonumber(ARGV[4])]
 local max_bytes, max_items, count = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
 
 if request then
-  local kept = replay_read(request, "processed")
+  local kept = replay_read(request, "processed", "^processed # # # #$")
   if kept then return kept end
 end
 local now_us = clock_us()

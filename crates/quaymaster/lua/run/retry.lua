@@ -15,6 +15,7 @@
 -- COST  O(log n + count) of failures; with a pulse what `run.start` costs
 
 --@include clock
+--@include replay
 --@include run
 
 local request = KEYS[tonumber(ARGV[4])]
@@ -25,9 +26,10 @@ local kept = request and redis.call("GET", request)
 if kept then
   -- Items may be any text, so each stands behind its length.
   local at = 7
-  if string.sub(kept, 1, 6) ~= "retry " then return { "conflict" } end
+  if string.sub(kept, 1, 6) ~= "retry " or #kept == 6 then return replay_refused(request, kept) end
   while at <= #kept do
     local length, from = string.match(kept, "^(%d+):()", at)
+    if not length or from + length - 1 > #kept then return replay_refused(request, "") end
     local item = string.sub(kept, from, from + length - 1)
     local record = redis.call("HGET", KEYS[5], item)
     if record then answer[#answer + 1], answer[#answer + 2] = item, record end

@@ -26,11 +26,12 @@ local id_field, id, fresh, read, stale_ms = ARGV[6], ARGV[7], ARGV[8], tonumber(
 local now_us = clock_us()
 local word, now_ms = run_check(KEYS, ARGV, now_us)
 if word == "stale" then return { "stale", now_ms } end
+local kept = request and replay_read(request, "start", "^started$", "^resumed$")
+if kept and kept.err then return kept end
 -- A run that has expired since is begun anew.
-if request and word ~= "missing" then
-  local kept = replay_read(request, "start")
-  if kept and kept[1] == "conflict" then return kept end
-  if kept then return run_view(KEYS, kept[1], now_us, stale_ms) end
+if kept and word ~= "missing" then
+  if kept[1] == "conflict" then return kept end
+  return run_view(KEYS, kept[1], now_us, stale_ms)
 end
 if fresh == "1" and word ~= "missing" then return { "exists" } end
 local begun = redis.call("HEXISTS", KEYS[2], "active_us") == 1

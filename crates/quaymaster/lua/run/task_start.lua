@@ -24,7 +24,7 @@ local request = KEYS[tonumber(ARGV[4])]
 local task, key, max_tasks = ARGV[6], KEYS[tonumber(ARGV[7])], tonumber(ARGV[8])
 
 if request then
-  local kept = replay_read(request, "task_start")
+  local kept = replay_read(request, "task_start", "^started # #$")
   if kept then return kept end
 end
 local now_us = clock_us()

@@ -20,7 +20,8 @@ local endpoint_from = status_from + statuses * 2
 
 if kind == "flush" and (tonumber(redis.call("HGET", KEYS[12], process) or "") or 0) >= sequence then return { "repeat" } end
 if kind == "record" then
-  local kept = replay_read(KEYS[first], "record")
+  local kept = replay_read(KEYS[first], "record", "^repeat #$")
+  if kept and kept.err then return kept end
   if kept and kept[2] == tonumber(ARGV[11]) then return { "repeat" } end
   if kept then return { "conflict" } end
   first = first + 1

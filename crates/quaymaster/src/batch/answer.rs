@@ -188,5 +188,5 @@ fn conflict(op: &'static str) -> Error {
 }
 
 pub(super) fn unknown(op: &'static str, word: &[u8]) -> Error {
-    Error::new(op, Code::StoreProtocol, format!("unknown status {:?}", String::from_utf8_lossy(word)))
+    Error::new(op, Code::StoreReply, format!("unknown status {:?}", String::from_utf8_lossy(word)))
 }

@@ -12,6 +12,7 @@ use super::answer::{self, Closed, Held, Swept};
 use super::{AT_ONCE, Batch, ops};
 use crate::bound::Key;
 use crate::queue::pack::pack;
+use crate::wrote::in_steps;
 use crate::{Code, Error, Result, Retry, json};
 
 /// Batches looked at in one page of a sweep, and pages in one sweep.
@@ -38,7 +39,7 @@ impl Batch {
     /// Closes the open batch of `key` and queues it. While its queue is full it answers `queue.full`: the batch takes
     /// no more items then, and a sweep queues it.
     pub async fn close(&self, key: Key<'_>, request_id: Option<&str>) -> Result<Closed> {
-        let closed = self.seal(key, request_id).await;
+        let closed = in_steps(self.seal(key, request_id)).await;
         if closed.is_err() {
             self.counts.errors.fetch_add(1, Relaxed);
         }
@@ -68,7 +69,7 @@ impl Batch {
     /// Queues every batch that is due: two thousand at most in one call, which is to be repeated then. Any number of
     /// processes may sweep; each batch is queued once.
     pub async fn sweep(&self) -> Result<Swept> {
-        let swept = self.sweep_pages().await;
+        let swept = in_steps(self.sweep_pages()).await;
         if swept.is_err() {
             self.counts.errors.fetch_add(1, Relaxed);
         }

@@ -25,6 +25,7 @@ use quaymaster_schema::{BatchSpec, QueueSpec, Resource};
 pub use answer::{Added, Closed, Open, Swept};
 
 use crate::bound::{Bound, Key};
+use crate::wrote::in_steps;
 use crate::{Code, Error, Result};
 use answer::Told;
 use ops::Guess;
@@ -142,7 +143,7 @@ impl Batch {
 
     /// Puts an item into the open batch of `key`, or begins one with it. An item that fills the batch closes it at once.
     pub async fn add(&self, key: Key<'_>, add: Add<'_>) -> Result<Added> {
-        let added = self.put(key, add).await;
+        let added = in_steps(self.put(key, add)).await;
         match &added {
             Ok(Added { duplicate: true, .. }) => &self.counts.duplicates,
             Ok(_) => &self.counts.added,
@@ -170,7 +171,7 @@ impl Batch {
             }
         }
         let detail = format!("another batch was open {TRIES} times in a row");
-        Err(Error::new(OP, Code::StoreProtocol, detail))
+        Err(Error::new(OP, Code::StoreContended, detail))
     }
 
     /// Open batches, those that close first in front; `count` is at most [`LIST_MAX`].

@@ -208,5 +208,5 @@ fn unexpected(op: &'static str, word: &[u8]) -> Error {
             "request_id was already used for another verb on this entry",
         );
     }
-    Error::new(op, Code::StoreProtocol, format!("unknown status {:?}", String::from_utf8_lossy(word)))
+    Error::new(op, Code::StoreReply, format!("unknown status {:?}", String::from_utf8_lossy(word)))
 }

@@ -180,7 +180,7 @@ impl<'a> Cover<'a> {
                 fields.sort_unstable();
                 Ok(Some(Value::Fields(fields)))
             }
-            other => Err(Error::new(op, Code::StoreProtocol, format!("a hit with {other:?}"))),
+            other => Err(Error::new(op, Code::StoreReply, format!("a hit with {other:?}"))),
         }
     }
 }

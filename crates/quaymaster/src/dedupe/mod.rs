@@ -148,7 +148,7 @@ impl Dedupe {
                 }
                 other => {
                     let detail = format!("unknown status {:?}", String::from_utf8_lossy(other));
-                    return Err(Error::new(OP, Code::StoreProtocol, detail));
+                    return Err(Error::new(OP, Code::StoreReply, detail));
                 }
             }
         }

@@ -154,5 +154,5 @@ pub(crate) fn check_data(op: &'static str, data: &[u8]) -> Result<()> {
 }
 
 fn unknown(op: &'static str, word: &[u8]) -> Error {
-    Error::new(op, Code::StoreProtocol, format!("unknown status {:?}", String::from_utf8_lossy(word)))
+    Error::new(op, Code::StoreReply, format!("unknown status {:?}", String::from_utf8_lossy(word)))
 }

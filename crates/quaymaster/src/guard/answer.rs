@@ -196,7 +196,7 @@ pub(super) fn looked(op: &'static str, reply: Reply) -> Result<Option<Duration>>
 }
 
 fn unknown(op: &'static str, word: &[u8]) -> Error {
-    Error::new(op, Code::StoreProtocol, format!("unknown status {:?}", String::from_utf8_lossy(word)))
+    Error::new(op, Code::StoreReply, format!("unknown status {:?}", String::from_utf8_lossy(word)))
 }
 
 fn millis(value: i64) -> Duration {

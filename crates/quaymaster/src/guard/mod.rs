@@ -33,6 +33,7 @@ use crate::idempotency::Idempotency;
 use crate::limit::Limit;
 use crate::lock::Lock;
 use crate::outage::is_outage;
+use crate::wrote::in_steps;
 use crate::{Code, Error, Result, Token};
 
 /// The page's examples are compiled.
@@ -135,7 +136,7 @@ impl Guard {
     /// Enters every part, or none and says which one said no.
     pub async fn enter(&self, key: Key<'_>, enter: Enter<'_>) -> Result<Entered> {
         let answer = match self.asked(key, enter) {
-            Ok(asked) => self.enter_by_policy(key, asked, enter.fingerprint).await,
+            Ok(asked) => in_steps(self.enter_by_policy(key, asked, enter.fingerprint)).await,
             Err(error) => Err(error),
         };
         self.counts.note_enter(&answer);
@@ -144,7 +145,7 @@ impl Guard {
 
     /// Finishes or abandons the claim and gives the lock back, each if it is still ours.
     pub async fn leave(&self, key: Key<'_>, token: &Token, leave: Leave<'_>) -> Result<Left> {
-        let answer = self.leave_once(key, token, leave).await;
+        let answer = in_steps(self.leave_once(key, token, leave)).await;
         self.counts.note_leave(&answer);
         answer
     }
@@ -236,7 +237,10 @@ impl Guard {
                         all.idempotency = Some(Settled::Finished { kept });
                     }
                 }
-                Leaving::Malformed => refused = Some(self.malformed(LEAVE, &parts.record)),
+                // The lock was given back all the same.
+                Leaving::Malformed => {
+                    refused = Some(self.malformed(LEAVE, &parts.record).ran(self.lock.is_some()));
+                }
                 Leaving::Conflict => {
                     let detail =
                         "request_id: already used to leave another lease, or to leave this one otherwise";
@@ -293,7 +297,7 @@ impl Guard {
     fn malformed(&self, op: &'static str, record: Key<'_>) -> Error {
         match &self.idempotency {
             Some(part) => part.malformed(op, record),
-            None => Error::new(op, Code::StoreProtocol, "a record was told malformed where there is none"),
+            None => Error::new(op, Code::StoreReply, "a record was told malformed where there is none"),
         }
     }
 }

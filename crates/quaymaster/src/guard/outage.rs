@@ -14,7 +14,7 @@ use crate::lock::Released;
 use crate::{Error, Result, Token};
 
 fn again(error: &Error) -> Error {
-    Error::new(error.op, error.code, error.detail.clone())
+    Error::new(error.op, error.code, error.detail.clone()).ran(error.may_have_run)
 }
 
 /// Enters every part by its policy, or takes nothing.

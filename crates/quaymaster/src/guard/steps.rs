@@ -141,15 +141,13 @@ async fn refused(guard: &Guard, asked: &Asked<'_>, step: &Step, no: Told) -> Res
             let part = |place: &usize| Some((guard.limits.get(*place)?, asked.key.limits.get(*place)?));
             match step.limits.get(place).and_then(part) {
                 Some((limit, key)) => Err(limit.malformed(ENTER, key)),
-                None => Err(Error::new(
-                    ENTER,
-                    Code::StoreProtocol,
-                    "a limit was told malformed that is not there",
-                )),
+                None => {
+                    Err(Error::new(ENTER, Code::StoreReply, "a limit was told malformed that is not there"))
+                }
             }
         }
         (Told::Malformed(None), _) => Err(guard.malformed(ENTER, &asked.key.record)),
-        (other, _) => Err(Error::new(ENTER, Code::StoreProtocol, format!("unexpected {other:?}"))),
+        (other, _) => Err(Error::new(ENTER, Code::StoreReply, format!("unexpected {other:?}"))),
     }
 }
 

@@ -150,7 +150,7 @@ pub(super) fn settled(op: &'static str, reply: Reply, done: &[u8]) -> Result<Opt
 }
 
 fn unknown(op: &'static str, word: &[u8]) -> Error {
-    Error::new(op, Code::StoreProtocol, format!("unknown status {:?}", String::from_utf8_lossy(word)))
+    Error::new(op, Code::StoreReply, format!("unknown status {:?}", String::from_utf8_lossy(word)))
 }
 
 fn millis(value: i64) -> Duration {

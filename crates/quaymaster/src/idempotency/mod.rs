@@ -45,6 +45,7 @@ use answer::{Ended, Told};
 use crate::bound::{Bound, Key, check_request_id};
 use crate::outage::is_outage;
 use crate::wake::Wake;
+use crate::wrote::in_steps;
 use crate::{Code, Error, Result, Seal, Token};
 
 /// The page's examples are compiled.
@@ -120,7 +121,7 @@ impl Idempotency {
     /// Keeps the operation's answer and wakes who waits for it. A response over `max_response` is not kept: the
     /// operation counts as finished all the same, for it has run.
     pub async fn finish(&self, key: Key<'_>, token: &Token, response: Option<&[u8]>) -> Result<Finished> {
-        let answer = match self.finish_once(key, token, response).await {
+        let answer = match in_steps(self.finish_once(key, token, response)).await {
             Err(error) => self.finished_without_store(error),
             answer => answer,
         };

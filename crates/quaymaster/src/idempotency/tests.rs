@@ -69,9 +69,9 @@ fn replies_that_no_script_gives_are_errors_and_not_answers() {
     assert_eq!(begun("op", words(&["mismatch", "0", "abc"])).unwrap(), Told::Mismatch { kept: "abc".into() });
     for reply in [words(&["allowed"]), words(&["started"]), words(&["finished", "r"]), words(&[]), Reply::Nil]
     {
-        assert_eq!(begun("op", reply).unwrap_err().code, Code::StoreProtocol);
+        assert_eq!(begun("op", reply).unwrap_err().code, Code::StoreReply);
     }
     assert_eq!(settled("op", words(&["lost"]), b"abandoned").unwrap(), Some(false));
-    assert_eq!(settled("op", words(&["finished"]), b"abandoned").unwrap_err().code, Code::StoreProtocol);
+    assert_eq!(settled("op", words(&["finished"]), b"abandoned").unwrap_err().code, Code::StoreReply);
     assert_eq!(settled("op", words(&["conflict"]), b"abandoned").unwrap_err().code, Code::RequestInvalid);
 }

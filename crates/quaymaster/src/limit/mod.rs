@@ -239,7 +239,7 @@ impl Limit {
     pub(crate) fn read_unit(&self, op: &'static str, told: &mut Parts) -> Result<Verdict> {
         match decode_parts(op, told)? {
             Told::Answer(word, raw) => Ok(verdict(&self.spec, word, raw, 1)),
-            other => Err(Error::new(op, Code::StoreProtocol, format!("unexpected {other:?}"))),
+            other => Err(Error::new(op, Code::StoreReply, format!("unexpected {other:?}"))),
         }
     }
 
@@ -386,7 +386,7 @@ fn refuse_twice_the_same_key(words: &Words) -> Result<()> {
 fn part_verdicts(parts: &[Part<'_>], told: &mut Parts) -> Result<Vec<Verdict>> {
     let answer = |part: &Part<'_>| match decode_parts("limit.take_all", told)? {
         Told::Answer(word, raw) => Ok(verdict(&part.limit.spec, word, raw, part.cost)),
-        other => Err(Error::new("limit.take_all", Code::StoreProtocol, format!("unexpected {other:?}"))),
+        other => Err(Error::new("limit.take_all", Code::StoreReply, format!("unexpected {other:?}"))),
     };
     parts.iter().map(answer).collect()
 }
@@ -419,7 +419,7 @@ fn decode_parts(op: &'static str, parts: &mut Parts) -> Result<Told> {
         b"conflict" => return Ok(Told::Conflict),
         other => {
             let detail = format!("unknown status {:?}", String::from_utf8_lossy(other));
-            return Err(Error::new(op, Code::StoreProtocol, detail));
+            return Err(Error::new(op, Code::StoreReply, detail));
         }
     };
     let mut next = || parts.int().map(|value| u64::try_from(value).unwrap_or(0));

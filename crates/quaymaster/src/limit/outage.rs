@@ -185,7 +185,7 @@ fn text(word: Option<&[u8]>) -> String {
 ///
 /// A repetition is not recognised: a part that was given back must not be remembered as taken.
 pub(crate) async fn take_all(parts: &[Part<'_>], error: Error) -> Result<Together> {
-    let away = || Error::new(error.op, error.code, error.detail.clone());
+    let away = || Error::new(error.op, error.code, error.detail.clone()).ran(error.may_have_run);
     let mut quotas = Vec::new();
     for (index, part) in parts.iter().enumerate() {
         let answer = part.limit.without_store(Verb::Take, part.key, Charge::of(part.cost), away()).await;

@@ -112,7 +112,7 @@ pub(super) fn released(op: &'static str, reply: Reply) -> Result<Released> {
 }
 
 fn unknown(op: &'static str, word: &[u8]) -> Error {
-    Error::new(op, Code::StoreProtocol, format!("unknown status {:?}", String::from_utf8_lossy(word)))
+    Error::new(op, Code::StoreReply, format!("unknown status {:?}", String::from_utf8_lossy(word)))
 }
 
 /// The name in front of a holder's token; never anything of the token itself. What another program wrote

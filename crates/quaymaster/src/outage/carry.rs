@@ -136,7 +136,8 @@ impl Outages {
             }
         };
         match answered.await {
-            Err(error) if is_outage(error.code) => Err(error.during(OP)),
+            // Whatever the store meant, the same piece under the same id may be sent again.
+            Err(error) if is_outage(error.code) || error.code == Code::StoreReply => Err(error.during(OP)),
             Err(error) => {
                 // Trying again would fail the same way for ever.
                 let units = taken.units;

@@ -38,8 +38,8 @@ use crate::{Code, Error};
 /// How often a resource that answers by policy is warned about.
 const WARN_EVERY: Duration = Duration::from_secs(1);
 
-/// Whether an error means that the store could not be asked, rather than that it was asked wrongly, or gave an
-/// answer that somebody must look at.
+/// Whether an error means that the store could not be asked: the connection, its framing or handshake, or the store's
+/// own refusal. A store that was asked wrongly, or whose answer somebody must look at, is no outage.
 pub(crate) fn is_outage(code: Code) -> bool {
     match code {
         Code::StoreRefused
@@ -59,8 +59,11 @@ pub(crate) fn is_outage(code: Code) -> bool {
         | Code::StoreDisk
         | Code::StoreFolder
         | Code::StoreProtocol => true,
-        // The store was asked and its clock cannot be followed; or it must not be used as it is.
+        // The store was asked: its clock cannot be followed, its keys never stand still, or its reply is not
+        // understood; or it must not be used as it is.
         Code::StoreClock
+        | Code::StoreContended
+        | Code::StoreReply
         | Code::StoreCrossSlot
         | Code::StoreUnsafe
         | Code::StoreVersion

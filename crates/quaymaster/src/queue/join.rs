@@ -106,7 +106,7 @@ async fn send(place: &Place, items: &[Bytes]) -> Result<Pushed> {
     let call = ops::push(place, items, 0.0, std::time::Duration::ZERO, marks)?;
     match tell::pushed(ops::PUSH, place.name(), place.bound.run(ops::PUSH, call).await?)? {
         Ok(pushed) => Ok(pushed),
-        Err(_) => Err(Error::new(ops::PUSH, Code::StoreProtocol, "a push without a bucket was called stale")),
+        Err(_) => Err(Error::new(ops::PUSH, Code::StoreReply, "a push without a bucket was called stale")),
     }
 }
 
@@ -181,7 +181,7 @@ async fn fly(turn: Turn, mut load: Load) {
         }
         Err(error) => {
             for told in callers {
-                let copy = Error::new(error.op, error.code, error.detail.clone());
+                let copy = Error::new(error.op, error.code, error.detail.clone()).ran(error.may_have_run);
                 let _ = told.send(Told::Answer(Err(copy)));
             }
         }

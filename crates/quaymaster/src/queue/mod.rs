@@ -37,6 +37,7 @@ pub use lease::Lease;
 
 use crate::bound::{check_request_id, spelling};
 use crate::cache::value::Cover;
+use crate::wrote::in_steps;
 use crate::{Code, Error, Result};
 use keys::{Around, Place};
 use ops::{First, Marks, Terms};
@@ -210,7 +211,7 @@ impl Queue {
         how: Claim,
         over: &CancellationToken,
     ) -> Result<(Vec<Job>, Instant)> {
-        let claimed = wait::claim(self, how, over).await;
+        let claimed = in_steps(wait::claim(self, how, over)).await;
         match &claimed {
             Ok((jobs, _)) => self.counts.claimed(jobs.len()),
             Err(error) => self.counts.failed(error),
@@ -220,7 +221,7 @@ impl Queue {
 
     /// Jobs are done; what `then` says follows, and the next jobs come, in the same step.
     pub async fn ack(&self, ack: Ack) -> Result<Acked> {
-        let acked = self.acked(&ack).await;
+        let acked = in_steps(self.acked(&ack)).await;
         match &acked {
             Ok(acked) => self.counts.acked(acked),
             Err(error) => self.counts.failed(error),
@@ -260,7 +261,7 @@ impl Queue {
 
     /// A job failed: it comes again after the declared backoff, or is a dead letter after its last attempt.
     pub async fn nack(&self, nack: Nack) -> Result<Nacked> {
-        let nacked = self.nacked(&nack).await;
+        let nacked = in_steps(self.nacked(&nack)).await;
         match &nacked {
             Ok(nacked) => self.counts.nacked(nacked),
             Err(error) => self.counts.failed(error),
@@ -306,6 +307,10 @@ impl Queue {
 
     /// The same for many leases, in their order.
     pub async fn extend_all(&self, leases: &[Lease], by: Option<Duration>) -> Result<Vec<Extended>> {
+        in_steps(self.extended(leases, by)).await
+    }
+
+    async fn extended(&self, leases: &[Lease], by: Option<Duration>) -> Result<Vec<Extended>> {
         const OP: &str = ops::EXTEND;
         let expires_in = self.lease(OP, by)?;
         let mut all = vec![Extended::Lost; leases.len()];
@@ -399,12 +404,12 @@ impl Queue {
 
     /// Dead letters, or overflow items, become jobs again, as long as there is room. `progress` hears how many so far.
     pub async fn redrive(&self, which: Redrive, progress: impl FnMut(u64) + Send) -> Result<Redriven> {
-        dead::redrive(self, which, progress).await
+        in_steps(dead::redrive(self, which, progress)).await
     }
 
     /// Dead letters are removed, the oldest first; answers how many. `progress` hears how many so far.
     pub async fn purge(&self, which: Purge, progress: impl FnMut(u64) + Send) -> Result<u64> {
-        dead::purge(self, which, progress).await
+        in_steps(dead::purge(self, which, progress)).await
     }
 
     /// Jobs whose lease has ended wait again, or are buried when their attempts are used up: what claims do as well,

@@ -41,7 +41,7 @@ pub(super) fn unknown(op: &'static str, word: &[u8]) -> Error {
         let detail = "request_id was already used for another verb on this queue";
         return Error::new(op, Code::RequestInvalid, detail);
     }
-    Error::new(op, Code::StoreProtocol, format!("unknown status {:?}", String::from_utf8_lossy(word)))
+    Error::new(op, Code::StoreReply, format!("unknown status {:?}", String::from_utf8_lossy(word)))
 }
 
 pub(super) fn count(parts: &mut Parts) -> Result<u64> {
@@ -196,7 +196,7 @@ pub(super) fn strings(parts: &mut Parts) -> Result<Vec<Bytes>> {
             Reply::Bytes(bytes) => strings.push(bytes),
             other => {
                 let detail = format!("expected a string, got {other:?}");
-                return Err(Error::new("queue", Code::StoreProtocol, detail));
+                return Err(Error::new("queue", Code::StoreReply, detail));
             }
         }
     }

@@ -64,7 +64,7 @@ pub(super) async fn ack(queue: &Queue, ack: &Ack, terms: Option<Terms>) -> Resul
         return Ok(Acked { jobs, ..acked });
     }
     let detail = format!("then: another batch was open {TRIES} times in a row");
-    Err(Error::new(OP, Code::StoreProtocol, detail))
+    Err(Error::new(OP, Code::StoreContended, detail))
 }
 
 /// A batch that an ack has added to: the part, whether it takes no more, and its id.

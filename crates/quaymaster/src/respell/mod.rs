@@ -193,7 +193,7 @@ async fn settle(engine: &Arc<dyn Engine>, mode: Mode, pairs: &[Pair], report: &m
                 2 => report.add(pair, What::Taken),
                 other => {
                     let detail = format!("a rename was answered with {other}");
-                    return Err(Error::new(ops::RENAME, Code::StoreProtocol, detail));
+                    return Err(Error::new(ops::RENAME, Code::StoreReply, detail));
                 }
             }
         }

@@ -239,5 +239,5 @@ pub(super) fn failure(run_id: &str, item: &Bytes, record: &Bytes) -> Failure {
 }
 
 pub(super) fn unknown(op: &'static str, word: &[u8]) -> Error {
-    Error::new(op, Code::StoreProtocol, format!("unknown status {:?}", String::from_utf8_lossy(word)))
+    Error::new(op, Code::StoreReply, format!("unknown status {:?}", String::from_utf8_lossy(word)))
 }

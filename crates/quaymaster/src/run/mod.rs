@@ -34,6 +34,7 @@ pub use walk::{FailuresAsk, FailuresPage, PAGE_MAX, RetryAsk, RunsPage};
 
 use crate::bound::Bound;
 use crate::limit::{Limit, STALE_TRIES};
+use crate::wrote::in_steps;
 use crate::{Code, Error, Result};
 use ops::Frame;
 
@@ -187,8 +188,8 @@ impl Run {
     /// Begins the run `id`, or one whose id is made up; goes on with one that there is.
     pub async fn start(&self, id: Option<&str>, request_id: Option<&str>) -> Result<Started> {
         let started = match id {
-            Some(id) => self.begin(id, request_id, false).await,
-            None => self.begin_fresh(request_id).await,
+            Some(id) => in_steps(self.begin(id, request_id, false)).await,
+            None => in_steps(self.begin_fresh(request_id)).await,
         };
         match started {
             Ok(Some(started)) => {
@@ -248,7 +249,7 @@ impl Run {
         }
         Err(Error::new(
             OP,
-            Code::StoreProtocol,
+            Code::StoreContended,
             format!("the list of run {id:?} changed {TRIES} times in a row"),
         ))
     }
@@ -256,7 +257,7 @@ impl Run {
     /// Ends the run with a status of the caller's, such as `completed` or `failed`. It is final: what workers still tell
     /// is counted, and only a start reopens it.
     pub async fn finish(&self, id: &str, status: &str, request_id: Option<&str>) -> Result<RunState> {
-        let finished = self.end(id, status, request_id).await;
+        let finished = in_steps(self.end(id, status, request_id)).await;
         if finished.is_ok() {
             self.counts.finished.fetch_add(1, Relaxed);
         }
@@ -331,7 +332,7 @@ impl Run {
 
     /// Notes items as processed, a thousand at most; each is counted once, and is no failure any more.
     pub async fn processed(&self, id: &str, items: &[&str], request_id: Option<&str>) -> Result<Processed> {
-        let told = self.note_processed(id, items, request_id).await;
+        let told = in_steps(self.note_processed(id, items, request_id)).await;
         if let Ok(told) = &told {
             self.counts.processed.fetch_add(told.added, Relaxed);
         }
@@ -361,7 +362,7 @@ impl Run {
         error: Option<&str>,
         request_id: Option<&str>,
     ) -> Result<Failed> {
-        let told = self.note_failed(id, item, error.unwrap_or_default(), request_id).await;
+        let told = in_steps(self.note_failed(id, item, error.unwrap_or_default(), request_id)).await;
         if let Ok(told) = &told {
             self.counts.failed.fetch_add(u64::from(told.listed), Relaxed);
         }
@@ -454,7 +455,7 @@ impl Run {
             }
             return Ok(left);
         }
-        Err(Error::new(OP, Code::StoreProtocol, format!("run {id:?} could not be adopted")))
+        Err(Error::new(OP, Code::StoreContended, format!("run {id:?} could not be adopted")))
     }
 
     /// Runs a run's script until it has an answer: again in another hour, with a pulse, or once the run is ours.

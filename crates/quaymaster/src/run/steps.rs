@@ -8,6 +8,7 @@ use jiff::tz::Offset;
 use super::answer::{self, RunState, TaskFinished, TaskStarted};
 use super::ops::{self, Frame};
 use super::{Foreign, Items, MAX_ITEMS, Run, check_status, ended};
+use crate::wrote::in_steps;
 use crate::{Code, Error, Result};
 
 /// The most fields of one update.
@@ -36,7 +37,7 @@ pub struct Fields<'a> {
 impl Run {
     /// Sets the status and fields of the caller's own; a finished run's status stays.
     pub async fn update(&self, id: &str, fields: &Fields<'_>, request_id: Option<&str>) -> Result<RunState> {
-        let told = self.set(id, fields, request_id).await;
+        let told = in_steps(self.set(id, fields, request_id)).await;
         self.noted(told)
     }
 
@@ -108,7 +109,7 @@ impl Run {
 
     /// Notes that a task began. The first time counts while it runs; after its end it begins anew.
     pub async fn task_start(&self, id: &str, task: &str, request_id: Option<&str>) -> Result<TaskStarted> {
-        let told = self.begin_task(id, task, request_id).await;
+        let told = in_steps(self.begin_task(id, task, request_id)).await;
         self.noted(told)
     }
 
@@ -128,7 +129,7 @@ impl Run {
 
     /// Notes that a task ended, and how long it took by the store's clock; a second time answers the same.
     pub async fn task_finish(&self, id: &str, task: &str, request_id: Option<&str>) -> Result<TaskFinished> {
-        let told = self.end_task(id, task, request_id).await;
+        let told = in_steps(self.end_task(id, task, request_id)).await;
         self.noted(told)
     }
 

@@ -6,6 +6,7 @@ use quaymaster_store::Reply;
 
 use super::answer::{self, Swept};
 use super::{Run, ops};
+use crate::wrote::in_steps;
 use crate::{Result, Retry};
 
 /// Runs looked at in one page of a sweep, and pages in one sweep.
@@ -17,7 +18,7 @@ impl Run {
     /// it; the next sign of life puts back what it was. Forgets runs whose state has expired. A thousand at most in one
     /// call; any number of processes may sweep.
     pub async fn sweep(&self) -> Result<Swept> {
-        let swept = self.sweep_pages().await;
+        let swept = in_steps(self.sweep_pages()).await;
         self.noted(swept)
     }
 

@@ -14,6 +14,7 @@ use quaymaster_store::Reply;
 use super::answer::{self, Failure, RunState};
 use super::ops::{self, Frame};
 use super::{AT_ONCE, Foreign, Items, Run, missing};
+use crate::wrote::in_steps;
 use crate::{Code, Error, Result, Retry};
 
 /// The most failures or runs of one page.
@@ -340,7 +341,7 @@ impl Run {
     /// Hands out failures for another try, each to one caller until its lease ends. They stay listed until they are
     /// processed.
     pub async fn retry(&self, ask: RetryAsk<'_>) -> Result<Vec<Failure>> {
-        let handed = self.hand_out(ask).await;
+        let handed = in_steps(self.hand_out(ask)).await;
         self.noted(handed)
     }
 

@@ -33,6 +33,7 @@ pub use report::{MAX_HOURS, ReportAsk};
 pub use sketch::ERROR_ONE_IN;
 
 use crate::bound::{self, Bound};
+use crate::wrote::in_steps;
 use crate::{Code, Error, Result};
 use answer::Flushed;
 use ops::Mark;
@@ -178,7 +179,7 @@ impl Stats {
     /// Counts what another program saw. A batch that is too large for one script is counted in several; with a
     /// `request_id` it may be sent again after a failure, and each part counts once.
     pub async fn record(&self, record: Record<'_>) -> Result<Recorded> {
-        self.failing(self.put(record).await)
+        self.failing(in_steps(self.put(record)).await)
     }
 
     /// What all instances counted.
@@ -188,7 +189,7 @@ impl Stats {
 
     /// Forgets instances that have not flushed for a day, two thousand at most.
     pub async fn sweep(&self) -> Result<Swept> {
-        self.failing(self.forget().await)
+        self.failing(in_steps(self.forget()).await)
     }
 
     /// Counts in this process and flushes by itself. Must be called inside a tokio runtime; dropping the last clone
@@ -277,7 +278,7 @@ impl Stats {
                 }
             }
         }
-        Err(Error::new(op, Code::StoreProtocol, "the store's clock goes backwards"))
+        Err(Error::new(op, Code::StoreClock, "the store's clock goes backwards"))
     }
 
     /// Counts what no key of ours may be named after as overflow; whether there was any.

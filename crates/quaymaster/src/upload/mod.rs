@@ -293,7 +293,7 @@ impl Upload {
             }
         }
         self.bound.run(OP, ops::call(self, OP, id, Duration::ZERO)?).await?;
-        receipt.ok_or_else(|| Error::new(OP, Code::StoreProtocol, format!("upload {id} vanished meanwhile")))
+        receipt.ok_or_else(|| Error::new(OP, Code::StoreContended, format!("upload {id} vanished meanwhile")))
     }
 }
 

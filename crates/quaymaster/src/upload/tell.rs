@@ -29,7 +29,7 @@ pub(super) fn wait(parts: &mut Parts) -> Result<Option<Duration>> {
 }
 
 pub(super) fn unknown(op: &'static str, word: &[u8]) -> Error {
-    Error::new(op, Code::StoreProtocol, format!("unknown status {:?}", String::from_utf8_lossy(word)))
+    Error::new(op, Code::StoreReply, format!("unknown status {:?}", String::from_utf8_lossy(word)))
 }
 
 fn malformed(op: &'static str, what: &str, text: &str) -> Error {

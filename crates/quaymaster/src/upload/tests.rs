@@ -112,8 +112,8 @@ fn an_answer_nobody_knows_is_an_error() {
     assert_eq!(tell::accepted("op", reply("conflict")).unwrap().0, Accepted::Conflict);
     let passed = Accepted::Refused(Refusal::Passed { highest: 3 });
     assert_eq!(tell::accepted("op", reply("passed")).unwrap().0, passed);
-    assert_eq!(tell::accepted("op", reply("what")).unwrap_err().code, Code::StoreProtocol);
-    assert_eq!(tell::moved("op", reply("what")).unwrap_err().code, Code::StoreProtocol);
+    assert_eq!(tell::accepted("op", reply("what")).unwrap_err().code, Code::StoreReply);
+    assert_eq!(tell::moved("op", reply("what")).unwrap_err().code, Code::StoreReply);
 }
 
 #[test]

@@ -75,6 +75,23 @@ pub(crate) type Answer = Result<Bytes, Problem>;
 
 type Run = for<'a> fn(&'a App, Input<'a>) -> BoxFuture<'a, Answer>;
 
+impl Call {
+    /// Runs it. An error after a step that wrote says that the call may have run; one of a call that only looks never
+    /// does.
+    pub(crate) async fn answer<'a>(&'a self, app: &'a App, input: Input<'a>) -> Answer {
+        let (answer, wrote) = quaymaster::watched((self.run)(app, input)).await;
+        answer.map_err(|problem| {
+            // An upload's database and object store are written before the store is asked.
+            let elsewhere = self.kind == Kind::Upload && problem.code.http_status() >= 500;
+            match self.effect {
+                Effect::Reads => problem.only_read(),
+                Effect::Writes if elsewhere || wrote.doubts(problem.code) => problem.may_have_run(),
+                Effect::Writes => problem,
+            }
+        })
+    }
+}
+
 /// How a field of a call is written on the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ArgType {

@@ -24,6 +24,8 @@ pub(crate) struct Problem {
     pub(crate) allow: Option<&'static str>,
     /// How long to wait, where that is known.
     wait: Option<Duration>,
+    /// Whether the call may have changed something.
+    may_have_run: bool,
     /// What failed would have changed nothing: "may have run" has no meaning for it.
     only_read: bool,
 }
@@ -61,7 +63,9 @@ pub(crate) struct ProblemBody<'a> {
 
 impl Problem {
     pub(crate) fn new(code: Code, detail: impl Into<Cow<'static, str>>) -> Self {
-        Self { code, detail: detail.into(), field: None, allow: None, wait: None, only_read: false }
+        let may_have_run = code.retry() == Retry::MayHaveRun;
+        let detail = detail.into();
+        Self { code, detail, field: None, allow: None, wait: None, may_have_run, only_read: false }
     }
 
     /// The same, naming the field.
@@ -74,6 +78,17 @@ impl Problem {
     pub(crate) fn after(mut self, wait: Duration) -> Self {
         self.wait = Some(wait);
         self
+    }
+
+    /// The same, of a call that may have changed something.
+    pub(crate) fn may_have_run(mut self) -> Self {
+        self.may_have_run = true;
+        self
+    }
+
+    /// Whether the call may have changed something.
+    pub(crate) fn has_doubt(&self) -> bool {
+        self.may_have_run && !self.only_read
     }
 
     /// The same, of a question that changes nothing.
@@ -112,7 +127,7 @@ impl Problem {
             advice: if self.only_read { reading_advice(self.code) } else { self.code.advice() },
             field: self.field.as_deref(),
             retry_after_ms: self.retry_after_ms(),
-            may_have_run: (self.code.retry() == Retry::MayHaveRun && !self.only_read).then_some(true),
+            may_have_run: self.has_doubt().then_some(true),
         };
         serde_json::to_vec(&body).unwrap_or_default()
     }
@@ -144,7 +159,7 @@ impl From<Error> for Problem {
             Code::RequestInvalid => request_field(&error.detail),
             _ => None,
         };
-        Self { field, ..Self::new(error.code, error.detail) }
+        Self { field, may_have_run: error.may_have_run, ..Self::new(error.code, error.detail) }
     }
 }
 
@@ -184,6 +199,12 @@ pub fn reading_advice(code: Code) -> &'static str {
     match code {
         Code::StoreTimedOut => "Check its load and the network, then ask again.",
         Code::StoreLost => "Ask again.",
+        Code::StoreProtocol => {
+            "Check that it is Redis or Valkey and that nothing between changes what it says."
+        }
+        Code::StoreReply => {
+            "Check that nothing between changes what the store says, else report it as a defect."
+        }
         Code::StoreDisk => "Free space or repair the disk, then restart; what was acknowledged is safe.",
         _ => code.advice(),
     }

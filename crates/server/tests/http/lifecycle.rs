@@ -95,14 +95,18 @@ async fn a_store_that_is_away_is_503_with_a_reason_and_when_to_come_back() {
 
 #[tokio::test]
 async fn a_lost_reply_says_that_the_call_may_have_run() {
-    let (server, _) = staged(Act::Away(Code::StoreTimedOut), "").await;
-    let problem = server.post("/v1/limit/psp/take", BODY).await.json();
-    assert_eq!((&problem["code"], &problem["may_have_run"]), (&json!("store.timed_out"), &json!(true)));
+    for code in [Code::StoreTimedOut, Code::StoreLost, Code::StoreProtocol, Code::StoreReply] {
+        let (server, _) = staged(Act::Away(code), "").await;
+        let answer = server.post("/v1/limit/psp/take", BODY).await;
+        let problem = answer.json();
+        assert_eq!(answer.status, code.http_status(), "{problem}");
+        assert_eq!((&problem["code"], &problem["may_have_run"]), (&json!(code.name()), &json!(true)));
+    }
 }
 
 #[tokio::test]
 async fn a_question_that_got_no_answer_cannot_have_run() {
-    for code in [Code::StoreTimedOut, Code::StoreLost, Code::StoreDisk] {
+    for code in [Code::StoreTimedOut, Code::StoreLost, Code::StoreDisk, Code::StoreProtocol] {
         let (server, _) = staged(Act::Away(code), "").await;
         for path in ["/readyz", "/v1/limit/psp/peek?key.psp_id=a", "/v1/key/explain?key=x"] {
             let answer = server.get(path).await;

@@ -264,7 +264,7 @@ impl Inner {
                 // A standalone client on a node of a cluster: nothing it can follow.
                 (Then::Moved(_) | Then::Ask(_), Route::Single(_)) => {
                     let detail = format!("{}; the store is a cluster: use redis+cluster://", fault.detail);
-                    return Err(Fault { code: Code::ConfigInvalid, detail, ..fault });
+                    return Err(told(Fault { code: Code::ConfigInvalid, detail, ..fault }, doubt));
                 }
                 (_, Route::Cluster(cluster)) => {
                     cluster.suspect();
@@ -335,9 +335,11 @@ impl Inner {
 /// did not; a call that never left is not reported as one that may have.
 fn told(fault: Fault, doubt: Option<Fault>) -> Fault {
     match doubt {
-        Some(doubt) if fault.code.retry() == Retry::Later => {
+        Some(doubt) if fault.ran == Ran::No && fault.code.retry() != Retry::Useless => {
             Fault { detail: format!("{}; then {}", doubt.detail, fault.detail), ..doubt }
         }
+        // The repetition was refused for good; what the first attempt did stays.
+        Some(_) => Fault { ran: Ran::Maybe, ..fault },
         None if fault.ran == Ran::No => fault.before_sending(),
         _ => fault,
     }
@@ -408,7 +410,12 @@ mod tests {
 
     #[test]
     fn what_the_caller_hears_is_true_of_all_attempts() {
-        let heard = |last, doubt: Option<Fault>| told(last, doubt).code;
+        let heard = |last, doubt: Option<Fault>| {
+            let in_doubt = doubt.is_some();
+            let told = told(last, doubt);
+            assert!(!in_doubt || told.ran == Ran::Maybe, "{told:?}");
+            told.code
+        };
         let lost = || Some(fault(Code::StoreLost, Ran::Maybe));
         // It never left: it did not run, whatever ended the connection.
         assert_eq!(heard(fault(Code::StoreLost, Ran::No), None), Code::StoreRefused);
@@ -416,6 +423,7 @@ mod tests {
         // It may have run before the store went away for good.
         assert_eq!(heard(fault(Code::StoreRefused, Ran::No), lost()), Code::StoreLost);
         assert_eq!(heard(fault(Code::StoreBreaker, Ran::No), lost()), Code::StoreLost);
+        assert_eq!(heard(fault(Code::StoreProtocol, Ran::No), lost()), Code::StoreLost);
         // The repetition was answered: that is the answer.
         assert_eq!(heard(fault(Code::KeyWrongType, Ran::No), lost()), Code::KeyWrongType);
         assert_eq!(heard(fault(Code::StoreTimedOut, Ran::Maybe), lost()), Code::StoreTimedOut);

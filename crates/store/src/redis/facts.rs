@@ -30,7 +30,7 @@ pub(super) fn time(reply: &Reply) -> Result<i64> {
 }
 
 fn strange(op: &'static str, command: &str, reply: &Reply) -> Error {
-    Error::new(op, Code::StoreProtocol, format!("{command} answered {reply:?}"))
+    Error::new(op, Code::StoreReply, format!("{command} answered {reply:?}"))
 }
 
 impl Inner {

@@ -59,7 +59,7 @@ impl Fault {
     }
 
     pub(super) fn into_error(self, op: &'static str) -> Error {
-        Error::new(op, self.code, self.detail)
+        Error::new(op, self.code, self.detail).ran(self.ran == Ran::Maybe)
     }
 
     /// No reply within the time-out.
@@ -90,7 +90,7 @@ impl Fault {
         if word == "ERR"
             && let Some((inner, text)) = inside_script(text)
         {
-            return Self::said(inner, text);
+            return Self::said(inner, text).in_script();
         }
         if is_acl(text) {
             // The commands before it have run: no policy may answer as if none had.
@@ -122,7 +122,17 @@ impl Fault {
             "ERR" if text.starts_with("max number of clients") => (Code::StoreRefused, Then::Redial),
             _ => (Code::ScriptFailed, Then::Report),
         };
-        Self::new(code, Ran::No, then, format!("{word} {text}"))
+        let said = Self::new(code, Ran::No, then, format!("{word} {text}"));
+        if text.contains("user_script:") { said.in_script() } else { said }
+    }
+
+    /// The same, said by a script that was running. A script checks the types of its keys before it writes, and a
+    /// store that refuses writes refuses the first one. Other errors may end it halfway, and nothing is taken back.
+    fn in_script(mut self) -> Self {
+        if matches!(self.code, Code::ScriptFailed | Code::StorePermission) {
+            self.ran = Ran::Maybe;
+        }
+        self
     }
 }
 
@@ -205,7 +215,15 @@ mod tests {
         assert_eq!(of("NOSCRIPT", "none"), (Code::ScriptFailed, no, Then::LoadScript));
         assert_eq!(of("DENIED", "protected"), (Code::StoreRefused, no, Then::Report));
         assert_eq!(of("ERR", "max number of clients reached"), (Code::StoreRefused, no, Then::Redial));
-        assert_eq!(of("ERR", "user_script:1: boom"), (Code::ScriptFailed, no, Then::Report));
+        assert_eq!(of("ERR", "user_script:1: boom"), (Code::ScriptFailed, Ran::Maybe, Then::Report));
+        assert_eq!(of("ERR", "unknown command 'EVALSHA'"), (Code::ScriptFailed, no, Then::Report));
+        let halfway = "No permissions to access a channel script: 1f, on @user_script:9.";
+        assert_eq!(of("NOPERM", halfway), (Code::StorePermission, Ran::Maybe, Then::Report));
+        let said = Fault::said("MALFORMED", "{a}:req:1 holds no answer");
+        assert_eq!(
+            (said.code, said.ran, said.detail),
+            (Code::KeyMalformed, no, "{a}:req:1 holds no answer".into())
+        );
         assert_eq!(of("MYERR", "own"), (Code::ScriptFailed, no, Then::Report));
     }
 

@@ -143,7 +143,7 @@ impl Inner {
         command.push(key);
         match self.ask(OP, &command, Some(key)).await? {
             Reply::Int(length) => Ok(length > 0),
-            other => Err(Error::new(OP, Code::StoreProtocol, format!("LLEN answered {other:?}"))),
+            other => Err(Error::new(OP, Code::StoreReply, format!("LLEN answered {other:?}"))),
         }
     }
 

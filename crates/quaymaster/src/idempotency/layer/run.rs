@@ -177,7 +177,7 @@ impl Settings {
                 );
                 Settled::Done
             }
-            Err(error) if is_outage(error.code) => {
+            Err(error) if is_outage(error.code) || error.code == Code::StoreReply => {
                 tracing::warn!(idempotency = name, %error, "the record does not say yet how the operation ended");
                 Settled::Later(None)
             }

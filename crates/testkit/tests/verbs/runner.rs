@@ -1,0 +1,91 @@
+//! Runs the server's calls on any store, and looks at the keyspace beside it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use quaymaster::schema::{Source, load};
+use quaymaster::store::Reply;
+use quaymaster::store::redis::{RedisOptions, RedisStore};
+use quaymaster::{Engine, Quaymaster, Result};
+use quaymaster_server::command::{Command, Fields, commands};
+use quaymaster_server::{Depot, UploadConfig};
+use quaymaster_testkit::differential::{Hand, Side};
+use serde_json::Value;
+
+use crate::cases::{self, Case};
+
+/// A node without HTTP.
+pub(crate) struct Runner {
+    quaymaster: Quaymaster,
+    depot: Depot,
+}
+
+/// No call takes longer, so that a reply that never comes costs little.
+pub(crate) const DEADLINE: Duration = Duration::from_millis(600);
+
+pub(crate) async fn connect(url: &str) -> Arc<dyn Engine> {
+    let mut options = RedisOptions::from_url(url).unwrap();
+    options.deadline = DEADLINE;
+    options.backoff.base = Duration::from_millis(5);
+    options.backoff.max = Duration::from_millis(20);
+    Arc::new(RedisStore::connect(options).await.unwrap())
+}
+
+impl Runner {
+    pub(crate) fn on(engine: Arc<dyn Engine>, prefix: &str, folder: &Path) -> Self {
+        let text = cases::schema(prefix, &folder.display().to_string());
+        let loaded = load(&[Source { name: "verbs.toml", text: &text }], &|_| None);
+        let schema = loaded.schema.unwrap_or_else(|| panic!("{:#?}", loaded.diagnostics));
+        let quaymaster = Quaymaster::new(Arc::new(schema), engine);
+        let depot =
+            Depot::new(&quaymaster, &UploadConfig { folder: folder.to_owned(), ..UploadConfig::default() });
+        Self { quaymaster, depot }
+    }
+
+    pub(crate) async fn run(&self, call: (&str, &str, &str), fields: Value) -> Result<Value> {
+        let (kind, verb, name) = call;
+        let key: Vec<(String, String)> =
+            cases::key(kind, verb).iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
+        let fields: Fields = serde_json::from_str(&fields.to_string()).unwrap();
+        let command = find(kind, verb);
+        let answer =
+            command.run(self.quaymaster.clone(), self.depot.clone(), name, &key, fields, &|_| ()).await?;
+        Ok(serde_json::from_str(&answer).unwrap())
+    }
+}
+
+pub(crate) fn find(kind: &str, verb: &str) -> Command {
+    let found = commands().find(|command| command.kind().name() == kind && command.verb() == verb);
+    found.unwrap_or_else(|| panic!("there is no {kind} {verb}"))
+}
+
+pub(crate) type Dump = BTreeMap<String, Reply>;
+
+/// Every key with this in its name, and what it holds.
+pub(crate) async fn dump(engine: &Arc<dyn Engine>, part: &str) -> Dump {
+    let side = Side { name: "looked at", engine: engine.clone(), hand: Hand::Manual(Arc::default()) };
+    let held = side.keyspace(&format!("*{part}")).await;
+    held.into_iter().map(|(key, held)| (String::from_utf8_lossy(&key).into_owned(), held.content)).collect()
+}
+
+/// What differs.
+pub(crate) fn changes(before: &Dump, after: &Dump) -> Vec<String> {
+    let names: std::collections::BTreeSet<&String> = before.keys().chain(after.keys()).collect();
+    names.into_iter().filter(|name| before.get(*name) != after.get(*name)).cloned().collect()
+}
+
+/// Each verb that writes has a case: a new one without fails here.
+#[test]
+fn every_verb_that_writes_has_a_case() {
+    let mut left: HashMap<String, ()> = commands()
+        .filter(|command| !command.only_reads())
+        .map(|command| (format!("{} {}", command.kind().name(), command.verb()), ()))
+        .collect();
+    for Case { call: (kind, verb, _), .. } in cases::CASES {
+        find(kind, verb);
+        left.remove(&format!("{kind} {verb}"));
+    }
+    assert!(left.is_empty(), "no case in tests/verbs/cases.rs for {:?}", left.keys());
+}
