@@ -19,6 +19,18 @@ const REQUEST_ID_MAX: usize = 128;
 /// How many of a call's keys are looked at to name the one of another type.
 const KEYS_LOOKED_AT: usize = 64;
 
+/// Where Lua's numbers end to be exact: no offset of a page lies beyond.
+const OFFSET_MAX: u64 = 1 << 53;
+
+/// Refuses an offset that no script could count with.
+pub(crate) fn check_offset(op: &'static str, offset: u64) -> Result<()> {
+    if offset <= OFFSET_MAX {
+        return Ok(());
+    }
+    let detail = format!("offset: 0 to {OFFSET_MAX}, got {offset}");
+    Err(Error::new(op, Code::RequestInvalid, detail))
+}
+
 /// What all resources of one process share.
 #[derive(Debug)]
 pub(crate) struct Shared {

@@ -10,8 +10,14 @@ use quaymaster_testkit::conformance::{Case, batch, event};
 use quaymaster_testkit::saboteur::{Defect, is_found};
 use quaymaster_testkit::servers::{RedisConfig, RedisServer};
 
+const SIZES: &str = "a_size_or_a_start_that_is_no_number_is_refused_before_anything_is_added";
+
 /// Script, what is replaced, by what, and the case that must notice.
 const DEFECTS: &[Defect] = &[
+    ("batch.add", "local size = number_read(count)", "local size = tonumber(count or \"\")", SIZES),
+    ("batch.list", "if closes_ms < 0 or closes_ms >= 9007199254740992 then", "if false then", SIZES),
+    ("batch.due", "if #answer - 2 < count then", "if false then", SIZES),
+    ("batch.seal", "if id == \"\" or string.find(", "if false and string.find(", SIZES),
     (
         "batch.add",
         "if closes_ms > math.floor(now_us / 1000) then",

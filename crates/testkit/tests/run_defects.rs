@@ -31,6 +31,8 @@ const FOREIGN: &str = "a_run_that_another_program_began_is_taken_over_with_its_i
 const HOUR: &str = "the_hour_is_the_stores_whatever_the_nodes_clock_says";
 const COST: &str = "what_adding_an_item_costs_does_not_grow_with_the_run";
 
+const NUMBERS: &str = "a_number_that_is_none_is_refused_by_name_and_bad_members_hide_nobody";
+
 /// Script, what is replaced, by what, and the case that must notice.
 const DEFECTS: &[Defect] = &[
     (
@@ -112,15 +114,28 @@ const DEFECTS: &[Defect] = &[
         "redis.call(\"HSET\", KEYS[2], \"ended_us\"",
         FINAL,
     ),
-    ("run.failed", "tonumber(string.match(held or \"\", \"^%d+\") or \"\") or 0", "0", FAILURES),
+    ("run.failed", "number_read(string.match(held, \"^(%d+) %d+ [01] \")) or 0", "1", FAILURES),
     ("run.failed", "if redis.call(\"SISMEMBER\", KEYS[3], item) == 1 then", "if false then", FAILURES),
     ("run.failed", "redis.call(\"LPUSH\", hour, item)", "redis.call(\"RPUSH\", hour, item)", FAILURES),
     ("run.failed", "redis.call(\"PEXPIRE\", hour, ARGV[11])", "", FAILURES),
     ("run.failed", "redis.call(\"ZADD\", KEYS[6], ms, item)", "", PAGES),
     ("run.failed", "redis.call(\"ZADD\", KEYS[7], ms, item)", "", RETRY),
     ("run.failed", "redis.call(\"GET\", request)", "false", REPEATED),
-    ("run.failed", "redis.call(\"ZADD\", keys[at], \"GT\", ms, args[pulse + 7])", "", LISTED),
-    ("run.failures", "ARGV[2] == \"+inf\" and \"+inf\" or \"(\" .. ARGV[2]", "\"+inf\"", PAGES),
+    ("run.failed", "run_indexed(keys[at], ms, args[pulse + 7])", "", LISTED),
+    (
+        "run.failures",
+        "ARGV[2] == \"+inf\" and \"9007199254740992\" or ARGV[2]",
+        "\"9007199254740992\"",
+        PAGES,
+    ),
+    ("run.failures", "string.format(\"%.0f\", number_score(found[index + 1]))", "found[index + 1]", NUMBERS),
+    (
+        "run.processed",
+        "if index ~= 3 and held[index] and not number_read(held[index]) then spoiled = keys[2] end",
+        "",
+        NUMBERS,
+    ),
+    ("run.task_finish", "if not number_read(start) or (", "if false and (", NUMBERS),
     ("run.retry", "redis.call(\"ZADD\", KEYS[7], until_ms, item)", "", RETRY),
     ("run.retry", "now_ms + lease_ms", "now_ms + 60 * lease_ms", RETRY),
     ("run.retry", "redis.call(\"GET\", request)", "nil", REPEATED),
@@ -155,8 +170,8 @@ const STEPS: &[Defect] = &[
     ("run.hour", "redis.call(\"PEXPIRE\", failed, ttl_ms)", "", FAILURES),
     ("run.hour", "if ARGV[6] == \"1\" then", "if false then", REPEATED),
     ("run.hour", "if now_ms < start_ms or now_ms >= end_ms then", "if false then", HOUR),
-    ("run.index", "redis.call(\"ZADD\", runs, \"GT\", ms, id)", "", LISTED),
-    ("run.index", "redis.call(\"ZADD\", live, \"GT\", ms, id)", "", STALE),
+    ("run.index", "run_indexed(runs, now_ms, id)", "", LISTED),
+    ("run.index", "run_indexed(live, now_ms, id)", "", STALE),
     ("run.settle", "if held[2] and", "if false and", STALE),
 ];
 

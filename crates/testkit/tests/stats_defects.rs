@@ -22,14 +22,16 @@ const SPOILED: &str = "a_key_that_another_program_spoiled_stops_the_flush_whole_
 const SAMPLES: &str = "equal_times_in_one_millisecond_are_samples_of_their_own_and_only_the_last_are_kept";
 const ENDS: &str = "every_key_but_the_counters_has_an_end";
 
+const GAUGES: &str = "a_gauge_or_a_bucket_that_is_no_number_is_refused_by_name";
+
 /// Script, what is replaced, by what, and the case that must notice.
 const DEFECTS: &[Defect] = &[
     ("stats.flush", "redis.call(\"GET\", request)", "false", ONCE),
     ("stats.flush", "if kept then return { \"conflict\" } end", "", ONCE),
     (
         "stats.flush",
-        "or \"\") or 0) >= sequence",
-        "or \"\") or 0) >= 2 * sequence",
+        "number_read(last) >= sequence",
+        "number_read(last) >= 2 * sequence",
         "a_flush_sent_twice_counts_once",
     ),
     ("stats.flush", "redis.call(\"HSET\", flushes, process, sequence)", "", "a_flush_sent_twice_counts_once"),
@@ -54,17 +56,17 @@ const DEFECTS: &[Defect] = &[
         "redis.call(\"ZREM\", beats, \"-\") break",
         GAUGE,
     ),
-    ("stats.flush", "total = total - (tonumber(held or \"\") or 0)", "", GAUGE),
+    ("stats.flush", "total = total - (number_read(held or \"0\") or 0)", "", GAUGE),
     ("stats.flush", "redis.call(\"DEL\", keys[5], keys[7], keys[17])", "", GAUGE),
     (
         "stats.flush",
-        "total = total - (tonumber(redis.call(\"HGET\", connections, process) or \"\") or 0) + tonumber(open)",
-        "total = total + tonumber(open)",
+        "math.max(total - (number_read(redis.call(\"HGET\", connections, process) or \"0\") or 0), 0)",
+        "total",
         GAUGE,
     ),
     ("stats.flush", "if most > tonumber(redis.call(\"GET\", keys[5]) or \"-1\") then", "do", GAUGE),
-    ("stats.report", "current = current - (tonumber(held or \"\") or 0)", "", GAUGE),
-    ("stats.report", "\"(\" .. since, \"+inf\"", "\"-inf\", \"+inf\"", GAUGE),
+    ("stats.report", "current = current - (number_read(held or \"0\") or 0)", "", GAUGE),
+    ("stats.report", "beats, \"(\" .. since,", "beats, \"-inf\",", GAUGE),
     ("stats.flush", "if busiest > tonumber(redis.call(\"GET\", keys[7]) or \"-1\") then", "do", SPEED),
     ("stats.flush", "now_s - 1 - tonumber(args[9])", "now_s - tonumber(args[9])", SPEED),
     ("stats.flush", "redis.call(\"HINCRBY\", keys[at + 6], \"us\", sum_us)", "", HOURS),
@@ -89,15 +91,18 @@ const DEFECTS: &[Defect] = &[
         "an_instance_that_came_back_stays",
     ),
     ("stats.leave", "redis.call(\"DEL\", KEYS[index + 1])", "", LEAVE),
+    ("stats.report", "if not current or not number_read(started_ms) then", "if false then", GAUGES),
+    ("stats.flush", "if gauge[index] and not number_read(gauge[index]) then", "if false then", GAUGES),
+    ("stats.flush", "if not stats_fields(keys[at + 5], buckets) then", "if false then", GAUGES),
 ];
 
 /// Those that only show where a script that stops half-way leaves what it wrote.
 const HALVES: &[Defect] = &[
     ("stats.flush", "if spoiled then return", "if false then return", SPOILED),
     ("stats.flush", "redis.call(\"ZCARD\", keys[at + 2])", "", SPOILED),
-    ("stats.flush", "redis.call(\"HLEN\", keys[at + 5])", "", SPOILED),
-    ("stats.flush", "if sum and (#sum > 18", "if false and (#sum > 18", SPOILED),
-    ("stats.flush", "if sum and (#sum > 18 or not", "if sum and (not", SPOILED),
+    ("stats.flush", "if not stats_fields(keys[at + 5], buckets) then", "if false then", SPOILED),
+    ("stats.flush", "if sum and not stats_sound(sum) then", "if false then", SPOILED),
+    ("stats.flush", "return #text <= 18 and (", "return (", SPOILED),
 ];
 
 /// On a clock that the test holds: some of the cases look at more there.

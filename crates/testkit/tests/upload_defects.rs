@@ -34,6 +34,8 @@ const NOTED: &str = "why_a_completion_waits_is_shown_while_it_waits_and_only_the
 const FOLLOWED: &str = "a_follower_hears_why_an_upload_failed_and_that_nothing_follows_one_that_was_given_up";
 const TYPES: &str = "a_key_of_another_type_stops_a_step_before_it_changes_anything";
 
+const NUMBERS: &str = "a_number_that_is_none_stops_a_step_before_it_changes_anything";
+
 /// Script, what is replaced, by what, and the case that must notice.
 #[rustfmt::skip]
 const DEFECTS: &[Defect] = &[
@@ -52,9 +54,9 @@ const DEFECTS: &[Defect] = &[
     ("upload.accept", "redis.call(\"PEXPIRE\", chunk, chunk_ttl_ms)", "", DOCUMENTED),
     ("upload.accept", "upload_more(own, \"bytes_received\", size)", "", NO_CHUNK),
     ("upload.accept", "<= now_ms", "< 0", DEADLINE),
-    ("upload.accept", "(late or not open) and not (known and whole)", "(late or not open) and not known", ABORTED),
+    ("upload.accept", "(late or not open) and not (known and all_here)", "(late or not open) and not known", ABORTED),
     ("upload.accept", "redis.call(\"ZCARD\", own[7])", "", TYPES),
-    ("upload.claim", "string.format(\"%.0f\", now_ms), \"LIMIT\"", "\"+inf\", \"LIMIT\"", LEASED),
+    ("upload.claim", "{ \"-inf\", string.format(\"%.0f\", now_ms) }", "{ \"-inf\", \"+inf\" }", LEASED),
     ("upload.claim", "attempts + 1, token", "attempts, token", LEASED),
     ("upload.claim", "local got = redis.call(\"GET\", claim)", "local got = false", TWICE),
     ("upload.claim", "facts[1] ~= \"PENDING\" and facts[1] ~= \"UPLOADING\"", "false", ABORTED),
@@ -113,7 +115,10 @@ const DEFECTS: &[Defect] = &[
     ("upload.admit", "if flight_left(names, name) then", "if false then", NAMED),
     ("upload.renew", "bytes .. ARGV[2]", "bytes", CRASHED),
     ("upload.renew", "bytes ~= \"0 x\"", "true", NAMED),
-    ("upload.recount", "if off > 0 then", "if false then", CRASHED),
+    ("upload.recount", "if off > 0 or not", "if false and not", CRASHED),
+    ("upload.accept", "if not number_read(work[at] or \"0\") then spoiled = own[2] end", "", NUMBERS),
+    ("upload.accept", "upload_sound(KEYS) or upload_spoiled(KEYS, number)", "upload_sound(KEYS)", NUMBERS),
+    ("upload.admit", "return held and not number_read(held) and number_malformed(sum)", "return nil", NUMBERS),
     ("upload.call", "redis.call(\"ZADD\", ready", "redis.call(\"ZADD\", ready, \"XX\"", CRASHED),
     ("upload.drop", "if not ended then", "if false then", ABORTED),
     ("upload.forget", "if left > 0 then", "if false then", ABORTED),

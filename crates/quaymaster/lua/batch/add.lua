@@ -7,13 +7,14 @@
 --       "duplicate"  size  0  =id
 --       "elsewhere"  id
 --       "foreign"    id
---       "malformed"  id
+--       "malformed"  key
 --       "full"       0
 --       "conflict"
 -- COST  O(log n) of open batches; on the embedded store O(n) of the list
 
 --@include clock
 --@include replay
+--@include number
 --@include batch
 
 local request, keep_ms, guess = KEYS[15], ARGV[1], ARGV[2]

@@ -7,7 +7,8 @@
 --       2 length    int>0   of the list that was read and rendered
 --       3 ttl_ms    int>0
 --       4 again_ms  int>0   when to try again while the queue is full
---       5.. queue   text    the words of `inc/queue.lua` for one item
+--       5 far_ms    int>0   a deadline further away than this is none that Quaymaster gave
+--       6.. queue   text    the words of `inc/queue.lua` for one item
 -- OUT   "closed"  queue_length
 --       "gone"
 --       "early"    left_ms
@@ -21,15 +22,16 @@
 
 local open, current = KEYS[1], KEYS[2]
 local id, length, ttl_ms, again_ms = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])
+local far_ms = tonumber(ARGV[5])
 
 local closes_ms = tonumber(redis.call("ZSCORE", open, id) or "")
 if not closes_ms then return { "gone" } end
 local now_us = clock_us()
 local now_ms = math.floor(now_us / 1000)
-if closes_ms > now_ms then return { "early", math.ceil(closes_ms - now_ms) } end
+if closes_ms > now_ms and closes_ms <= now_ms + far_ms then return { "early", math.ceil(closes_ms - now_ms) } end
 -- A list that grew or shrank since it was read is not what was rendered.
 if redis.call("STRLEN", KEYS[4]) ~= length then return { "changed" } end
-local word, waiting, pushed, stamped, number = queue_fits(KEYS, 9, ARGV, 5, {}, now_us)
+local word, waiting, pushed, stamped, number = queue_fits(KEYS, 9, ARGV, 6, {}, now_us)
 -- Queued or not, it takes no more; of a store without memory, what frees some is taken first.
 if redis.call("GET", current) == id then redis.call("DEL", current) end
 if word == "full" then
@@ -40,5 +42,5 @@ if word == "full" then
 end
 redis.call("DEL", KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8])
 redis.call("ZREM", open, id)
-local queued = queue_add(KEYS, 9, ARGV, 5, now_us, waiting, pushed, stamped, number)
+local queued = queue_add(KEYS, 9, ARGV, 6, now_us, waiting, pushed, stamped, number)
 return { "closed", queued }

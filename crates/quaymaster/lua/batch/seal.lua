@@ -6,6 +6,7 @@
 -- ARGV  1 keep_ms   int>0   how long a repeated request_id is recognised
 -- OUT   "sealed"  =id
 --       "none"
+--       "malformed"  key
 --       "conflict"
 -- COST  O(log n) of open batches
 
@@ -21,6 +22,8 @@ if request then
 end
 local id = redis.call("GET", current)
 if not id then return { "none" } end
+if id == "" or string.find(id, "[%s%c{}*?%[%]]") then return { "malformed", current } end
+redis.call("ZSCORE", open, id)
 redis.call("DEL", current)
 redis.call("ZADD", open, string.format("%.0f", math.floor(clock_us() / 1000)), id)
 local answer = { "sealed", "=" .. id }

@@ -6,12 +6,16 @@
 --       4 size           string
 -- ARGV  none
 -- OUT   "shown"  by  started_at  last_activity  size
+--       "malformed"  key
 --       "none"
 -- COST  O(1)
+
+--@include number
 
 local by, started_at, last_activity, size = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 
 local value = redis.call("GET", by)
 if not value then return { "none" } end
-local started = redis.call("GET", started_at) or ""
-return { "shown", value, started, redis.call("GET", last_activity) or started, redis.call("GET", size) or "0" }
+local started, count = redis.call("GET", started_at) or "", redis.call("GET", size) or "0"
+if not number_read(count) then return { "malformed", size } end
+return { "shown", value, started, redis.call("GET", last_activity) or started, count }

@@ -13,7 +13,8 @@
 -- old one, which stays in `open` until then.
 
 -- Where the item goes: "add" to the guessed batch, "new" to the fresh one, "duplicate" size, "elsewhere" id,
--- "foreign" id (open, but not begun by us), "malformed", "full". Writes nothing.
+-- "foreign" id (open, but not begun by us), "malformed" key, "full". Writes nothing, and reads whatever `batch_commit`
+-- relies on, so that nothing stops it half-way.
 local function batch_check(keys, at, args, from, now_us)
   local guess = args[from]
   local id = redis.call("GET", keys[at])
@@ -21,14 +22,17 @@ local function batch_check(keys, at, args, from, now_us)
   local length = id and redis.call("STRLEN", keys[at + 3]) or 0
   if length > 0 then
     local closes_ms = tonumber(redis.call("ZSCORE", keys[at + 1], guess) or "")
-    -- What `batch_commit` reads and counts on, so that nothing stops it half-way.
-    redis.call("GET", keys[at + 4])
-    local size = tonumber(string.match(redis.call("GET", keys[at + 6]) or "", "^%d+$") or "")
+    local started, count = redis.call("GET", keys[at + 4]), redis.call("GET", keys[at + 6])
+    redis.call("GET", keys[at + 5])
+    redis.call("SCARD", keys[at + 7])
+    if started and not number_read(string.match(started, "^(%d+)%.?%d*$")) then return "malformed", keys[at + 4] end
+    local size = number_read(count)
+    if count and not size then return "malformed", keys[at + 6] end
     if not closes_ms or not size then return "foreign", id end
     if closes_ms > math.floor(now_us / 1000) then
       local item_id = args[from + 4]
       if item_id ~= "" and redis.call("SISMEMBER", keys[at + 7], item_id) == 1 then return "duplicate", size end
-      if redis.call("GETRANGE", keys[at + 3], -1, -1) ~= "]" then return "malformed", id end
+      if redis.call("GETRANGE", keys[at + 3], -1, -1) ~= "]" then return "malformed", keys[at + 3] end
       if length + 1 + #args[from + 3] <= tonumber(args[from + 8]) then return "add", size end
     end
   end

@@ -12,3 +12,13 @@ end
 local function number_refuse(key, what)
   error("MALFORMED " .. key .. ": " .. what, 0)
 end
+
+-- A score as such a number, the nearest there is: another program may have put any score there.
+local function number_score(text)
+  return math.floor(math.min(math.max(tonumber(text), 0), 9e15))
+end
+
+-- What a script returns, before its first write, when `key` holds what nobody of ours has written.
+local function number_malformed(key)
+  return { err = "MALFORMED " .. key .. " does not hold what Quaymaster keeps there: inspect it, or remove it" }
+end

@@ -21,19 +21,48 @@
 --   5 index: which key `runs` is, with `live` behind it, 0 where a step of its own does it
 --   6 counter: which key the limit's is, 0 for none   7 id
 
--- Whether a call may write: "go", "stale" now_ms, "missing", "foreign" (not begun by us, or not all there), "pulse".
+-- What the meta has of `active_us`, `pulsed_us` and `was`; and its key if a number there is none. Writes nothing.
+local function run_meta(keys)
+  local spoiled
+  local held = redis.call("HMGET", keys[2], "active_us", "pulsed_us", "was", "start_us", "finished_us", "bytes",
+    "rendered", "rendered_us")
+  for index = 1, 8 do
+    if index ~= 3 and held[index] and not number_read(held[index]) then spoiled = keys[2] end
+  end
+  return held, spoiled
+end
+
+-- Reads what a call may write or tell of, before anything is written: a key of another type stops it here.
+local function run_touch(keys, args, pulse)
+  redis.call("LLEN", keys[4])
+  redis.call("HLEN", keys[5])
+  redis.call("ZCARD", keys[6])
+  redis.call("ZCARD", keys[7])
+  if pulse > 0 then
+    local index, counter = tonumber(args[pulse + 5]), tonumber(args[pulse + 6])
+    redis.call("SCARD", keys[3])
+    redis.call("HLEN", keys[8])
+    redis.call("ZCARD", keys[9])
+    if counter > 0 then redis.call("GET", keys[counter]) end
+    for at = index, index > 0 and index + 1 or -1 do redis.call("ZCARD", keys[at]) end
+  end
+end
+
+-- Whether a call may write: "go", "malformed" key, "stale" now_ms, "missing", "foreign" (not begun by us, or not all
+-- there), "pulse".
 local function run_check(keys, args, now_us)
   local word, x = "go", 0
   local pulse, now_ms = tonumber(args[5]), math.floor(now_us / 1000)
-  local held = redis.call("HMGET", keys[2], "active_us", "pulsed_us", "was")
-  local whole = redis.call("HEXISTS", keys[1], "status") == 1
-  -- Read once before anything is written: a key of another type stops the call here.
-  if pulse > 0 and args[pulse + 6] ~= "0" then redis.call("GET", keys[tonumber(args[pulse + 6])]) end
-  if pulse > 0 and (now_ms < args[pulse + 1] + 0 or now_ms >= args[pulse + 2] + 0) then
+  local held, spoiled = run_meta(keys)
+  local told = redis.call("HEXISTS", keys[1], "status") == 1
+  run_touch(keys, args, pulse)
+  if spoiled then
+    word, x = "malformed", spoiled
+  elseif pulse > 0 and (now_ms < args[pulse + 1] + 0 or now_ms >= args[pulse + 2] + 0) then
     word, x = "stale", now_ms
-  elseif not held[1] and not whole and redis.call("EXISTS", keys[1]) == 0 then
+  elseif not held[1] and not told and redis.call("EXISTS", keys[1]) == 0 then
     word = "missing"
-  elseif not held[1] or not whole then
+  elseif not held[1] or not told then
     word = "foreign"
   elseif pulse == 0 then
     local since_us = now_us - (tonumber(held[2] or "") or 0)
@@ -48,6 +77,14 @@ local function run_over(keys)
   local status = redis.call("HGET", keys[1], "status")
   return redis.call("HEXISTS", keys[2], "finished_us") == 1 or status == "completed" or status == "failed"
     or status == "cancelled"
+end
+
+-- Notes in an index that a run was active: never back in time, unless what stands there is yet to come.
+local function run_indexed(index, now_ms, id)
+  local held = tonumber(redis.call("ZSCORE", index, id) or "")
+  if not held or held < now_ms or held > now_ms + 60000 then
+    redis.call("ZADD", index, string.format("%.0f", now_ms), id)
+  end
 end
 
 -- Renders the hour and its calls, together, from the limit's own counter.
@@ -95,12 +132,12 @@ local function run_active(keys, args, now_us)
     beat = run_over(keys) and 2 or 1
     local at = tonumber(args[pulse + 5])
     if at > 0 then
-      local ms = string.format("%.0f", math.floor(now_us / 1000))
-      redis.call("ZADD", keys[at], "GT", ms, args[pulse + 7])
+      local ms = math.floor(now_us / 1000)
+      run_indexed(keys[at], ms, args[pulse + 7])
       if beat == 2 then
         redis.call("ZREM", keys[at + 1], args[pulse + 7])
       else
-        redis.call("ZADD", keys[at + 1], "GT", ms, args[pulse + 7])
+        run_indexed(keys[at + 1], ms, args[pulse + 7])
       end
     end
   end
@@ -157,7 +194,9 @@ local function run_view(keys, word, now_us, stale_ms)
   }
   local at, names = #view + 1, {}
   view[at] = 0
-  for name in string.gmatch(redis.call("HGET", keys[2], "fields") or "", "[^\n]+") do names[#names + 1] = name end
+  for name in string.gmatch(redis.call("HGET", keys[2], "fields") or "", "[^\n]+") do
+    if #names < 200 then names[#names + 1] = name end
+  end
   if #names > 0 then
     local values = redis.call("HMGET", keys[1], unpack(names))
     for index, name in ipairs(names) do

@@ -18,13 +18,29 @@
 -- A process is alive while it flushes: `beats` has the moment of its last flush, `connections` what it had open then,
 -- and `gauge` the sum of those. Whatever changes one of the three changes the others in the same script.
 
+-- Whether a count can be added to: an integer as the store writes it, and far from where it would overflow.
+local function stats_sound(text)
+  return #text <= 18 and (text == "0" or string.find(text, "^%-?[1-9]%d*$"))
+end
+
+-- The same of fields of a hash, where they are there.
+local function stats_fields(key, fields)
+  for from = 1, #fields, 500 do
+    local some = redis.call("HMGET", key, unpack(fields, from, math.min(from + 499, #fields)))
+    for _, held in ipairs(some) do
+      if held and not stats_sound(held) then return false end
+    end
+  end
+  return true
+end
+
 -- The first counter that is no integer, or of another type; nil when all can be added to. Writes nothing.
 local function stats_spoiled(counters)
   local held = redis.call("MGET", unpack(counters))
   for index = 1, #counters do
     local value = held[index]
     if value then
-      if #value > 18 or not string.match(value, "^%-?%d+$") then return counters[index] end
+      if not stats_sound(value) then return counters[index] end
     elseif redis.call("TYPE", counters[index]).ok ~= "none" then
       return counters[index]
     end
@@ -32,25 +48,29 @@ local function stats_spoiled(counters)
   return nil
 end
 
--- Takes the connections of processes that are silent since `since` out of the sum; answers it and who is left.
-local function stats_alive(beats, connections, gauge, since_ms)
-  local total = tonumber(redis.call("HGET", gauge, "connections") or "") or 0
+-- Takes the connections of processes that are silent since `since` out of the sum; answers it and who is left. Silent
+-- is also one whose last flush is yet to come: another program or a clock that was wrong wrote that.
+local function stats_alive(beats, connections, gauge, since_ms, now_ms)
+  local total = number_read(redis.call("HGET", gauge, "connections") or "0") or 0
+  local since, ahead = string.format("%.0f", since_ms), string.format("(%.0f", now_ms + 60000)
   for _ = 1, 40 do
-    local gone = redis.call("ZRANGEBYSCORE", beats, "-inf", string.format("%.0f", since_ms), "LIMIT", 0, 500)
+    local gone = redis.call("ZRANGEBYSCORE", beats, "-inf", since, "LIMIT", 0, 500)
+    if #gone == 0 then gone = redis.call("ZRANGEBYSCORE", beats, ahead, "+inf", "LIMIT", 0, 500) end
     if #gone == 0 then break end
-    for _, held in ipairs(redis.call("HMGET", connections, unpack(gone))) do total = total - (tonumber(held or "") or 0) end
+    for _, held in ipairs(redis.call("HMGET", connections, unpack(gone))) do total = total - (number_read(held or "0") or 0) end
     redis.call("HDEL", connections, unpack(gone))
     redis.call("ZREM", beats, unpack(gone))
   end
   local left = redis.call("ZCARD", beats)
   if left == 0 then total = 0 end
-  return total, left
+  return math.max(total, 0), left
 end
 
 -- Counts requests by second, for two minutes; answers the most that one of these seconds has now.
 local function stats_seconds(seconds, gauge, list, now_s)
   local oldest_s = now_s - 120
-  local swept_s = tonumber(redis.call("HGET", gauge, "swept_s") or "")
+  local swept_s = number_read(redis.call("HGET", gauge, "swept_s") or "")
+  if swept_s and swept_s > now_s + 2 then swept_s = nil end
   if not swept_s or oldest_s - swept_s > 240 then
     redis.call("DEL", seconds)
   elseif oldest_s > swept_s then
@@ -130,7 +150,7 @@ local function stats_instances(keys, at, args, from, count, total, now_ms)
     if redis.call("ZSCORE", beats, process) or redis.call("ZCARD", beats) < most then
       redis.call("ZADD", beats, now, process)
       if open ~= "" then
-        total = total - (tonumber(redis.call("HGET", connections, process) or "") or 0) + tonumber(open)
+        total = math.max(total - (number_read(redis.call("HGET", connections, process) or "0") or 0), 0) + tonumber(open)
         peak = math.max(peak, tonumber(args[word + 4]) - tonumber(open))
         redis.call("HSET", connections, process, open)
       end
@@ -148,7 +168,7 @@ end
 -- What is true now, and the most there was since a process was alive without a break: connections and speed.
 local function stats_gauges(keys, at, args, count, now_ms)
   local heartbeat_ms, now_s = args[5], math.floor(now_ms / 1000)
-  local total, left = stats_alive(keys[9], keys[10], keys[11], now_ms - tonumber(heartbeat_ms))
+  local total, left = stats_alive(keys[9], keys[10], keys[11], now_ms - tonumber(heartbeat_ms), now_ms)
   if left == 0 then
     redis.call("DEL", keys[5], keys[7], keys[17])
     redis.call("HSET", keys[11], "started_ms", string.format("%.0f", now_ms))
@@ -162,11 +182,13 @@ local function stats_gauges(keys, at, args, count, now_ms)
   local busiest = stats_seconds(keys[17], keys[11], args[14], now_s)
   if busiest > tonumber(redis.call("GET", keys[7]) or "-1") then redis.call("SET", keys[7], string.format("%.0f", busiest)) end
   local told_s = string.format("%.0f", now_s - 1 - tonumber(args[9]))
-  redis.call("SET", keys[6], redis.call("HGET", keys[17], told_s) or "0", "PX", heartbeat_ms)
+  local speed = redis.call("HGET", keys[17], told_s) or "0"
+  redis.call("SET", keys[6], number_read(speed) and speed or "0", "PX", heartbeat_ms)
 end
 
 -- Where each endpoint is counted: at its own seven keys, or, over the cap, at those of `overflow`. Answers the places,
--- how many the cap kept out, and a counter that is none. Reads whatever is written later, and writes nothing.
+-- how many the cap kept out, and a key that does not hold what is added to. Reads whatever is written later, and writes
+-- nothing: whatever another program left there must not stop the script half way.
 local function stats_places(keys, first, over_at, args, from, count)
   local room, kept_out, places = tonumber(args[6]) - redis.call("ZCARD", keys[14]), 0, {}
   local counters = { keys[1], keys[2], keys[3], keys[5], keys[7], keys[18] }
@@ -182,18 +204,28 @@ local function stats_places(keys, first, over_at, args, from, count)
     local held = #counters
     counters[held + 1], counters[held + 2], counters[held + 3] = keys[at], keys[at + 1], keys[at + 4]
     redis.call("ZCARD", keys[at + 2])
-    redis.call("HLEN", keys[at + 5])
-    redis.call("HLEN", keys[at + 6])
+    redis.call("GET", keys[at + 3])
+    local buckets, hour = {}, { "us", "errors" }
+    for bucket in string.gmatch(args[from + index * 6 - 2], "(%d+):") do
+      buckets[#buckets + 1], hour[#hour + 1] = bucket, bucket
+    end
+    if not stats_fields(keys[at + 5], buckets) then return places, kept_out, keys[at + 5] end
+    if not stats_fields(keys[at + 6], hour) then return places, kept_out, keys[at + 6] end
+    local sum = redis.call("HGET", keys[16], at == over_at and "overflow" or name)
+    if sum and not stats_sound(sum) then return places, kept_out, keys[16] end
   end
-  -- A sum that is none, or that would soon be too large, must not stop the script half way.
-  for index = 1, count do
-    local sum = redis.call("HGET", keys[16], places[index] == over_at and "overflow" or args[from + index * 6 - 6])
-    if sum and (#sum > 18 or not string.find(sum, "^%d+$")) then return places, kept_out, keys[16] end
+  local seconds = {}
+  for second in string.gmatch(args[14], "(%d+):") do seconds[#seconds + 1] = second end
+  if not stats_fields(keys[17], seconds) then return places, kept_out, keys[17] end
+  local gauge = redis.call("HMGET", keys[11], "connections", "started_ms")
+  for index = 1, 2 do
+    if gauge[index] and not number_read(gauge[index]) then return places, kept_out, keys[11] end
   end
+  redis.call("GET", keys[4])
+  redis.call("GET", keys[6])
   for index = 8, 9 do redis.call("ZCARD", keys[index]) end
   for index = 10, 12 do redis.call("HLEN", keys[index]) end
   redis.call("ZCARD", keys[13])
   redis.call("SCARD", keys[15])
-  redis.call("HLEN", keys[17])
   return places, kept_out, stats_spoiled(counters)
 end

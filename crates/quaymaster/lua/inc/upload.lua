@@ -9,16 +9,29 @@
 -- `received` keeps digest, bytes and place of every chunk ever received, and which attempt brought it: a number stands
 -- for the same bytes for ever, and the attempt is what its bytes are called while they are in flight.
 
--- Reads every key that may be written, so that one of another type stops the script before its first write.
+-- What a script is to return if the state, the work or the map holds something else than it should.
+local function upload_numbers(own)
+  local spoiled
+  if redis.call("STRLEN", own[4]) > 10000 then spoiled = own[4] end
+  local state = redis.call("HMGET", own[1], "status", "total_chunks", "expected_size")
+  local known = " PENDING UPLOADING COMPLETING COMPLETED FAILED EXPIRED "
+  if state[1] and not string.find(known, " " .. state[1] .. " ", 1, true) then spoiled = own[1] end
+  if not number_read(state[2] or "0") or not number_read(state[3] or "0") then spoiled = own[1] end
+  local work = redis.call("HMGET", own[2], "deadline", "bytes_received", "bytes_uploaded", "seq")
+  for at = 1, 4 do
+    if not number_read(work[at] or "0") then spoiled = own[2] end
+  end
+  return spoiled and number_malformed(spoiled)
+end
+
+-- The same, and reads every key that may be written: one of another type stops the script before its first write.
 local function upload_sound(own)
-  redis.call("HLEN", own[1])
-  redis.call("HLEN", own[2])
   redis.call("HLEN", own[3])
-  redis.call("STRLEN", own[4])
   redis.call("ZCARD", own[5])
   redis.call("HLEN", own[6])
   redis.call("ZCARD", own[7])
   redis.call("HLEN", own[8])
+  return upload_numbers(own)
 end
 
 local function upload_int(text)
@@ -35,7 +48,15 @@ end
 local function upload_facts(own, number)
   local held = redis.call("HGET", own[3], number) or ""
   local digest, size, place, attempt = string.match(held, "^(%S+) (%d+) (%S+) (%S+)$")
-  return digest, upload_int(size), place, attempt or "-"
+  return digest, number_read(size) or 0, place, attempt or "-"
+end
+
+-- What the script is to return if what is known of a chunk, or of who holds it, is none of ours.
+local function upload_spoiled(own, number)
+  local facts, lease = redis.call("HGET", own[3], number), redis.call("HGET", own[6], number)
+  if facts and not number_read(string.match(facts, "^%S+ (%d+) %S+ %S+$")) then return number_malformed(own[3]) end
+  if lease and not number_read(string.match(lease, "^(%d+) %S+ ?%S*$")) then return number_malformed(own[6]) end
+  return nil
 end
 
 local function upload_mark(own, number)
@@ -53,7 +74,7 @@ end
 -- Whether `token` holds the chunk, how often it has been tried, and whether `token` was the last to give it back.
 local function upload_ours(own, number, token)
   local attempts, holder, last = string.match(redis.call("HGET", own[6], number) or "", "^(%d+) (%S+) ?(%S*)$")
-  return holder == token and token ~= "-", upload_int(attempts), holder == "-" and last == token
+  return holder == token and token ~= "-", number_read(attempts) or 0, holder == "-" and last == token
 end
 
 -- Whether somebody holds the chunk whose lease lives.

@@ -29,6 +29,7 @@
 --@include queue/lease
 --@include queue/record
 --@include queue/claim
+--@include number
 --@include batch
 --@include queue/then
 

@@ -9,11 +9,17 @@
 --       6.. own     text    max_bytes, count, then `count` pairs of item and JSON
 -- OUT   "adopted"  added
 --       "begun"
+--       "malformed"  key
 -- COST  O(count)
 
+--@include number
 --@include run
 
 if redis.call("HEXISTS", KEYS[2], "active_us") == 1 or redis.call("EXISTS", KEYS[1]) == 0 then return { "begun" } end
+local _, spoiled = run_meta(KEYS)
+if spoiled then return { "malformed", spoiled } end
+run_touch(KEYS, ARGV, 0)
+redis.call("SCARD", KEYS[3])
 local added = run_add(KEYS, ARGV, 8, tonumber(ARGV[7]), tonumber(ARGV[6]))
 redis.call("PEXPIRE", KEYS[2], ARGV[1])
 return { "adopted", added }

@@ -10,6 +10,7 @@
 -- OUT   "failed"     attempts  processed_count  failed_count  beat  again  again: 1 for a repeated request_id
 --       "processed"  0         processed_count  failed_count  0     0      it is done; nothing was changed
 --       "missing"
+--       "malformed"  key
 --       "foreign"
 --       "full"
 --       "stale"  now_ms
@@ -18,6 +19,7 @@
 
 --@include clock
 --@include replay
+--@include number
 --@include run
 
 local request = KEYS[tonumber(ARGV[4])]
@@ -40,7 +42,9 @@ if redis.call("SISMEMBER", KEYS[3], item) == 1 then
 end
 local held = redis.call("HGET", KEYS[5], item)
 if not held and listed >= tonumber(ARGV[9]) then return { "full" } end
-local attempts = (tonumber(string.match(held or "", "^%d+") or "") or 0) + 1
+local attempts = held and number_read(string.match(held, "^(%d+) %d+ [01] ")) or 0
+if held and attempts == 0 then return { "malformed", KEYS[5] } end
+attempts = attempts + 1
 local ms = string.format("%.0f", math.floor(now_us / 1000))
 local cut, why = ARGV[8], ARGV[7]
 -- A failure that is told without a reason leaves the one that is known.

@@ -10,15 +10,19 @@
 --       "missing"
 -- COST  O(log n + count)
 
+--@include number
+
 local meta, failures, failed_at = KEYS[1], KEYS[2], KEYS[3]
 if redis.call("EXISTS", meta) == 0 then return { "missing" } end
-local to = ARGV[2] == "+inf" and "+inf" or "(" .. ARGV[2]
+-- What another program put behind all time is nobody's failure.
+local to = "(" .. (ARGV[2] == "+inf" and "9007199254740992" or ARGV[2])
 local answer = { "failures" }
 local found = redis.call("ZRANGEBYSCORE", failed_at, ARGV[1], to, "WITHSCORES", "LIMIT", 0, ARGV[3])
 for index = 1, #found, 2 do
   local record = redis.call("HGET", failures, found[index])
   if record then
-    answer[#answer + 1], answer[#answer + 2], answer[#answer + 3] = found[index], found[index + 1], record
+    local failed_ms = string.format("%.0f", number_score(found[index + 1]))
+    answer[#answer + 1], answer[#answer + 2], answer[#answer + 3] = found[index], failed_ms, record
   end
 end
 return answer

@@ -10,6 +10,7 @@
 -- OUT   "finished"  and so on as `run.show`
 --       "ended"     status  it is finished, with another one
 --       "missing"
+--       "malformed"  key
 --       "foreign"
 --       "stale"  now_ms
 --       "conflict"
@@ -17,6 +18,7 @@
 
 --@include clock
 --@include replay
+--@include number
 --@include run
 
 local request = KEYS[tonumber(ARGV[4])]

@@ -8,15 +8,17 @@
 -- COST  O(log n) of runs
 
 --@include clock
+--@include run
 
 local runs, live = KEYS[1], KEYS[2]
 local id, over = ARGV[1], ARGV[2]
 
-local ms = string.format("%.0f", math.floor(clock_us() / 1000))
-redis.call("ZADD", runs, "GT", ms, id)
+local now_ms = math.floor(clock_us() / 1000)
+redis.call("ZCARD", live)
+run_indexed(runs, now_ms, id)
 if over == "1" then
   redis.call("ZREM", live, id)
 else
-  redis.call("ZADD", live, "GT", ms, id)
+  run_indexed(live, now_ms, id)
 end
 return { "indexed" }

@@ -8,7 +8,16 @@
 -- OUT   "runs"  id  active_ms …
 -- COST  O(log n + skip + count)
 
+--@include number
+
 local runs = KEYS[1]
-local answer = redis.call("ZRANGE", runs, ARGV[1], ARGV[2], "BYSCORE", "REV", "LIMIT", ARGV[3], ARGV[4], "WITHSCORES")
-table.insert(answer, 1, "runs")
+-- What another program put in time to come, or before there was time, is no run's last activity: a sweep mends it.
+local from, to = ARGV[1], ARGV[2]
+if from == "+inf" then from = "(9007199254740992" end
+if to == "-inf" then to = "0" end
+local answer = { "runs" }
+local held = redis.call("ZRANGE", runs, from, to, "BYSCORE", "REV", "LIMIT", ARGV[3], ARGV[4], "WITHSCORES")
+for index = 1, #held, 2 do
+  answer[#answer + 1], answer[#answer + 2] = held[index], string.format("%.0f", number_score(held[index + 1]))
+end
 return answer

@@ -9,6 +9,7 @@
 --       6.. own     text    max_bytes, max_items, count, then `count` pairs of item and JSON
 -- OUT   "processed"  added  processed_count  failed_count  beat
 --       "missing"
+--       "malformed"  key
 --       "foreign"
 --       "pulse"
 --       "full"
@@ -18,6 +19,7 @@
 
 --@include clock
 --@include replay
+--@include number
 --@include run
 
 local request = KEYS[tonumber(ARGV[4])]

@@ -9,12 +9,14 @@
 --       6.. own     text    count, lease_ms
 -- OUT   "retry"  beat  item  record …
 --       "missing"
+--       "malformed"  key
 --       "foreign"
 --       "stale"  now_ms
 --       "conflict"
 -- COST  O(log n + count) of failures; with a pulse what `run.start` costs
 
 --@include clock
+--@include number
 --@include replay
 --@include run
 

@@ -9,12 +9,20 @@
 -- OUT   "settled"
 -- COST  O(log n) of runs
 
+--@include number
+
 local runs, live = KEYS[1], KEYS[2]
 local id, seen, word, active_ms = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
 
 local held = { redis.call("ZSCORE", runs, id), redis.call("ZSCORE", live, id) }
-if word == "gone" and held[1] and tonumber(held[1]) == seen then redis.call("ZREM", runs, id) end
-if held[2] and tonumber(held[2]) == seen then
+if held[1] and number_score(held[1]) == seen then
+  if word == "gone" then
+    redis.call("ZREM", runs, id)
+  elseif seen > tonumber(active_ms) + 60000 then
+    redis.call("ZADD", runs, active_ms, id)
+  end
+end
+if held[2] and number_score(held[2]) == seen then
   if word == "fresh" then
     redis.call("ZADD", live, active_ms, id)
   else

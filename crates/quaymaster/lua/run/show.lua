@@ -9,11 +9,13 @@
 --       6.. own     text    stale_ms, items (1: render the documented list too)
 -- OUT   "shown"  now_us  start_us  active_us  finished_us  over  stale  status  start_time  hour  calls  keys  processed_count  failed_count  bytes  cut  tasks_total  fields  name value …  task times …
 --       "missing"
+--       "malformed"  key
 --       "foreign"
 --       "stale"  now_ms
 -- COST  O(tasks shown), at most a thousand; O(n) of the run's list when it is rendered
 
 --@include clock
+--@include number
 --@include run
 
 local stale_ms, items = ARGV[6], ARGV[7]

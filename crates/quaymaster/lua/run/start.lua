@@ -10,6 +10,7 @@
 -- OUT   "started"  and so on as `run.show`
 --       "resumed"  and so on
 --       "exists"
+--       "malformed"  key
 --       "foreign"  text  the list of items of a run begun by another program, to be adopted first
 --       "stale"    now_ms
 --       "conflict"
@@ -18,6 +19,7 @@
 --@include clock
 --@include iso
 --@include replay
+--@include number
 --@include run
 
 local request = KEYS[tonumber(ARGV[4])]
@@ -25,7 +27,7 @@ local id_field, id, fresh, read, stale_ms = ARGV[6], ARGV[7], ARGV[8], tonumber(
 
 local now_us = clock_us()
 local word, now_ms = run_check(KEYS, ARGV, now_us)
-if word == "stale" then return { "stale", now_ms } end
+if word == "stale" or word == "malformed" then return { word, now_ms } end
 local kept = request and replay_read(request, "start", "^started$", "^resumed$")
 if kept and kept.err then return kept end
 -- A run that has expired since is begun anew.

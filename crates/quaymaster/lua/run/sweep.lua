@@ -11,15 +11,20 @@
 --       "fresh"  active_ms
 --       "over"   active_ms
 --       "gone"   0
+--       "malformed"  key
 -- COST  O(log n) of runs, and of the run's list when it is rendered
 
 --@include clock
+--@include number
 --@include run
 
 local stale_ms, id, at = tonumber(ARGV[6]), ARGV[7], tonumber(ARGV[8])
 
 local now_us = clock_us()
-local active_us = tonumber(redis.call("HGET", KEYS[2], "active_us") or "")
+local held, spoiled = run_meta(KEYS)
+if spoiled then return { "malformed", spoiled } end
+redis.call("LLEN", KEYS[4])
+local active_us = tonumber(held[1] or "")
 local word, status = "stale", redis.call("HGET", KEYS[1], "status")
 if not active_us or not status then
   word = "gone"
@@ -34,6 +39,9 @@ elseif status ~= "stale" then
 end
 local ms = string.format("%.0f", math.floor((active_us or 0) / 1000))
 if at > 0 then
+  -- Another program, or a clock that was wrong, may have put it in front of all others.
+  local seen = tonumber(redis.call("ZSCORE", KEYS[at], id) or "")
+  if seen and seen > math.floor(now_us / 1000) + 60000 then redis.call("ZADD", KEYS[at], ms, id) end
   if word == "gone" and redis.call("EXISTS", KEYS[1]) == 0 then redis.call("ZREM", KEYS[at], id) end
   if word == "fresh" then
     redis.call("ZADD", KEYS[at + 1], ms, id)

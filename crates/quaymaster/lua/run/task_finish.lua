@@ -11,6 +11,7 @@
 --       "elsewhere"  text  when it started, as another program has written it
 --       "untimed"
 --       "missing"
+--       "malformed"  key
 --       "foreign"
 --       "stale"  now_ms
 --       "conflict"
@@ -18,6 +19,7 @@
 
 --@include clock
 --@include replay
+--@include number
 --@include run
 
 local request = KEYS[tonumber(ARGV[4])]
@@ -39,6 +41,7 @@ elseif not held then
   return { "untimed" }
 end
 local start, took = string.match(held, "^(%d+) (%S+)$")
+if not number_read(start) or (took ~= "-" and not number_read(took)) then return { "malformed", KEYS[8] } end
 if took == "-" then
   took = string.format("%.0f", math.max(now_us - start, 0))
   redis.call("HSET", KEYS[8], task, start .. " " .. took)

@@ -9,6 +9,7 @@
 --       6.. own     text    task, key (which key the task's is), max_tasks
 -- OUT   "started"  start_us  beat
 --       "missing"
+--       "malformed"  key
 --       "foreign"
 --       "full"
 --       "stale"  now_ms
@@ -18,6 +19,7 @@
 --@include clock
 --@include iso
 --@include replay
+--@include number
 --@include run
 
 local request = KEYS[tonumber(ARGV[4])]
@@ -32,6 +34,8 @@ local word, now_ms = run_check(KEYS, ARGV, now_us)
 if word ~= "go" then return { word, now_ms } end
 local held = redis.call("HGET", KEYS[8], task)
 local start = held and string.match(held, "^(%d+) %-$")
+if held and not number_read(start or string.match(held, "^%d+ (%d+)$")) then return { "malformed", KEYS[8] } end
+redis.call("GET", key)
 if not held and redis.call("HLEN", KEYS[8]) >= max_tasks then return { "full" } end
 if not start then
   start = string.format("%.0f", now_us)

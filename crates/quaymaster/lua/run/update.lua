@@ -10,6 +10,7 @@
 -- OUT   "updated"  and so on as `run.show`
 --       "ended"    status  it is finished; its status is not set
 --       "missing"
+--       "malformed"  key
 --       "foreign"
 --       "full"
 --       "stale"  now_ms
@@ -18,6 +19,7 @@
 
 --@include clock
 --@include replay
+--@include number
 --@include run
 
 local request = KEYS[tonumber(ARGV[4])]

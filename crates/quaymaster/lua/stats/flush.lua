@@ -11,6 +11,7 @@
 
 --@include clock
 --@include replay
+--@include number
 --@include stats
 
 local kind, process, sequence, hour_ms = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[10])
@@ -18,7 +19,11 @@ local instances, statuses, endpoints = tonumber(ARGV[15]), tonumber(ARGV[16]), t
 local first, status_from = 19, 18 + instances * 5
 local endpoint_from = status_from + statuses * 2
 
-if kind == "flush" and (tonumber(redis.call("HGET", KEYS[12], process) or "") or 0) >= sequence then return { "repeat" } end
+if kind == "flush" then
+  local last = redis.call("HGET", KEYS[12], process) or "0"
+  if not number_read(last) then return { "malformed", KEYS[12] } end
+  if number_read(last) >= sequence then return { "repeat" } end
+end
 if kind == "record" then
   local kept = replay_read(KEYS[first], "record", "^repeat #$")
   if kept and kept.err then return kept end

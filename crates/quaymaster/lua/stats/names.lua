@@ -6,11 +6,14 @@
 -- OUT   "names"  name  last_ms …
 -- COST  O(log n + offset + count)
 
+--@include number
+
 local names = KEYS[1]
 local offset, count = tonumber(ARGV[1]), tonumber(ARGV[2])
 
 local answer = { "names" }
-for _, word in ipairs(redis.call("ZREVRANGE", names, offset, offset + count - 1, "WITHSCORES")) do
-  answer[#answer + 1] = word
+local held = redis.call("ZREVRANGE", names, offset, offset + count - 1, "WITHSCORES")
+for index = 1, #held, 2 do
+  answer[#answer + 1], answer[#answer + 2] = held[index], string.format("%.0f", number_score(held[index + 1]))
 end
 return answer

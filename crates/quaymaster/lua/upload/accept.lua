@@ -28,6 +28,7 @@
 -- COST  O(chunks) for the counts, a byte each
 
 --@include clock
+--@include number
 --@include upload
 --@include upload/accept
 
@@ -35,7 +36,8 @@ local chunk, staging = KEYS[9], KEYS[10]
 local ttl_ms, progress, arrival, id, number, size = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6])
 local digest, last, place, chunk_ttl_ms = ARGV[7], ARGV[8] == "1", ARGV[9], ARGV[10]
 
-upload_sound(KEYS)
+local spoiled = upload_sound(KEYS) or upload_spoiled(KEYS, number)
+if spoiled then return spoiled end
 local facts = redis.call("HMGET", KEYS[1], "status", "error_message", "is_last_received")
 local status = facts[1]
 if not status then return { "unknown" } end
@@ -45,8 +47,8 @@ local mark = upload_mark(KEYS, number)
 local known = held and (mark == "r" or mark == "d")
 local now_ms = math.floor(clock_us() / 1000)
 local late = upload_int(redis.call("HGET", KEYS[2], "deadline")) <= now_ms
-local open, whole = status == "PENDING" or status == "UPLOADING", status == "COMPLETING" or status == "COMPLETED"
-if (late or not open) and not (known and whole) then
+local open, all_here = status == "PENDING" or status == "UPLOADING", status == "COMPLETING" or status == "COMPLETED"
+if (late or not open) and not (known and all_here) then
   return { "closed", open and "EXPIRED" or status, facts[2] or "" }
 end
 local why, total = upload_fits(KEYS, tonumber(number), size, last, known)

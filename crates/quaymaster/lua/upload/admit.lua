@@ -13,13 +13,14 @@
 -- COST  O(log n), and at most 100 pruned
 
 --@include clock
+--@include number
 --@include upload/flight
 
 local names, ends, sum = KEYS[1], KEYS[2], KEYS[3]
 local name, bytes, lease_ms, most = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 
-redis.call("HLEN", names)
-redis.call("ZCARD", ends)
+local spoiled = flight_sound(names, ends, sum)
+if spoiled then return spoiled end
 local now_ms = math.floor(clock_us() / 1000)
 flight_prune(names, ends, sum, now_ms, 100)
 local held = flight_bytes(names, name) or 0

@@ -13,13 +13,15 @@
 -- COST  O(log n)
 
 --@include clock
+--@include number
 --@include upload/flight
 --@include upload/ready
 
 local names, ends, sum, ready = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local id, back, name, bytes, lease_ms = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 
-redis.call("HLEN", names)
+local spoiled = flight_sound(names, ends, sum)
+if spoiled then return spoiled end
 redis.call("ZCARD", ready)
 redis.call("ZREM", ends, "")
 local now_us = clock_us()

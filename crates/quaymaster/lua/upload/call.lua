@@ -7,6 +7,7 @@
 -- COST  O(log n)
 
 --@include clock
+--@include number
 --@include upload/ready
 
 local ready = KEYS[1]

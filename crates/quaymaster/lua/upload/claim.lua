@@ -13,12 +13,15 @@
 -- COST  O(count log n)
 
 --@include clock
+--@include number
 --@include upload
+--@include upload/due
 
 local ttl_ms, token, count, lease_ms = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local todo, leases, claim = KEYS[5], KEYS[6], KEYS[9]
 
-upload_sound(KEYS)
+local spoiled = upload_sound(KEYS)
+if spoiled then return spoiled end
 local facts = redis.call("HMGET", KEYS[1], "status", "node_id", "s3_key", "s3_upload_id")
 if not facts[1] then return { "unknown" } end
 if facts[1] ~= "PENDING" and facts[1] ~= "UPLOADING" then return { "closed", facts[1] } end
@@ -28,15 +31,22 @@ local got = redis.call("GET", claim)
 if got then
   for number in string.gmatch(got, "%d+") do
     local ours, attempts = upload_ours(KEYS, number, token)
-    local ends = upload_int(redis.call("ZSCORE", todo, number))
+    local ends = number_score(redis.call("ZSCORE", todo, number) or "0")
     if ours then
+      spoiled = upload_spoiled(KEYS, number)
+      if spoiled then return spoiled end
       for _, part in ipairs({ number, attempts, math.max(0, ends - now_ms), redis.call("HGET", KEYS[3], number) or "" }) do
         reply[#reply + 1] = part
       end
     end
   end
 else
-  local due = redis.call("ZRANGEBYSCORE", todo, "-inf", string.format("%.0f", now_ms), "LIMIT", 0, count)
+  local due, odd = upload_due(KEYS, now_ms, count)
+  for _, number in ipairs(due) do
+    spoiled = upload_spoiled(KEYS, number)
+    if spoiled then return spoiled end
+  end
+  if #odd > 0 then redis.call("ZREM", todo, unpack(odd)) end
   local ends = string.format("%.0f", now_ms + lease_ms)
   -- A store without memory refuses what could grow, unless something that cannot was written before; and what is never
   -- claimed never frees any.
@@ -55,5 +65,5 @@ else
   end
 end
 local first = redis.call("ZRANGE", todo, 0, 0, "WITHSCORES")[2]
-if first then reply[2] = math.max(0, upload_int(first) - now_ms) end
+if first then reply[2] = math.max(0, number_score(first) - now_ms) end
 return reply

@@ -13,11 +13,13 @@
 -- COST  O(fields)
 
 --@include clock
+--@include number
 --@include upload
 
 local ttl_ms, deadline_ms, sized, node_id, count = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
 
-upload_sound(KEYS)
+local spoiled = upload_sound(KEYS)
+if spoiled then return spoiled end
 local held = redis.call("HMGET", KEYS[1], "node_id", "status")
 if held[1] and held[1] ~= node_id then return { "taken" } end
 if held[1] then return { "existing", held[2] or "" } end

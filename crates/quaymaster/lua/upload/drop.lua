@@ -7,9 +7,11 @@
 --       "open"     status
 -- COST  O(numbers log n)
 
+--@include number
 --@include upload
 
-upload_sound(KEYS)
+local spoiled = upload_sound(KEYS)
+if spoiled then return spoiled end
 local status = redis.call("HGET", KEYS[1], "status") or "EXPIRED"
 local ended = status == "COMPLETED" or status == "EXPIRED" or redis.call("HGET", KEYS[2], "aborted") == "1"
 if not ended then return { "open", status } end

@@ -7,15 +7,22 @@
 -- COST  O(log n + skip + count)
 
 --@include clock
+--@include number
 
 local uploads = KEYS[1]
-local count, skip = ARGV[1], ARGV[2]
+local count, skip = tonumber(ARGV[1]), tonumber(ARGV[2])
 
 local now_ms = math.floor(clock_us() / 1000)
 local answer = { "due", -1 }
-for _, id in ipairs(redis.call("ZRANGEBYSCORE", uploads, "-inf", string.format("%.0f", now_ms), "LIMIT", skip, count)) do
-  answer[#answer + 1] = id
+local now = string.format("%.0f", now_ms)
+for _, id in ipairs(redis.call("ZRANGEBYSCORE", uploads, "-inf", now, "LIMIT", skip, count)) do answer[#answer + 1] = id end
+-- So late is no deadline of ours: due as well, behind the others.
+local room, before = count - (#answer - 2), math.max(skip - redis.call("ZCOUNT", uploads, "-inf", now), 0)
+if room > 0 then
+  for _, id in ipairs(redis.call("ZRANGEBYSCORE", uploads, "9007199254740992", "+inf", "LIMIT", before, room)) do
+    answer[#answer + 1] = id
+  end
 end
 local first = redis.call("ZRANGEBYSCORE", uploads, string.format("(%.0f", now_ms), "+inf", "WITHSCORES", "LIMIT", 0, 1)
-if first[2] then answer[2] = math.ceil(tonumber(first[2]) - now_ms) end
+if first[2] then answer[2] = number_score(first[2]) - now_ms end
 return answer

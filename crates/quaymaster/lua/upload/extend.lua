@@ -10,9 +10,11 @@
 -- COST  O(leases log n)
 
 --@include clock
+--@include number
 --@include upload
 
-upload_sound(KEYS)
+local spoiled = upload_sound(KEYS)
+if spoiled then return spoiled end
 local ends = string.format("%.0f", math.floor(clock_us() / 1000) + ARGV[2])
 local reply = { "extended" }
 -- A store without memory refuses what could grow, unless something that cannot was written before.

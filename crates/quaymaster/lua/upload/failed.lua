@@ -15,12 +15,14 @@
 -- COST  O(log n), and O(chunks) for the counts when the upload has failed
 
 --@include clock
+--@include number
 --@include upload
 
 local ttl_ms, progress, number, token = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local delay_ms, reason, chunk_ttl_ms = tonumber(ARGV[5]), ARGV[6], ARGV[7]
 
-upload_sound(KEYS)
+local spoiled = upload_sound(KEYS) or upload_spoiled(KEYS, number)
+if spoiled then return spoiled end
 local ours, attempts, given = upload_ours(KEYS, number, token)
 if given then return { delay_ms >= 0 and "retry" or "failed", attempts } end
 if not ours then return { "lost" } end

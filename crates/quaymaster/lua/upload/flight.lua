@@ -8,6 +8,7 @@
 -- OUT   "flight"  total  names, then name  taken …   taken: 1 for a chunk that is taken
 -- COST  O(log n + count)
 
+--@include number
 --@include upload/flight
 
 local names, ends, sum = KEYS[1], KEYS[2], KEYS[3]

@@ -9,13 +9,14 @@
 -- COST  O(count log n)
 
 --@include clock
+--@include number
 --@include upload/flight
 
 local names, ends, sum = KEYS[1], KEYS[2], KEYS[3]
 local count, lease_ms = tonumber(ARGV[1]), tonumber(ARGV[2])
 
-redis.call("HLEN", names)
-redis.call("ZCARD", ends)
+local spoiled = flight_sound(names, ends, sum)
+if spoiled then return spoiled end
 local now_ms = math.floor(clock_us() / 1000)
 flight_prune(names, ends, sum, now_ms, 1000)
 local reply = { "lapsed" }

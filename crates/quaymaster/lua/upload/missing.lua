@@ -11,12 +11,14 @@
 -- COST  O(log n), and O(chunks) for the counts
 
 --@include clock
+--@include number
 --@include upload
 --@include upload/lose
 
 local ttl_ms, progress, number, token = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
-upload_sound(KEYS)
+local spoiled = upload_sound(KEYS) or upload_spoiled(KEYS, number)
+if spoiled then return spoiled end
 local mark, ours = upload_mark(KEYS, number), upload_ours(KEYS, number, token)
 -- It is asked for already, whoever has said so.
 if mark == "m" then return { "missing" } end

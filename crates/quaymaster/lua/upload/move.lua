@@ -16,11 +16,13 @@
 -- COST  O(chunks) for the counts
 
 --@include clock
+--@include number
 --@include upload
 
 local ttl_ms, progress, to, from, needs, aborted = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 
-upload_sound(KEYS)
+local spoiled = upload_sound(KEYS)
+if spoiled then return spoiled end
 local facts = redis.call("HMGET", KEYS[1], "status", "error_message", "total_chunks")
 local status, gone = facts[1], redis.call("HGET", KEYS[2], "aborted") == "1"
 if not status then return { "unknown" } end

@@ -10,11 +10,13 @@
 -- COST  O(chunks) for the counts
 
 --@include clock
+--@include number
 --@include upload
 
 local progress, reason = ARGV[1], ARGV[2]
 
-upload_sound(KEYS)
+local spoiled = upload_sound(KEYS)
+if spoiled then return spoiled end
 local facts = redis.call("HMGET", KEYS[1], "status", "error_message")
 local status = facts[1]
 -- Without its other half it is told anew, and nothing is made here that would live for ever.

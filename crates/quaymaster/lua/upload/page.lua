@@ -6,12 +6,14 @@
 -- OUT   "page"  id  at_ms …
 -- COST  O(log n + count)
 
+--@include number
+
 local uploads = KEYS[1]
 local offset, count = tonumber(ARGV[1]), tonumber(ARGV[2])
 local answer = { "page" }
 local held = redis.call("ZRANGE", uploads, offset, offset + count - 1, "WITHSCORES")
 for at = 1, #held, 2 do
   answer[#answer + 1] = held[at]
-  answer[#answer + 1] = string.format("%.0f", tonumber(held[at + 1]))
+  answer[#answer + 1] = string.format("%.0f", number_score(held[at + 1]))
 end
 return answer

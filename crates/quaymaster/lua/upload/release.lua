@@ -9,11 +9,13 @@
 -- COST  O(log n)
 
 --@include clock
+--@include number
 --@include upload
 
 local ttl_ms, number, token = ARGV[1], ARGV[2], ARGV[3]
 
-upload_sound(KEYS)
+local spoiled = upload_sound(KEYS) or upload_spoiled(KEYS, number)
+if spoiled then return spoiled end
 local ours, attempts, given = upload_ours(KEYS, number, token)
 if given then return { "released" } end
 if not ours then return { "lost" } end

@@ -13,12 +13,14 @@
 -- COST  O(chunks), at most 10,000
 
 --@include clock
+--@include number
 --@include upload
 --@include upload/lose
 
 local ttl_ms, progress, deadline_ms, multipart_id, all = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5] == "1"
 
-upload_sound(KEYS)
+local spoiled = upload_sound(KEYS)
+if spoiled then return spoiled end
 local facts = redis.call("HMGET", KEYS[1], "status", "error_message")
 local status = facts[1]
 if not status then return { "unknown" } end
@@ -30,6 +32,10 @@ for at = 6, #ARGV do lost[#lost + 1] = ARGV[at] end
 if all then
   lost = {}
   for at in string.gmatch(redis.call("GET", KEYS[4]) or "", "()d") do lost[#lost + 1] = string.format("%.0f", at - 1) end
+end
+for _, number in ipairs(lost) do
+  spoiled = upload_spoiled(KEYS, number)
+  if spoiled then return spoiled end
 end
 for _, number in ipairs(lost) do
   if upload_mark(KEYS, number) == "d" then upload_lose(KEYS, number) end

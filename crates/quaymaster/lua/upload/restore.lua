@@ -15,15 +15,21 @@
 -- COST  O(parts log n), and O(chunks) for the counts
 
 --@include clock
+--@include number
 --@include upload
 --@include upload/durable
 --@include upload/accept
 
 local ttl_ms, progress, total, status = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
 
-upload_sound(KEYS)
+local spoiled = upload_sound(KEYS)
+if spoiled then return spoiled end
 local held = redis.call("HMGET", KEYS[1], "status", "is_last_received")
 if not held[1] then return { "unknown" } end
+for at = 8, #ARGV, 4 do
+  spoiled = upload_spoiled(KEYS, ARGV[at])
+  if spoiled then return spoiled end
+end
 local changed, waited = 0, {}
 for at = 8, #ARGV, 4 do
   local number, size, facts = ARGV[at], tonumber(ARGV[at + 1]), ARGV[at + 2] .. " " .. ARGV[at + 1] .. " store -"

@@ -14,13 +14,15 @@
 -- COST  O(log n), and O(chunks) for the counts
 
 --@include clock
+--@include number
 --@include upload
 --@include upload/durable
 --@include upload/accept
 
 local ttl_ms, progress, number, token, etag = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 
-upload_sound(KEYS)
+local spoiled = upload_sound(KEYS) or upload_spoiled(KEYS, number)
+if spoiled then return spoiled end
 if redis.call("EXISTS", KEYS[1]) == 0 then return { "unknown" } end
 local now_ms = math.floor(clock_us() / 1000)
 local known = upload_mark(KEYS, number) == "d"

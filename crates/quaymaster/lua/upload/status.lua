@@ -8,8 +8,12 @@
 -- COST  O(chunks), a byte each
 
 --@include clock
+--@include number
+--@include upload
 
 local wanted = ARGV[1] == "1"
+local spoiled = upload_numbers(KEYS)
+if spoiled then return spoiled end
 local state = redis.call("HMGET", KEYS[1], "node_id", "s3_upload_id", "s3_key", "drive", "status", "expected_size",
   "received_chunks", "uploaded_chunks", "total_chunks", "is_last_received", "created_at", "updated_at", "mime_type",
   "final_etag", "final_size", "error_message")

@@ -10,11 +10,17 @@
 -- COST  O(numbers log n), and O(chunks) for the counts when one is lost
 
 --@include clock
+--@include number
 --@include upload
 --@include upload/lose
 
-upload_sound(KEYS)
+local spoiled = upload_sound(KEYS)
+if spoiled then return spoiled end
 local now_ms = math.floor(clock_us() / 1000)
+for at = 4, #ARGV do
+  spoiled = upload_spoiled(KEYS, ARGV[at])
+  if spoiled then return spoiled end
+end
 local reply = { "verified" }
 local elsewhere = not (ARGV[3] == "1" and redis.call("HGET", KEYS[1], "status") == "FAILED")
 for at = 4, #ARGV do

@@ -122,6 +122,7 @@ pub(super) fn sealed(op: &'static str, reply: Reply) -> Result<Option<String>> {
     match &parts.bytes()?[..] {
         b"sealed" => id(&mut parts).map(Some),
         b"none" => Ok(None),
+        b"malformed" => Err(malformed(op, &text(&parts.bytes()?))),
         b"conflict" => Err(conflict(op)),
         other => Err(unknown(op, other)),
     }
@@ -153,6 +154,7 @@ pub(super) fn shown(op: &'static str, reply: Reply, id: &str, closes_in: Duratio
             Ok(Some(Open { batch_id: id.to_owned(), by, size, started_us, last_us, closes_in }))
         }
         b"none" => Ok(None),
+        b"malformed" => Err(malformed(op, &text(&parts.bytes()?))),
         other => Err(unknown(op, other)),
     }
 }
@@ -178,8 +180,18 @@ pub(super) fn item(by: &str, items_as: &str, id: &str, held: &Held) -> String {
     out
 }
 
-pub(super) fn malformed(op: &'static str, id: &str) -> Error {
-    let detail = format!("the list of batch {id:?} is not a JSON list");
+/// Whether a batch was taken over; not when it changed meanwhile.
+pub(super) fn adopted(op: &'static str, reply: Reply) -> Result<()> {
+    let mut parts = reply.parts(op)?;
+    match &parts.bytes()?[..] {
+        b"adopted" | b"changed" => Ok(()),
+        b"malformed" => Err(malformed(op, &text(&parts.bytes()?))),
+        other => Err(unknown(op, other)),
+    }
+}
+
+pub(crate) fn malformed(op: &'static str, key: &str) -> Error {
+    let detail = format!("{key} does not hold what a batch keeps there: inspect it, or remove it");
     Error::new(op, Code::KeyMalformed, detail)
 }
 

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::stream::{self, StreamExt as _};
-use quaymaster_store::Reply;
+use quaymaster_store::{Reply, Words};
 
 use super::answer::{self, Closed, Held, Swept};
-use super::{AT_ONCE, Batch, ops};
+use super::{AT_ONCE, Batch, keys, ops};
 use crate::bound::Key;
 use crate::queue::pack::pack;
 use crate::wrote::in_steps;
@@ -113,7 +113,7 @@ impl Batch {
     /// Those that are due, but for the first `skip`; and when the next one is.
     async fn due(&self, skip: usize) -> Result<(Vec<String>, Option<Duration>)> {
         const OP: &str = ops::SWEEP;
-        let mut told = self.bound.run(OP, ops::due(&self.bound, PAGE, skip)?).await?.parts(OP)?;
+        let mut told = self.bound.run(OP, ops::due(self, PAGE, skip)?).await?.parts(OP)?;
         told.bytes()?;
         let next = u64::try_from(told.int()?).ok().map(Duration::from_millis);
         let mut due = Vec::new();
@@ -183,18 +183,36 @@ impl Batch {
     /// Takes over an open batch that another program began, as it does where Quaymaster comes in its place.
     pub(crate) async fn adopt(&self, by: &str, id: &str) -> Result<()> {
         const OP: &str = ops::ADD;
-        // Ids of ours have none of these, and a record of one with spaces could not be read back.
-        if id.is_empty() || id.contains(char::is_whitespace) {
-            return Err(answer::malformed(OP, id));
-        }
+        self.check_id(OP, by, id)?;
         let Some(held) = answer::held(OP, self.bound.run(OP, ops::read(OP, &self.bound, id)?).await?)? else {
             return Ok(());
         };
-        let list = std::str::from_utf8(&held.items).map_err(|_| answer::malformed(OP, id))?.trim();
-        let items: Vec<serde::de::IgnoredAny> =
-            serde_json::from_str(list).map_err(|_| answer::malformed(OP, id))?;
+        let malformed = || {
+            let mut key = Words::default();
+            match keys::bind_of(OP, &self.bound, "items", id, &mut key) {
+                Ok(()) => answer::malformed(OP, &first(&key)),
+                Err(error) => error,
+            }
+        };
+        let list = std::str::from_utf8(&held.items).map_err(|_| malformed())?.trim();
+        let items: Vec<serde::de::IgnoredAny> = serde_json::from_str(list).map_err(|_| malformed())?;
         let list = if items.is_empty() { "[]" } else { list };
         let call = ops::adopt(self, by, id, held.items.len(), list, items.len())?;
-        self.bound.run(OP, call).await.map(drop)
+        answer::adopted(OP, self.bound.run(OP, call).await?)
     }
+
+    /// Refuses an open batch whose id no key can be spelled with, or that could not be read back from a record.
+    pub(crate) fn check_id(&self, op: &'static str, by: &str, id: &str) -> Result<()> {
+        let sound = keys::bind_own(op, &self.bound, id, &mut Words::default()).is_ok();
+        if sound && !id.contains(char::is_whitespace) {
+            return Ok(());
+        }
+        let mut current = Words::default();
+        self.bound.bind(op, &[(&self.spec.by, by)], 0, &mut current)?;
+        Err(answer::malformed(op, &first(&current)))
+    }
+}
+
+fn first(keys: &Words) -> String {
+    String::from_utf8_lossy(keys.word(0).unwrap_or_default()).into_owned()
 }

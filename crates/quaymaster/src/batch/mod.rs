@@ -6,7 +6,7 @@
 //! own that queues the documented item and removes the batch's keys: done once, by whichever node sweeps first. Until
 //! then a batch that is due stands in an index, so that none is forgotten when a node dies.
 
-mod answer;
+pub(crate) mod answer;
 mod closing;
 mod keys;
 pub(crate) mod ops;
@@ -26,7 +26,7 @@ pub use answer::{Added, Closed, Open, Swept};
 
 use crate::bound::{Bound, Key};
 use crate::wrote::in_steps;
-use crate::{Code, Error, Result};
+use crate::{Code, Error, Result, Retry};
 use answer::Told;
 use ops::Guess;
 
@@ -166,7 +166,10 @@ impl Batch {
                     let closed = sealed && self.close_now(&id).await;
                     return Ok(Added { batch_id: id, size, duplicate, closed });
                 }
-                Told::Elsewhere(id) => self.remember(by, Some(&id)),
+                Told::Elsewhere(id) => {
+                    self.check_id(OP, by, &id)?;
+                    self.remember(by, Some(&id));
+                }
                 Told::Foreign(id) => self.adopt(by, &id).await?,
             }
         }
@@ -189,6 +192,7 @@ impl Batch {
             let detail = format!("count: 1 to {LIST_MAX}, got {count}");
             return Err(Error::new(OP, Code::RequestInvalid, detail));
         }
+        crate::bound::check_offset(OP, offset)?;
         let mut told = self.bound.run(OP, ops::list(&self.bound, offset, count)?).await?.parts(OP)?;
         told.bytes()?;
         let now_us = told.int()?;
@@ -199,8 +203,19 @@ impl Batch {
             found.push((id, Duration::from_millis(u64::try_from(left).unwrap_or(0))));
         }
         let shown = stream::iter(found).map(|(id, closes_in)| async move {
-            let told = self.bound.run(OP, ops::show(&self.bound, &id)?).await?;
-            answer::shown(OP, told, &id, closes_in)
+            let shown = async {
+                let told = self.bound.run(OP, ops::show(&self.bound, &id)?).await?;
+                answer::shown(OP, told, &id, closes_in)
+            };
+            match shown.await {
+                // One that another program has spoiled must not hide the others.
+                Err(error) if error.code.retry() == Retry::Useless => {
+                    tracing::warn!(batch = self.name(), id, %error, "an open batch cannot be shown");
+                    self.counts.errors.fetch_add(1, Relaxed);
+                    Ok(None)
+                }
+                other => other,
+            }
         });
         // One that was closed in between is left out.
         shown.buffered(AT_ONCE).try_filter_map(|open| async { Ok(open) }).try_collect().await

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quaymaster_schema::Order;
+use quaymaster_schema::{BatchSpec, Order};
 use quaymaster_store::{Invocation, Words, Workload};
 
 use super::{Add, Batch, Target, keys};
@@ -140,6 +140,7 @@ pub(super) fn close(
     call.args.push_int(read as i64);
     call.args.push_int(millis(spec.ttl));
     call.args.push_int(AGAIN_MS);
+    call.args.push_int(far_ms(spec));
     call.args.push(match queue.order {
         Order::Fifo => "fifo",
         Order::Priority => "priority",
@@ -161,11 +162,17 @@ pub(super) fn forget(op: &'static str, bound: &Bound, id: &str) -> Result<Invoca
     Ok(call)
 }
 
-pub(super) fn due(bound: &Bound, count: usize, skip: usize) -> Result<Invocation> {
+/// No deadline that a script of ours gives is further away.
+fn far_ms(spec: &BatchSpec) -> i64 {
+    millis(spec.window).max(millis(spec.idle)).max(AGAIN_MS)
+}
+
+pub(super) fn due(batch: &Batch, count: usize, skip: usize) -> Result<Invocation> {
     let mut call = Invocation::new(&scripts::BATCH_DUE.script, Workload::Queue).compound();
-    keys::bind_open(SWEEP, bound, &mut call.keys)?;
+    keys::bind_open(SWEEP, &batch.bound, &mut call.keys)?;
     call.args.push_int(count as i64);
     call.args.push_int(skip as i64);
+    call.args.push_int(far_ms(&batch.spec));
     Ok(call)
 }
 

@@ -6,7 +6,7 @@ use super::answer::{DeadPage, Item, Redriven};
 use super::ask::{Purge, Redrive};
 use super::ops::{self, Again};
 use super::{MAX_COUNT, Queue, letter, pack, tell};
-use crate::Result;
+use crate::{Result, bound};
 
 /// Letters read and moved in one step.
 const STEP: usize = 100;
@@ -22,6 +22,7 @@ async fn read(queue: &Queue, op: &'static str, count: usize, offset: u64) -> Res
 
 pub(super) async fn page(queue: &Queue, count: usize, offset: u64) -> Result<DeadPage> {
     super::counted(ops::DEAD, count)?;
+    bound::check_offset(ops::DEAD, offset)?;
     let (length, letters) = read(queue, ops::DEAD, count.min(MAX_COUNT), offset).await?;
     let item = |bytes: Bytes| match pack::check_json(&bytes) {
         Ok(()) => Item::Json(bytes),

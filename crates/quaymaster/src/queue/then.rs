@@ -99,17 +99,17 @@ async fn refused(queue: &Queue, ack: &Ack, reply: &mut Parts) -> Result<()> {
             };
             match word {
                 b"elsewhere" => {
-                    batch.remember(batch.by(OP, &pairs(key))?, Some(&id));
+                    let pairs = pairs(key);
+                    let by = batch.by(OP, &pairs)?;
+                    batch.check_id(OP, by, &id)?;
+                    batch.remember(by, Some(&id));
                     Ok(())
                 }
                 b"foreign" => {
                     let by = pairs(key);
                     batch.adopt(batch.by(OP, &by)?, &id).await.map_err(|error| error.during(OP))
                 }
-                b"malformed" => {
-                    let detail = format!("then: the list of batch {id:?} is not a JSON list");
-                    Err(Error::new(OP, Code::KeyMalformed, detail))
-                }
+                b"malformed" => Err(crate::batch::answer::malformed(OP, &id)),
                 other => Err(tell::unknown(OP, other)),
             }
         }

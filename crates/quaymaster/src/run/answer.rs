@@ -238,6 +238,18 @@ pub(super) fn failure(run_id: &str, item: &Bytes, record: &Bytes) -> Failure {
     Failure { item: text(item), error, error_cut, attempts, last_failed_us, run_id: run_id.to_owned() }
 }
 
+/// A key that a script found to hold something else than it keeps there; the next word names it.
+pub(super) fn malformed(op: &'static str, parts: &mut Parts) -> Error {
+    match parts.bytes() {
+        Ok(key) => {
+            let detail =
+                format!("{} does not hold what a run keeps there: inspect it, or remove it", text(&key));
+            Error::new(op, Code::KeyMalformed, detail)
+        }
+        Err(error) => error,
+    }
+}
+
 pub(super) fn unknown(op: &'static str, word: &[u8]) -> Error {
     Error::new(op, Code::StoreReply, format!("unknown status {:?}", String::from_utf8_lossy(word)))
 }

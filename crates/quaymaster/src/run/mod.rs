@@ -23,7 +23,7 @@ use bytes::Bytes;
 use futures_util::FutureExt as _;
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use quaymaster_schema::RunSpec;
-use quaymaster_store::{Invocation, Parts, Reply};
+use quaymaster_store::{Invocation, Parts, Reply, Words};
 
 pub use answer::{
     Failed, Failure, Outcome, Processed, RunState, Started, Swept, Task, TaskFinished, TaskStarted,
@@ -479,6 +479,7 @@ impl Run {
                 b"pulse" => pulsed = true,
                 b"foreign" if foreign == Foreign::Adopt => self.resume(id).await?,
                 b"missing" => return Err(missing(op, id)),
+                b"malformed" => return Err(answer::malformed(op, &mut parts)),
                 b"full" => {
                     return Err(Error::new(
                         op,
@@ -504,8 +505,13 @@ impl Run {
     /// Takes over what another program lists as processed; answers the length of that text.
     async fn adopt(&self, op: &'static str, id: &str, text: &Bytes) -> Result<usize> {
         let malformed = || {
+            let mut keys = Words::default();
+            if let Err(error) = keys::bind_own(op, &self.bound, &[(&self.spec.id, id)], &mut keys) {
+                return error;
+            }
+            let state = String::from_utf8_lossy(keys.word(0).unwrap_or_default());
             let detail =
-                format!("`dockets_processed` of run {id:?} is no list of items, and would be overwritten");
+                format!("`dockets_processed` of {state} is no list of items, and would be overwritten");
             Error::new(op, Code::KeyMalformed, detail)
         };
         let items = std::str::from_utf8(text).ok().and_then(list::foreign).ok_or_else(malformed)?;
@@ -513,7 +519,10 @@ impl Run {
         for chunk in items.chunks(MAX_ITEMS) {
             check_items(op, chunk).map_err(|_| malformed())?;
             let frame = Frame { op, run: self, id, request_id: None, pulse: None };
-            self.bound.run(op, ops::adopt(frame, chunk)?).await?;
+            let mut told = self.bound.run(op, ops::adopt(frame, chunk)?).await?.parts(op)?;
+            if &told.bytes()?[..] == b"malformed" {
+                return Err(answer::malformed(op, &mut told));
+            }
         }
         Ok(text.len())
     }

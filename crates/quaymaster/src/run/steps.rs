@@ -165,5 +165,5 @@ pub(super) fn from_document(text: &str) -> Option<i64> {
         Ok(moment) => moment.as_microsecond(),
         Err(_) => Offset::UTC.to_timestamp(text.parse::<DateTime>().ok()?).ok()?.as_microsecond(),
     };
-    (us >= 0).then_some(us)
+    (0..1 << 53).contains(&us).then_some(us)
 }

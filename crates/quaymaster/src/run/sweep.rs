@@ -73,6 +73,7 @@ impl Run {
                 swept.forgotten += 1;
                 "gone"
             }
+            b"malformed" => return Err(answer::malformed(OP, &mut told)),
             other => return Err(answer::unknown(OP, other)),
         };
         if self.is_whole() {

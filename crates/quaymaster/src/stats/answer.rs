@@ -108,10 +108,7 @@ pub(super) fn flushed(op: &'static str, reply: Reply) -> Result<Flushed> {
         b"flushed" => Ok(Flushed::Added { kept_out: count(&mut parts)? }),
         b"repeat" => Ok(Flushed::Repeat),
         b"ahead" => Ok(Flushed::Ahead { now_ms: parts.int()? }),
-        b"malformed" => {
-            let key = text(&parts.bytes()?);
-            Err(Error::new(op, Code::KeyMalformed, format!("{key:?} does not hold a count")))
-        }
+        b"malformed" => Err(malformed(op, &mut parts)),
         b"conflict" => {
             let detail = "request_id was already used for another number of requests";
             Err(Error::new(op, Code::RequestInvalid, detail))
@@ -122,7 +119,9 @@ pub(super) fn flushed(op: &'static str, reply: Reply) -> Result<Flushed> {
 
 pub(super) fn totals(op: &'static str, reply: Reply, hours: &[i64]) -> Result<Totals> {
     let mut parts = reply.parts(op)?;
-    parts.bytes()?;
+    if &parts.bytes()?[..] == b"malformed" {
+        return Err(malformed(op, &mut parts));
+    }
     let mut report = Report { now_us: parts.int()? * 1000, ..Report::default() };
     for field in [
         &mut report.total,
@@ -204,8 +203,8 @@ pub(super) fn shares(op: &'static str, reply: Reply, endpoints: usize, per: usiz
             while let (Some(Reply::Bytes(field)), Some(value)) = (words.next(), words.next()) {
                 let value = lenient(Some(value));
                 match &field[..] {
-                    b"us" => share.sum_us += value,
-                    b"errors" => share.errors += value,
+                    b"us" => share.sum_us = share.sum_us.saturating_add(value),
+                    b"errors" => share.errors = share.errors.saturating_add(value),
                     bucket => {
                         let bucket = std::str::from_utf8(bucket).ok().and_then(|bucket| bucket.parse().ok());
                         if let Some(bucket) =
@@ -241,6 +240,16 @@ fn lenient(part: Option<Reply>) -> u64 {
         Some(Reply::Int(count)) => u64::try_from(count).unwrap_or(0),
         Some(Reply::Bytes(count)) => text(&count).parse().unwrap_or(0),
         _ => 0,
+    }
+}
+
+fn malformed(op: &'static str, parts: &mut Parts) -> Error {
+    match parts.bytes() {
+        Ok(key) => {
+            let detail = format!("{} does not hold a count: inspect it, or remove it", text(&key));
+            Error::new(op, Code::KeyMalformed, detail)
+        }
+        Err(error) => error,
     }
 }
 

@@ -25,6 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use quaymaster_schema::StatsSpec;
+use quaymaster_store::Words;
 
 pub use answer::{Endpoint, Recorded, Report, Swept};
 pub use endpoint::{MAX_ENDPOINT_BYTES, OVERFLOW, UNMATCHED};
@@ -308,7 +309,9 @@ impl Stats {
         let mut swept = Swept::default();
         for _ in 0..SWEEP_PAGES {
             let call = ops::silent(&self.bound, SWEEP_PAGE)?;
-            let silent = answer::texts(OP, self.bound.run(OP, call).await?)?;
+            let mut silent = answer::texts(OP, self.bound.run(OP, call).await?)?;
+            // A name that no key can be spelled with is none of ours; it must not keep the others.
+            silent.retain(|name| self.is_name(OP, "requests_instance", "instance_id", name));
             if silent.is_empty() {
                 break;
             }
@@ -316,6 +319,17 @@ impl Stats {
             swept.left += answer::left(OP, self.bound.run(OP, call).await?)?;
         }
         Ok(swept)
+    }
+}
+
+impl Stats {
+    /// Whether a key can be spelled with a name that an index has; another program may have put any there.
+    fn is_name(&self, op: &'static str, role: &str, placeholder: &str, name: &str) -> bool {
+        let bound = keys::bind(op, &self.bound, role, &[(placeholder, name)], &mut Words::default());
+        if let Err(error) = &bound {
+            tracing::warn!(stats = self.name(), name, %error, "a name in the index is passed over");
+        }
+        bound.is_ok()
     }
 }
 

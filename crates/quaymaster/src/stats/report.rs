@@ -54,7 +54,7 @@ impl Stats {
         let counted = self.counts_of(&["errors_status"], "status_code", &refs(&codes)).await?;
         report.by_status = statuses.into_iter().zip(counted).filter(|(_, count)| *count > 0).collect();
 
-        let mut instances = self.names("instances", i64::MIN).await?;
+        let mut instances = self.names("instances", ("requests_instance", "instance_id"), i64::MIN).await?;
         instances.push(OVERFLOW.to_owned());
         instances.sort_unstable();
         let counted = self.counts_of(&["requests_instance"], "instance_id", &refs(&instances)).await?;
@@ -65,7 +65,7 @@ impl Stats {
             .collect();
 
         let since_ms = ask.hours.and_then(|_| hours.first().copied()).unwrap_or(i64::MIN);
-        let mut endpoints = self.names("endpoints", since_ms).await?;
+        let mut endpoints = self.names("endpoints", ("requests_endpoint", "endpoint"), since_ms).await?;
         endpoints.extend([UNMATCHED.to_owned(), OVERFLOW.to_owned()]);
         let most = ask.endpoints.unwrap_or(usize::MAX);
         report.endpoints = match ask.hours {
@@ -126,8 +126,8 @@ impl Stats {
         Ok(found)
     }
 
-    /// The names in an index that were used since a moment.
-    async fn names(&self, role: &str, since_ms: i64) -> Result<Vec<String>> {
+    /// The names in an index that were used since a moment; `of` is a key that they are part of.
+    async fn names(&self, role: &str, of: (&str, &str), since_ms: i64) -> Result<Vec<String>> {
         let mut all = Vec::new();
         loop {
             let call = ops::names(&self.bound, role, all.len(), NAMES)?;
@@ -139,6 +139,7 @@ impl Stats {
                 // An index that changed between two pages may have told a name twice.
                 all.sort_unstable();
                 all.dedup();
+                all.retain(|name| self.is_name(ops::REPORT, of.0, of.1, name));
                 return Ok(all);
             }
         }

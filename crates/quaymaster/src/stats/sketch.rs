@@ -52,8 +52,9 @@ pub(crate) struct Sketch {
 impl Sketch {
     /// Adds so many to a bucket.
     pub(crate) fn add(&mut self, bucket: u16, count: u64) {
-        *self.buckets.entry(bucket).or_default() += count;
-        self.count += count;
+        let held = self.buckets.entry(bucket).or_default();
+        *held = held.saturating_add(count);
+        self.count = self.count.saturating_add(count);
     }
 
     /// How many times are in it.

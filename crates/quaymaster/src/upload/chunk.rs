@@ -98,7 +98,17 @@ impl Upload {
             }
         };
         let call = ops::accept(self, id, offer, name.attempt())?;
-        let (accepted, attempt) = tell::accepted(op, self.bound.run(op, call).await?)?;
+        let told = self.bound.run(op, call).await.and_then(|reply| tell::accepted(op, reply));
+        let (accepted, attempt) = match told {
+            Ok(told) => told,
+            Err(error) => {
+                // Keys that another program has spoiled took nothing, and nothing is on its way for them.
+                if matches!(error.code, Code::KeyMalformed | Code::KeyWrongType) {
+                    self.bound.run(op, ops::back(self, op, std::iter::once(name.as_str()))?).await?;
+                }
+                return Err(error);
+            }
+        };
         let waits = match &accepted {
             Accepted::Taken { .. } => true,
             // Whoever took it may have died before it was in the index.

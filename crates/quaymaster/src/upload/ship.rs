@@ -7,13 +7,13 @@ use std::time::Duration;
 use quaymaster_store::Reply;
 use tokio::time::Instant;
 
-use super::answer::{Claimed, Failed, Held, Lease, Shipped};
+use super::answer::{Chunk, Claimed, Failed, Held, Lease, Shipped};
 use super::ask::{Claim, Next};
 use super::flight::check_lease;
 use super::ops::Mark;
 use super::{TEXT_MAX, Upload, check_text, ops, shortened, tell};
 use crate::wake::{Wake, Woken};
-use crate::{Code, Error, Result, Token};
+use crate::{Code, Error, Result, Retry, Token};
 
 /// The most chunks of one claim.
 pub(super) const MAX_COUNT: usize = 1000;
@@ -26,6 +26,9 @@ const SLICE: Duration = Duration::from_secs(1);
 
 /// The hint comes with the chunk, and the index learns of it a step later: who looks between the two looks once more.
 const NEXT_STEP: Duration = Duration::from_millis(5);
+
+/// When an upload is looked at again whose chunks could not be claimed.
+const SPOILED: Duration = Duration::from_secs(60);
 
 /// Leases of one upload in one step.
 const EXTEND_PAGE: usize = 500;
@@ -94,9 +97,18 @@ impl Upload {
         let (id, score) = (tell::text(&mut picked)?, picked.int()?);
         let token = Token::random();
         let count = claim.count - claimed.chunks.len();
-        let call = ops::claim(self, &id, &token, count, claim.lease)?;
-        let (chunks, next) = tell::chunks(op, self.bound.run(op, call).await?, &id, &token)?;
-        claimed.chunks.extend(chunks);
+        let next = match self.claim_of(op, &id, &token, count, claim.lease).await {
+            Ok((chunks, next)) => {
+                claimed.chunks.extend(chunks);
+                next
+            }
+            // One that another program has spoiled must not keep the others; it is tried again after a while.
+            Err(error) if error.code.retry() == Retry::Useless => {
+                tracing::warn!(upload = self.name(), id, %error, "chunks of an upload cannot be claimed");
+                Some(SPOILED)
+            }
+            Err(error) => return Err(error),
+        };
         // An upload with more to claim keeps its place; the others rest until they have.
         if next != Some(Duration::ZERO)
             && let Err(error) = self.bound.run(op, ops::rest(self, &id, score, next)?).await
@@ -104,6 +116,18 @@ impl Upload {
             tracing::debug!(upload = self.name(), %error, "an upload is looked at again though it has nothing");
         }
         Ok(true)
+    }
+
+    async fn claim_of(
+        &self,
+        op: &'static str,
+        id: &str,
+        token: &Token,
+        count: usize,
+        lease: Duration,
+    ) -> Result<(Vec<Chunk>, Option<Duration>)> {
+        let call = ops::claim(self, id, token, count, lease)?;
+        tell::chunks(op, self.bound.run(op, call).await?, id, token)
     }
 
     /// Lets leases begin anew; in their order, which of them are still held.

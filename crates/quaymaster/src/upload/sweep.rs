@@ -7,7 +7,7 @@ use quaymaster_store::{Parts, Reply};
 use super::answer::{Audited, Dropped, Due, Forgotten, Held, Place, Status, Tended};
 use super::ops::{Elsewhere, Mark};
 use super::{Upload, keys, ops, tell};
-use crate::{Code, Error, Result};
+use crate::{Code, Error, Result, Retry};
 
 /// Chunks looked at in one step.
 const PAGE: usize = 500;
@@ -260,7 +260,15 @@ impl Upload {
             }
         }
         for (id, chunks) in by_upload {
-            let map = self.status(id).await?.map(|state| state.map).unwrap_or_default();
+            let map = match self.status(id).await {
+                Ok(state) => state.map(|state| state.map).unwrap_or_default(),
+                // One that another program has spoiled must not keep the others.
+                Err(error) if error.code.retry() == Retry::Useless => {
+                    tracing::warn!(upload = self.name(), id, %error, "bytes in flight cannot be looked after");
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
             let done = chunks.iter().filter(|(number, _)| map.get(*number as usize) != Some(&b'r'));
             let done: Vec<&str> = done.map(|(_, name)| *name).collect();
             if !done.is_empty() {

@@ -375,6 +375,44 @@ crate::cases! {
         assert_eq!(add(&quaymaster, "camera", FRONT, "1").await.size, 1, "an id whose batch is gone");
     }
 
+    async fn a_size_or_a_start_that_is_no_number_is_refused_before_anything_is_added(subject: &Subject) {
+        let quaymaster = batches(subject);
+        let (engine, camera) = (&*subject.engine, quaymaster.batch("camera").expect("declared"));
+        let added = add(&quaymaster, "camera", FRONT, "1").await;
+        let of = |role: &str| spelled(&quaymaster, Kind::Batch, "camera", role, &[("batch_id", &added.batch_id)]);
+        let items = of("items");
+        for (role, value) in [
+            ("size", "9223372036854775807"),
+            ("size", "9007199254740992"),
+            ("size", "00"),
+            ("started_at", "nan"),
+            ("started_at", "99999999999999999999.5"),
+        ] {
+            let held = command_text(engine, &["GET", &of(role)]).await.expect("held");
+            command_text(engine, &["SET", &of(role), value]).await;
+            for _ in 0..2 {
+                let error = camera.add(FRONT, item("2")).await.expect_err("no number");
+                assert_eq!(error.code, Code::KeyMalformed, "{role} {value}: {error}");
+                assert!(error.detail.contains(&of(role)), "{error}");
+            }
+            assert_eq!(command_text(engine, &["GET", &items]).await.as_deref(), Some("[1]"), "{role} {value}");
+            command_text(engine, &["SET", &of(role), &held]).await;
+        }
+        // A deadline that nobody gave is past, and a list shows the batch.
+        let open = spelled(&quaymaster, Kind::Batch, "camera", "open", &[]);
+        command_int(engine, &["ZADD", &open, "inf", &added.batch_id]).await;
+        assert_eq!(camera.list(0, 10).await.expect("list").len(), 1);
+        assert_eq!(sweep(&quaymaster, "camera").await.closed, 1);
+        let current = spelled(&quaymaster, Kind::Batch, "camera", "current", FRONT);
+        command_text(engine, &["SET", &current, " "]).await;
+        for error in [
+            camera.add(FRONT, item("3")).await.expect_err("no id"),
+            camera.close(FRONT, None).await.expect_err("no id"),
+        ] {
+            assert!(error.code == Code::KeyMalformed && error.detail.contains(&current), "{error}");
+        }
+    }
+
     async fn a_list_that_another_program_spoiled_is_queued_as_text(subject: &Subject) {
         let quaymaster = batches(subject);
         let camera = quaymaster.batch("camera").expect("declared");

@@ -42,6 +42,61 @@ async fn keys(subject: &Subject) -> Vec<String> {
 }
 
 crate::cases! {
+    async fn a_number_that_is_none_is_refused_by_name_and_bad_members_hide_nobody(subject: &Subject) {
+        let quaymaster = runs(subject);
+        let (engine, pipeline) = (&*subject.engine, run(&quaymaster, "pipeline"));
+        let own = [("dag_run_id", "r")];
+        let of = |role: &str| spelled(&quaymaster, "pipeline", role, &own, 0);
+        let _ = pipeline.start(Some("r"), None).await.expect("start");
+        let _ = pipeline.failed("r", "x", Some("no"), None).await.expect("failed");
+        pipeline.task_start("r", "t", None).await.expect("task");
+        for (role, field, value) in [
+            ("meta", "active_us", "nan"),
+            ("meta", "start_us", "text"),
+            ("meta", "bytes", "9007199254740992"),
+            ("meta", "pulsed_us", "1e32"),
+            ("failures", "x", "99999999999999999999 1 0 no"),
+            ("tasks", "t", "text"),
+        ] {
+            let key = of(role);
+            let held = command_text(engine, &["HGET", &key, field]).await;
+            command_int(engine, &["HSET", &key, field, value]).await;
+            let kept = hash(&quaymaster, &key).await;
+            let errors = match role {
+                "meta" => vec![
+                    pipeline.processed("r", &["y"], None).await.expect_err("no number"),
+                    pipeline.show("r", Items::With).await.expect_err("no number"),
+                    pipeline.finish("r", "completed", None).await.expect_err("no number"),
+                ],
+                "failures" => vec![pipeline.failed("r", "x", None, None).await.expect_err("no number")],
+                _ => vec![
+                    pipeline.task_start("r", "t", None).await.expect_err("no number"),
+                    pipeline.task_finish("r", "t", None).await.expect_err("no number"),
+                ],
+            };
+            for error in errors {
+                assert!(error.code == Code::KeyMalformed && error.detail.contains(&key), "{role} {field}: {error}");
+            }
+            assert_eq!(hash(&quaymaster, &key).await, kept, "{role} {field}");
+            match held {
+                Some(held) => command_int(engine, &["HSET", &key, field, &held]).await,
+                None => command_int(engine, &["HDEL", &key, field]).await,
+            };
+        }
+        for (role, score, member) in [("failed_at", "inf", "x2"), ("failed_at", "0.5", "x")] {
+            command_int(engine, &["ZADD", &of(role), score, member]).await;
+        }
+        assert_eq!(pipeline.failures(FailuresAsk::default()).await.expect("failures").failures.len(), 1);
+        for role in ["runs", "live"] {
+            for (score, member) in [("inf", "r"), ("inf", ""), ("1e32", "ghost"), ("-1", "old"), ("0.5", "older")] {
+                command_int(engine, &["ZADD", &spelled(&quaymaster, "pipeline", role, &[], 0), score, member]).await;
+            }
+        }
+        let _ = pipeline.sweep().await.expect("sweep");
+        let listed = pipeline.list(10, None).await.expect("list");
+        assert!(listed.runs.iter().any(|run| run.run_id == "r"), "the sweep put it right: {listed:?}");
+    }
+
     async fn a_failure_is_listed_with_error_and_attempts_until_it_is_processed(subject: &Subject) {
         let quaymaster = runs(subject);
         let pipeline = run(&quaymaster, "pipeline");

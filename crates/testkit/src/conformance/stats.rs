@@ -428,6 +428,47 @@ crate::cases! {
         }
     }
 
+    async fn a_gauge_or_a_bucket_that_is_no_number_is_refused_by_name(subject: &Subject) {
+        let quaymaster = stats(subject);
+        let (engine, web) = (&*subject.engine, of(&quaymaster, "web"));
+        let recorder = web.recorder("a");
+        recorder.record(&seen("/x", 500, 1));
+        flush(&recorder).await;
+        let total = spelled(&quaymaster, "web", "requests_total", &[]);
+        let endpoint = [("endpoint", "GET /x")];
+        for (role, values, field, value, reported) in [
+            ("gauge", &[][..], "connections", "text", true),
+            ("gauge", &[], "connections", "inf", true),
+            ("gauge", &[], "started_ms", "9007199254740992", true),
+            ("micros", &[], "GET /x", "00", false),
+            ("sketch", &endpoint, "1", "9223372036854775807", false),
+        ] {
+            let key = spelled(&quaymaster, "web", role, values);
+            let held = command_text(engine, &["HGET", &key, field]).await.expect("held");
+            let before = command_text(engine, &["GET", &total]).await;
+            command_int(engine, &["HSET", &key, field, value]).await;
+            recorder.record(&seen("/x", 500, 1));
+            let error = recorder.flush().await.expect_err("no number");
+            assert!(error.code == Code::KeyMalformed && error.detail.contains(&key), "{role} {value}: {error}");
+            assert_eq!(command_text(engine, &["GET", &total]).await, before, "{role} {value}");
+            if reported {
+                let error = web.report(ReportAsk::default()).await.expect_err("no number");
+                assert!(error.code == Code::KeyMalformed && error.detail.contains(&key), "{role} {value}: {error}");
+            }
+            command_int(engine, &["HSET", &key, field, &held]).await;
+            flush(&recorder).await;
+        }
+        // One that is alive in time to come is not alive, and names that no key can have hide nobody.
+        let beats = spelled(&quaymaster, "web", "beats", &[]);
+        let alive = report(web).await.alive;
+        command_int(engine, &["ZADD", &beats, "inf", "ghost"]).await;
+        for role in ["instances", "endpoints"] {
+            command_int(engine, &["ZADD", &spelled(&quaymaster, "web", role, &[]), "inf", ""]).await;
+        }
+        let report = report(web).await;
+        assert_eq!((report.alive, report.instances.len(), report.endpoints.len()), (alive, 1, 1));
+    }
+
     async fn what_a_foreign_program_added_is_part_of_the_count(subject: &Subject) {
         let quaymaster = stats(subject);
         let web = of(&quaymaster, "web");

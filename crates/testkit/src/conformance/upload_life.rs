@@ -511,11 +511,53 @@ crate::cases! {
         let offer = Offer { number: 1, size: 5, digest: &digest, last: Last::No, source: Source::Staged(&stage), reservation: None };
         let error = upload.accept("u", &offer).await.expect_err("stopped");
         assert_eq!(error.code, Code::KeyWrongType, "{error}");
-        let error = upload.claim(Claim::default()).await.expect_err("stopped");
-        assert_eq!(error.code, Code::KeyWrongType, "{error}");
+        let claimed = upload.claim(Claim::default()).await.expect("others may be claimed");
+        assert_eq!(claimed.chunks, []);
         assert_eq!(state(upload, "u").await.receipt, before.receipt);
         command_int(engine, &["DEL", &etags]).await;
         assert!(matches!(upload.accept("u", &offer).await.expect("accept"), Accepted::Taken { .. }));
+    }
+
+    async fn a_number_that_is_none_stops_a_step_before_it_changes_anything(subject: &Subject) {
+        let quaymaster = uploads(subject);
+        let (engine, upload) = (&*subject.engine, docs(&quaymaster));
+        begin(upload, "u", None).await;
+        taken(&send(upload, "u", 0, b"chunk", Last::No).await);
+        let before = upload.in_flight().await.expect("in flight");
+        let own = [("upload_id", "u")];
+        for (role, field, value) in [
+            ("work", "bytes_received", "9223372036854775807"),
+            ("work", "deadline", "nan"),
+            ("state", "total_chunks", "1e32"),
+            ("state", "status", "text"),
+            ("received", "0", "many words of somebody else"),
+            ("leases", "0", "9007199254740993 token"),
+        ] {
+            let key = spelled(&quaymaster, "docs", role, &own);
+            let held = command_text(engine, &["HGET", &key, field]).await;
+            command_int(engine, &["HSET", &key, field, value]).await;
+            let kept = hash(&quaymaster, &key).await;
+            let (stage, digest) = (Stage::fresh(), digest(b"chunk"));
+            upload.write("u", &stage, 0, b"chunk", None).await.expect("write");
+            let offer = Offer { number: 0, size: 5, digest: &digest, last: Last::No, source: Source::Staged(&stage), reservation: None };
+            let error = upload.accept("u", &offer).await.expect_err("stopped");
+            assert_eq!(error.code, Code::KeyMalformed, "{role} {field}: {error}");
+            assert!(error.detail.contains(&key), "{error}");
+            assert_eq!(upload.claim(Claim::default()).await.expect("claim").chunks, [], "{role} {field}");
+            assert_eq!(hash(&quaymaster, &key).await, kept, "{role} {field}");
+            assert_eq!(upload.in_flight().await.expect("in flight"), before, "{role} {field}");
+            match held {
+                Some(held) => command_int(engine, &["HSET", &key, field, &held]).await,
+                None => command_int(engine, &["HDEL", &key, field]).await,
+            };
+        }
+        let sum = spelled(&quaymaster, "docs", "in_flight_total", &[]);
+        command_text(engine, &["SET", &sum, "nan"]).await;
+        let name = Reservation::fresh("u", 1);
+        let error = upload.admit(&name, 5, LEASE).await.expect_err("no sum");
+        assert!(error.code == Code::KeyMalformed && error.detail.contains(&sum), "{error}");
+        let _ = upload.audit(0, 10).await.expect("counted anew");
+        assert_eq!(upload.in_flight().await.expect("in flight").bytes, before.bytes);
     }
 }
 

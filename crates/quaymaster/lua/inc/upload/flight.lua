@@ -9,12 +9,20 @@ local function flight_beyond(ms)
 end
 
 local function flight_sum(sum)
-  return tonumber(redis.call("GET", sum) or "") or 0
+  return number_read(redis.call("GET", sum) or "0") or 0
+end
+
+-- Reads what may be written. Answers what the script is to return if the sum is none; a recount puts it right.
+local function flight_sound(names, ends, sum)
+  redis.call("HLEN", names)
+  redis.call("ZCARD", ends)
+  local held = redis.call("GET", sum)
+  return held and not number_read(held) and number_malformed(sum)
 end
 
 -- What a name holds; nothing for one that holds nothing.
 local function flight_bytes(names, name)
-  return tonumber(string.match(redis.call("HGET", names, name) or "", "^%d+") or "")
+  return number_read(string.match(redis.call("HGET", names, name) or "", "^%d+"))
 end
 
 -- Sets what a name holds; answers the new sum.
