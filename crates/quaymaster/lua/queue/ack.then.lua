@@ -29,7 +29,6 @@
 --@include queue/lease
 --@include queue/record
 --@include queue/claim
---@include number
 --@include batch
 --@include queue/then
 

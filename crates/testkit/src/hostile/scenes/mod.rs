@@ -1,6 +1,8 @@
 //! The scenes, a file per kind.
 
 #[expect(clippy::expect_used, reason = "a scene that cannot go on has failed")]
+mod batch;
+#[expect(clippy::expect_used, reason = "a scene that cannot go on has failed")]
 mod cache;
 #[expect(clippy::expect_used, reason = "a scene that cannot go on has failed")]
 mod dedupe;
@@ -16,6 +18,12 @@ mod limit;
 mod lock;
 #[expect(clippy::expect_used, reason = "a scene that cannot go on has failed")]
 mod queue;
+#[expect(clippy::expect_used, reason = "a scene that cannot go on has failed")]
+mod run;
+#[expect(clippy::expect_used, reason = "a scene that cannot go on has failed")]
+mod stats;
+#[expect(clippy::expect_used, reason = "a scene that cannot go on has failed")]
+mod upload;
 
 use quaymaster_schema::Kind;
 
@@ -32,14 +40,13 @@ pub fn all() -> Vec<Scene> {
         dedupe::SCENES,
         guard::SCENES,
         event::SCENES,
+        batch::SCENES,
+        run::SCENES,
+        &stats::scenes(),
+        upload::SCENES,
     ]
     .concat()
 }
 
-/// Keys of the table without a row.
-pub const ELSEWHERE: &[(Kind, &str)] = &[
-    (Kind::Batch, "every key"),
-    (Kind::Run, "every key"),
-    (Kind::Stats, "every key"),
-    (Kind::Upload, "every key"),
-];
+/// Keys of the table without a row: their names are made up by the call that writes them, and nobody else's.
+pub const ELSEWHERE: &[(Kind, &str)] = &[(Kind::Upload, "claim"), (Kind::Upload, "staging")];
