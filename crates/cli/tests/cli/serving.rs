@@ -163,7 +163,9 @@ fn a_second_signal_ends_at_once() {
     // A request whose body never comes keeps the first stop waiting.
     let mut stream = TcpStream::connect(&served.address).unwrap();
     stream
-        .write_all(b"POST /v1/limit/psp/take HTTP/1.1\r\nhost: localhost\r\ncontent-length: 10\r\n\r\n{")
+        .write_all(
+            b"POST /v1/limit/psp/take HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 10\r\n\r\n{",
+        )
         .unwrap();
     while !served.ask("GET", "/metrics", "").1.contains("requests_in_flight 1") {
         std::thread::yield_now();
