@@ -98,7 +98,7 @@ const DEFECTS: &[Defect] = &[
     ("event.turn", "\"NX\", ", "", "of_any_number_of_nodes_one_publishes_the_status_of_an_interval"),
     (
         "event.turn",
-        "tonumber(until_ms) > now_ms",
+        "until_ms > now_ms and until_ms <= now_ms + 86400000",
         "true",
         "a_status_tells_queue_depths_and_what_programs_reported",
     ),
