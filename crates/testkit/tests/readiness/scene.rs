@@ -73,7 +73,7 @@ impl Scene {
         let config = Config::resolve(RawConfig::default(), overrides).unwrap();
         let server =
             Server::new(Listening::bind(config.server).await.unwrap(), quaymaster.clone(), config.thresholds);
-        let address = server.address();
+        let address = server.address().tcp().unwrap();
         let running = tokio::spawn(server.run(std::future::pending()));
         Self { address, quaymaster, log, _running: running, _logging: logging }
     }
