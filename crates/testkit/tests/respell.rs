@@ -195,8 +195,18 @@ async fn a_redis_with_old_names_is_refused_with_the_command_to_run() {
     }
     // A user that may not look at the old names did not write them.
     let _: String = server.command(&["SET", "{ha:jobs}:meta", "1"]);
-    let _: String =
-        server.command(&["ACL", "SETUSER", "new", "on", ">secret", "~ha:*", "&ha:*", "+@all", "-scan"]);
+    let _: String = server.command(&[
+        "ACL",
+        "SETUSER",
+        "new",
+        "on",
+        ">secret",
+        "~ha:*",
+        "~quaymaster:*",
+        "&ha:*",
+        "+@all",
+        "-scan",
+    ]);
     let url = server.url().replace("redis://", "redis://new:secret@");
     opened(&url, schema("ha:")).await.expect("it cannot tell");
 }
