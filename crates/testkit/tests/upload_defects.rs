@@ -118,7 +118,7 @@ const DEFECTS: &[Defect] = &[
     ("upload.recount", "if off > 0 or not", "if false and not", CRASHED),
     ("upload.accept", "if not number_read(work[at] or \"0\") then spoiled = own[2] end", "", NUMBERS),
     ("upload.accept", "upload_sound(KEYS) or upload_spoiled(KEYS, number)", "upload_sound(KEYS)", NUMBERS),
-    ("upload.admit", "return held and not number_read(held) and number_malformed(sum)", "return nil", NUMBERS),
+    ("upload.admit", "not number_read(held) and number_malformed(", "false and number_malformed(", NUMBERS),
     ("upload.call", "redis.call(\"ZADD\", ready", "redis.call(\"ZADD\", ready, \"XX\"", CRASHED),
     ("upload.drop", "if not ended then", "if false then", ABORTED),
     ("upload.forget", "if left > 0 then", "if false then", ABORTED),
