@@ -5,7 +5,7 @@
 
 #![expect(clippy::expect_used, reason = "a fixture that cannot be set up fails the test that asked for it")]
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -13,6 +13,8 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, Buf
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+
+use crate::servers::any_port;
 
 /// What happens to a script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,9 +68,9 @@ pub struct ScriptProxy {
 }
 
 impl ScriptProxy {
-    /// Listens on a free loopback port and passes everything on to `upstream`.
+    /// Listens on the test's own address and passes everything on to `upstream`.
     pub async fn start(upstream: SocketAddr) -> Self {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
+        let listener = TcpListener::bind(any_port()).await.expect("a free port");
         let address = listener.local_addr().expect("a bound address");
         let shared = Arc::new(Shared { state: Mutex::default(), healed: watch::Sender::new(0) });
         let accepted = Arc::clone(&shared);
