@@ -82,9 +82,17 @@ impl Cluster {
                 cluster_info(node, "cluster_state").is_some_and(|state| state == "ok")
             });
         }
+        // A link that is up carries nothing until the replica's first acknowledgement, up to a second later; what is
+        // written before is lost with its master. So something is written, and has to arrive.
+        for master in &self.nodes[..masters] {
+            master.command::<()>(&["FUNCTION", "FLUSH"]);
+        }
         for replica in &self.nodes[masters..] {
             wait_until("the replica follows", || {
-                replica.info("replication", "master_link_status").is_some_and(|status| status == "up")
+                let offset = replica.info("replication", "slave_repl_offset");
+                let up =
+                    replica.info("replication", "master_link_status").is_some_and(|status| status == "up");
+                up && offset.and_then(|offset| offset.parse::<i64>().ok()).is_some_and(|offset| offset > 0)
             });
         }
     }
