@@ -44,7 +44,7 @@ fn replies() -> Vec<(&'static [u8], Reply)> {
 
 /// A store whose replies can be changed.
 enum Changed {
-    Redis { proxy: ScriptProxy, _server: RedisServer },
+    Redis { proxy: ScriptProxy, _server: Box<RedisServer> },
     Embedded(Arc<Forger>),
 }
 
@@ -54,7 +54,7 @@ impl Changed {
         let proxy = ScriptProxy::start(server.address()).await;
         let options = RedisOptions::from_url(&proxy.url()).unwrap();
         let engine = Arc::new(RedisStore::connect(options).await.unwrap());
-        (Self::Redis { proxy, _server: server }, engine)
+        (Self::Redis { proxy, _server: Box::new(server) }, engine)
     }
 
     async fn embedded() -> (Self, Arc<dyn Engine>) {
@@ -123,7 +123,7 @@ fn refused<T: Debug>(what: &str, wire: &[u8], answer: Result<T>) {
     let wire = String::from_utf8_lossy(wire).into_owned();
     match answer {
         Err(error) => {
-            assert!(error.code == Code::StoreReply && error.may_have_run, "{what} on {wire:?}: {error}")
+            assert!(error.code == Code::StoreReply && error.may_have_run, "{what} on {wire:?}: {error}");
         }
         Ok(answer) => panic!("{what} on {wire:?}: {answer:?}"),
     }

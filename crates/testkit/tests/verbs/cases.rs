@@ -31,14 +31,16 @@ pub(crate) fn key(kind: &str, verb: &str) -> &'static [(&'static str, &'static s
 
 /// Every resource, under keys of this prefix; uploads lie in `folder`.
 pub(crate) fn schema(prefix: &str, folder: &str) -> String {
-    let mut text = format!("[schema]\nname = \"verbs\"\nowner = \"tests\"\nprefix = \"{prefix}\"\n");
-    for algorithm in ["fixed_window", "sliding_log", "sliding_window", "token_bucket"] {
-        text += &format!(
+    let head = format!("[schema]\nname = \"verbs\"\nowner = \"tests\"\nprefix = \"{prefix}\"\n");
+    let limit = |algorithm: &str| {
+        format!(
             "[limit.{algorithm}]\nkey = \"{algorithm}:{{id}}\"\nalgorithm = \"{algorithm}\"\nlimit = 9\n\
              window = \"1h\"\n"
-        );
-    }
-    text + r#"
+        )
+    };
+    let limits = ["fixed_window", "sliding_log", "sliding_window", "token_bucket"].map(limit);
+    head + &limits.concat()
+        + r#"
 [lock.lock]
 key = "lock:{id}"
 ttl = "1h"
