@@ -159,6 +159,40 @@ async fn after_a_run_a_day_ahead_nothing_lives_longer_than_declared() {
 }
 
 #[tokio::test]
+async fn what_is_used_on_after_a_run_a_day_ahead_ends_as_declared_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let time = Arc::new(AtomicI64::new(NOW_US + DAY_US));
+    let (store, quaymaster) = open(dir.path(), &time).await;
+    assert!(take(&quaymaster, "log").await.is_allowed());
+    let batch = quaymaster.batch("pair").unwrap();
+    assert_eq!(batch.add(ID, Add { item: b"1", ..Add::default() }).await.unwrap().size, 1);
+    store.close().await.unwrap();
+    drop((store, quaymaster));
+
+    time.store(NOW_US, Ordering::SeqCst);
+    let (_store, quaymaster) = open(dir.path(), &time).await;
+    let batch = quaymaster.batch("pair").unwrap();
+    assert!(take(&quaymaster, "log").await.is_allowed(), "one of two is left");
+    assert_eq!(batch.add(ID, Add { item: b"2", ..Add::default() }).await.unwrap().size, 2);
+    assert!(!take(&quaymaster, "log").await.is_allowed());
+    // Every 10 s an item comes: the window ends all the same.
+    let mut closed = 0;
+    for _ in 0..4 {
+        time.fetch_add(10 * SECOND_US, Ordering::SeqCst);
+        closed += batch.sweep().await.unwrap().closed;
+        let _ = batch.add(ID, Add { item: b"3", ..Add::default() }).await.unwrap();
+    }
+    assert_eq!(closed, 1, "a window of 30 s ends within 40 s");
+    time.fetch_add(21 * SECOND_US, Ordering::SeqCst);
+    for taken in [0, 1] {
+        assert!(
+            take(&quaymaster, "log").await.is_allowed(),
+            "{taken} of 2: what was taken a minute ago has left"
+        );
+    }
+}
+
+#[tokio::test]
 async fn a_store_whose_clock_is_past_what_scripts_count_with_is_not_opened_and_runs_nothing() {
     let year_2300 = Arc::new(AtomicI64::new(10_413_792_000 * SECOND_US));
     let late = EmbeddedOptions { clock: Clock::Manual(Arc::clone(&year_2300)), ..EmbeddedOptions::default() };

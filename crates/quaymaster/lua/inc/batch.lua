@@ -55,6 +55,11 @@ local function batch_commit(keys, at, args, from, now_us, word)
     redis.call("SET", keys[own + 3], now_s, "KEEPTTL")
     size = redis.call("INCR", keys[own + 4])
     started_ms = math.floor((tonumber(redis.call("GET", keys[own + 2]) or "") or now_us / 1000000) * 1000)
+    if started_ms > now_ms then
+      -- A clock that was wrong has left a beginning in the future: the window begins now.
+      redis.call("SET", keys[own + 2], now_s, "KEEPTTL")
+      started_ms = now_ms
+    end
   else
     -- A batch that is full by its bytes is due; one past its deadline is so already.
     if redis.call("ZSCORE", open, guess) then

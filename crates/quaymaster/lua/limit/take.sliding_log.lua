@@ -12,7 +12,7 @@
 --       "limited"  used  reset_ms  retry_ms
 --       "malformed" 0  0  0
 --       "conflict"
--- COST  O(cost × log n), cost at most 10,000
+-- COST  O(cost × log n), cost at most 10,000; 1,000 more where calls lie in the future
 
 --@include clock
 --@include replay

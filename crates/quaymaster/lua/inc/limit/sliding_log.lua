@@ -34,6 +34,13 @@ local function sliding_log_commit(log, now_us, cost, _, window_ms, ttl_ms, nonce
   for call = 1, cost do
     redis.call("ZADD", log, now_ms, string.format("%.0f-%s-%d", now_ms, nonce, call))
   end
+  if reset_ms > window_ms then
+    -- A clock that was wrong has left calls in the future. They count from now on, at most 1,000 with each call.
+    local after = "(" .. string.format("%.0f", now_ms)
+    for _, call in ipairs(redis.call("ZRANGEBYSCORE", log, after, "+inf", "LIMIT", 0, 1000)) do
+      redis.call("ZADD", log, now_ms, call)
+    end
+  end
   redis.call("PEXPIRE", log, ttl_ms)
   return used + cost, math.max(reset_ms, window_ms), 0
 end
