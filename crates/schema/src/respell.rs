@@ -11,12 +11,15 @@ impl Schema {
         if !key.starts_with(b"{") || self.explain(key).is_some() {
             return None;
         }
-        self.prefixed().find_map(|document| {
+        let mut names = self.prefixed().filter_map(|document| {
             let named = [document.prefix.as_bytes(), key].concat();
             let found = self.explain(&named)?;
             let owner = self.documents.iter().find(|document| document.name == found.resource.document)?;
-            (owner.prefix == document.prefix).then_some(named)
-        })
+            let moved = is_moved(&found.row.pattern, &document.prefix, found.spelling);
+            (owner.prefix == document.prefix && moved).then_some(named)
+        });
+        // Schemas that would both have made it could not be loaded together then: nobody can tell whose it is.
+        names.next().filter(|_| names.next().is_none())
     }
 
     /// The names of earlier versions that have no placeholder: they can be looked up without a scan.
@@ -42,12 +45,7 @@ impl Schema {
     fn moved<'s>(&'s self, document: &'s Document, spelling: Spelling) -> impl Iterator<Item = &'s Pattern> {
         let resources = self.resources.iter().filter(|resource| resource.document == document.name);
         let patterns = resources.flat_map(|resource| &resource.keys).map(|row| &row.pattern);
-        patterns.filter(move |pattern| {
-            pattern
-                .literal_head(spelling)
-                .strip_prefix(&document.prefix)
-                .is_some_and(|rest| rest.starts_with('{'))
-        })
+        patterns.filter(move |pattern| is_moved(pattern, &document.prefix, spelling))
     }
 
     /// Whether a document has a prefix: no others have keys with old names.
@@ -58,4 +56,23 @@ impl Schema {
     fn prefixed(&self) -> impl Iterator<Item = &Document> {
         self.documents.iter().filter(|document| !document.prefix.is_empty())
     }
+}
+
+/// Whether the prefix was put in front of the pattern's hash tag. A tag around a part of the documented key,
+/// `p:{a}:b` for `p:a:b`, has always stood behind it.
+fn is_moved(pattern: &Pattern, prefix: &str, spelling: Spelling) -> bool {
+    let tagged =
+        pattern.literal_head(spelling).strip_prefix(prefix).is_some_and(|rest| rest.starts_with('{'));
+    tagged && without_tag(pattern.spelled(spelling), prefix.len()) != pattern.spelled(Spelling::Single)
+}
+
+/// `spelled` without the braces of the tag that begins at `at`. A tag may have placeholders in it.
+fn without_tag(spelled: &str, at: usize) -> String {
+    let mut depth = 0;
+    let end = spelled[at..].find(|c| {
+        depth += i32::from(c == '{') - i32::from(c == '}');
+        depth == 0
+    });
+    let end = at + end.unwrap_or(spelled.len() - at - 1);
+    [&spelled[..at], &spelled[at + 1..end], &spelled[end + 1..]].concat()
 }

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use quaymaster::respell::{Ask, LISTED, Mode, Report, What};
 use quaymaster::{Code, Error, Quaymaster};
+use quaymaster_server::config::Overrides;
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -24,7 +25,10 @@ pub(crate) async fn run(args: Respell, global: &Global) -> anyhow::Result<ExitCo
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     // Opening a data folder has converted it already; what is left there are names that are taken.
-    let quaymaster = setup::open(global, args.place, Intent::Look).await?;
+    // Its connections have a name of their own: by the process alone, servers in containers look like this one.
+    let client_name = Some("quaymaster-respell".to_owned());
+    let overrides = Overrides { client_name, ..setup::overrides(args.place) };
+    let (quaymaster, _) = setup::open_with(global, overrides, Intent::Look).await?;
     let store = alone(&quaymaster, mode).await?;
     let stop = ask.stop.clone();
     let stopping = tokio::spawn(async move {

@@ -218,7 +218,8 @@ fn an_object_store_is_reached_as_the_file_says_else_as_the_environment_says() {
 
 #[test]
 fn a_store_at_its_bound_takes_nothing_more_until_something_is_removed() {
-    let schema = "[schema]\nname = \"room\"\nowner = \"tests\"\n[queue.work]\nmax_size = 1000\n";
+    let schema =
+        "[schema]\nname = \"room\"\nowner = \"tests\"\nprefix = \"room:\"\n[queue.work]\nmax_size = 1000\n";
     let toml = "schemas = [\"room.toml\"]\n[store]\nmax_memory = \"64KiB\"\n";
     let folder = folder(&[("quaymaster.toml", toml), ("room.toml", schema)]);
     let push = |served: &Served| {
@@ -234,7 +235,9 @@ fn a_store_at_its_bound_takes_nothing_more_until_something_is_removed() {
     assert_eq!((status, problem.contains("store.out_of_memory")), (503, true), "{problem}");
     assert_eq!(served.stop().code, 0);
 
-    // A folder that is full is opened, and what frees memory goes on.
+    // A folder that is full is opened, also under a schema that has changed, and what frees memory goes on.
+    let more = format!("{schema}[queue.more]\nmax_size = 10\n");
+    std::fs::write(folder.path().join("room.toml"), more).unwrap();
     let served = Served::start(folder.path(), &[]);
     assert_eq!(push(&served).0, 503);
     let jobs = served.take("/v1/queue/work/claim", r#"{"count": 3}"#);

@@ -8,5 +8,7 @@
 local note = KEYS[1]
 local names = ARGV[1]
 
+-- First what cannot grow: a folder above its memory bound is opened all the same.
+redis.call("DEL", note)
 redis.call("SET", note, names)
 return { "noted" }

@@ -101,20 +101,20 @@ fn notes(schema: &Schema) -> Vec<Note> {
 
 async fn refuse(schema: &Schema, engine: &Arc<dyn Engine>, depth: Depth) -> Result<()> {
     let names = schema.old_names(spelling(engine.topology()));
-    let mut found = None;
+    let (mut found, mut hidden) = (None, false);
     for some in names.chunks(64) {
         let looks = some.iter().map(|name| engine.key_facts(name.as_bytes()));
         for (name, facts) in some.iter().zip(futures_util::future::join_all(looks).await) {
             match facts {
                 Ok(Some(_)) => found = found.or_else(|| Some(name.clone())),
                 Ok(None) => {}
-                // Whoever may not look at old names cannot have written them.
-                Err(error) if error.code == Code::StorePermission => {}
+                // The user may have lost the right since; a scan needs none to the key.
+                Err(error) if error.code == Code::StorePermission => hidden = true,
                 Err(error) => return Err(error.during(OP)),
             }
         }
     }
-    if found.is_none() && depth == Depth::Scan {
+    if found.is_none() && (hidden || depth == Depth::Scan) {
         found = scanned(schema, engine).await?;
     }
     let Some(name) = found else { return Ok(()) };

@@ -124,6 +124,8 @@ impl Default for Thresholds {
 /// What flags and their environment variables say.
 #[derive(Debug, Clone, Default)]
 pub struct Overrides {
+    /// The first part of the names of connections to a Redis.
+    pub client_name: Option<String>,
     /// `--schema`
     pub schemas: Vec<PathBuf>,
     /// `--store`
@@ -321,6 +323,9 @@ fn store(raw: &RawConfig, overrides: &Overrides, problems: &mut Vec<String>) -> 
                 );
             }
             redis.deadline = raw.store.deadline.unwrap_or(redis.deadline);
+            if let Some(name) = &overrides.client_name {
+                redis.client_name.clone_from(name);
+            }
             if let Some(prefix) = &raw.store.own_prefix {
                 redis.own_prefix.clone_from(prefix);
             }

@@ -16,22 +16,25 @@ impl Inner {
             Err(error) if error.code == Code::StorePermission => return Ok(None),
             lists => lists?,
         };
+        let own = (self.shared.options.client_name.as_str(), std::process::id());
         let mut names: Vec<String> =
-            lists.iter().filter_map(resp::text).flat_map(|list| named(list, std::process::id())).collect();
+            lists.iter().filter_map(resp::text).flat_map(|list| named(list, own)).collect();
         names.sort_unstable();
         names.dedup();
         Ok(Some(names))
     }
 }
 
-/// Names such as `quaymaster:queue:4711` in a list of clients, but for those of the process `own`.
-fn named(list: &str, own: u32) -> Vec<String> {
+/// Names such as `quaymaster:queue:4711` in a list of clients, but for those of `own`, a client name and a process. In
+/// containers many processes have the number 1: whoever must not take another for itself has a client name of its own.
+fn named(list: &str, own: (&str, u32)) -> Vec<String> {
     let ours = |name: &&str| {
         let mut parts = name.rsplitn(3, ':');
         let process = parts.next().and_then(|number| number.parse::<u32>().ok());
         let workload =
             parts.next().is_some_and(|word| Workload::ALL.iter().any(|known| known.name() == word));
-        workload && parts.next().is_some() && process.is_some_and(|process| process != own)
+        let client = parts.next();
+        workload && client.zip(process).is_some_and(|other| other != own)
     };
     let name =
         |line: &'_ str| line.split(' ').find_map(|field| field.strip_prefix("name=")).map(str::to_owned);
@@ -51,7 +54,9 @@ mod tests {
                     id=7 addr=127.0.0.1:1 name=quaymaster:default:x age=1\n";
         let one = Workload::ALL[1].name();
         let list = list.replace("blocking", one);
-        assert_eq!(named(&list, 7), [format!("psp:{one}:8")]);
-        assert_eq!(named(&list, 8), ["quaymaster:default:7"]);
+        let both = ["quaymaster:default:7".to_owned(), format!("psp:{one}:8")];
+        assert_eq!(named(&list, ("quaymaster", 7)), both[1..]);
+        assert_eq!(named(&list, ("psp", 8)), both[..1]);
+        assert_eq!(named(&list, ("quaymaster-respell", 7)), both, "another process of the same number");
     }
 }
