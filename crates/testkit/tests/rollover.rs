@@ -191,14 +191,12 @@ async fn the_hour_turns_on_valkey_9() {
 async fn the_hour_turns_on_disk_under_four_processes() {
     let folder = tempfile::tempdir().expect("a folder");
     let data = folder.path().join("data");
-    let clock = HeldClock::frozen(BEFORE_US);
-    let mut workers = Workers::start(&format!("embedded:{}", data.display()), &clock.environment());
-    let options = EmbeddedOptions {
-        clock: Clock::Manual(Arc::new(AtomicI64::new(BEFORE_US))),
-        ..EmbeddedOptions::default()
-    };
-    let engine = EmbeddedStore::open(&data, options).await.expect("attached to the first worker");
-    let ended = turn(&engine, |us| clock.freeze(us), || workers.load()).await;
+    // This process owns the folder and has the clock; the workers attach to it.
+    let clock = Arc::new(AtomicI64::new(BEFORE_US));
+    let options = EmbeddedOptions { clock: Clock::Manual(clock.clone()), ..EmbeddedOptions::default() };
+    let engine = EmbeddedStore::open(&data, options).await.expect("a folder of its own");
+    let mut workers = Workers::start(&format!("embedded:{}", data.display()), &[]);
+    let ended = turn(&engine, |us| clock.store(us, Ordering::SeqCst), || workers.load()).await;
     let allowed = workers.finish();
     settle(&engine, allowed, &ended).await;
 }

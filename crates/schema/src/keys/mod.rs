@@ -27,7 +27,7 @@ use crate::schema::{Field, Ttl};
 /// How long a `request_id` is recognised.
 pub(crate) const REQUEST_TTL: Duration = Duration::from_secs(600);
 
-/// Endings of the zsets whose scores are moments in milliseconds. A store that opens data from the future, written while
+/// Endings of the zsets whose scores are moments, in milliseconds or microseconds. A store that opens data from the future, written while
 /// its clock was ahead, moves these moments together with the ends of keys.
 pub const MOMENTS: &[&str] = &[
     ":beats",

@@ -17,7 +17,9 @@ use tracing::warn;
 use crate::{Code, Error, Result};
 
 /// The latest time a store can tell, in the year 2255: a script's numbers are exact up to here.
-const LATEST_US: i64 = (1 << 53) - 1;
+const LATEST_US: i64 = 8_999_000_000_000_000;
+/// A machine's date before 2020 was never set: everything in a folder would seem to lie in the future.
+const EARLIEST_US: i64 = 1_577_836_800_000_000;
 /// The store's time runs faster or slower by one part in this many while it differs from the machine's.
 const SLEW: i64 = 20;
 /// How far the machine's clock must jump for it to be counted and logged.
@@ -83,11 +85,12 @@ impl Ticker {
     /// The time now, unless a script could not count with it.
     pub(crate) fn usable_us(&self) -> Result<i64> {
         let now_us = self.now_us();
-        if (0..=LATEST_US).contains(&now_us) {
+        let earliest_us = if matches!(self.clock, Clock::System) { EARLIEST_US } else { 0 };
+        if (earliest_us..=LATEST_US).contains(&now_us) {
             return Ok(now_us);
         }
         let detail = format!(
-            "the clock says {now_us} µs since 1970, and a store counts up to {LATEST_US} (the year 2255); set the \
+            "the clock says {now_us} µs since 1970, and a store counts from {earliest_us} up to {LATEST_US} (the year 2255); set the \
              machine's clock right"
         );
         Err(Error::new("store.open", Code::StoreClock, detail))

@@ -16,7 +16,7 @@ const KEPT: usize = 8;
 const SLACK_US: i64 = 2_000;
 
 /// The latest time scripts can count with, in the year 2255: their numbers are exact up to here.
-const LATEST_US: i64 = (1 << 53) - 1;
+const LATEST_US: i64 = 8_999_000_000_000_000;
 
 /// The kept offset.
 #[derive(Debug, Default)]

@@ -68,7 +68,11 @@ impl Move {
     fn moment(&self, bits: &[u8]) -> Option<f64> {
         let score = f64::from_bits(u64::from_be_bytes(bits.try_into().ok()?));
         let (then_ms, now_ms) = (self.then_ms() as f64, self.now_ms() as f64);
-        (score > now_ms && score < then_ms + FAR_MS).then_some(score - then_ms + now_ms)
+        // Some are in microseconds: a thousand times as large, so nobody takes one for the other.
+        [1.0, 1000.0].into_iter().find_map(|unit| {
+            let (then, now, far) = (then_ms * unit, now_ms * unit, FAR_MS * unit);
+            (score > now && score < then + far).then_some(score - then + now)
+        })
     }
 }
 
