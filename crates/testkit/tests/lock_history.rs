@@ -112,7 +112,7 @@ fn a_fence_that_forgets_the_last_one_is_found() {
 
 #[test]
 fn a_lock_that_lets_others_barge_in_is_found() {
-    let wrong = found("lock.", r#"if head and head ~= token then return "held", left_ms end"#, "");
+    let wrong = found("lock.", r#"if head and head ~= token then return "held", left_ms, dead end"#, "");
     assert!(wrong.contains("starves") || wrong.contains("in vain"), "{wrong}");
 }
 

@@ -282,15 +282,16 @@ fn a_crash_that_counts_as_no_attempt_is_found() {
 
 #[test]
 fn a_lease_handed_out_before_it_ended_is_found() {
-    let old = "local ids, ends, now = {}, {}, string.format(\"%.0f\", now_ms)";
-    let wrong = found("queue.", old, "local ids, ends, now = {}, {}, string.format(\"%.0f\", now_ms + 40)");
+    let old = "local ids, ends, now, foreign = {}, {}, string.format(\"%.0f\", now_ms), 0";
+    let new = "local ids, ends, now, foreign = {}, {}, string.format(\"%.0f\", now_ms + 40), 0";
+    let wrong = found("queue.", old, new);
     let ways = ["lives", "due", "early", "dead letter is wrong"];
     assert!(ways.iter().any(|way| wrong.contains(way)), "{wrong}");
 }
 
 #[test]
 fn an_ack_without_what_follows_from_it_is_found() {
-    let old = "queue_add(keys, at, words, first, now_us, waiting, pushed, stamped, sequence)";
+    let old = "queue_add(keys, at, words, first, now_us, waiting, pushed, stamped, number)";
     let wrong = found("queue.ack.then", old, "");
     assert!(wrong.contains("without what follows") || wrong.contains("lost"), "{wrong}");
 }

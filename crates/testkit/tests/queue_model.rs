@@ -409,7 +409,7 @@ const DEFECTS: [(&str, &str, &str); 10] = [
     ("queue.push", "redis.call(\"LTRIM\", items, over, -1)", "redis.call(\"LTRIM\", items, 0, -1 - over)"),
     ("queue.push", "9007199254740991 - (number", "(number"),
     ("queue.extend", "redis.call(\"ZADD\", leases, ends, id)", ""),
-    ("queue.release", "(attempt - uncount)", "attempt"),
+    ("queue.release", "math.max(attempt - uncount, 0)", "attempt"),
     ("queue.redrive", "redis.call(\"LSET\", dead, ARGV[at], stone)", ""),
 ];
 

@@ -21,24 +21,27 @@ end
 
 local function replay_read(request, op, shape, or_shape)
   local held = redis.call("GET", request)
-  local answer
+  local found, other
   if held and string.sub(held, 1, #op + 1) ~= op .. " " then
-    answer = replay_refused(request, held)
+    other = held
   elseif held then
     local form = {}
-    answer = {}
+    found = {}
     for part in string.gmatch(string.sub(held, #op + 2), "%S+") do
       local number = #part <= 17 and string.find(part, "^%-?%d+$") and tonumber(part)
       local sign = number and (number < 0 and "~" or number < 9007199254740992 and "#")
       if not sign then sign = string.match(part, "^[%l_]+$") or string.match(part, "^[=-]") or "?" end
-      answer[#answer + 1], form[#form + 1] = number or part, sign
+      found[#found + 1], form[#form + 1] = number or part, sign
     end
     form = table.concat(form, " ")
     if not string.find(form, shape) and not (or_shape and string.find(form, or_shape)) then
-      answer = replay_refused(request, "")
+      other = ""
     end
   end
-  return answer
+  if other then
+    found = replay_refused(request, other)
+  end
+  return found
 end
 
 local function replay_keep(request, op, ttl_ms, word, x, y, z)
