@@ -20,6 +20,7 @@ const FOLLOWS: &str = "what_follows_from_an_ack_happens_with_it";
 const BATCHES: &str = "items_go_into_their_batch_with_the_ack";
 const UNUSED: &str = "a_job_is_never_given_the_number_of_another";
 const SEQUENCE: &str = "a_sequence_at_its_end_hands_out_no_id_twice_and_loses_no_job";
+const NEXT: &str = "a_sequence_whose_next_number_is_beyond_its_end_is_refused";
 const TYPES: &str = "a_key_of_another_type_is_told_and_nothing_is_changed";
 
 const PUSHING: &[Defect] = &[
@@ -110,7 +111,7 @@ const CLAIMING: &[Defect] = &[
     ),
     ("queue.claim", "if held then last = first + index - 1 end", "", UNUSED),
     ("queue.push", "if held then last = first + index - 1 end", "", UNUSED),
-    ("queue.claim", "return number < 9e15 and number or nil", "return number", SEQUENCE),
+    ("queue.claim", "if not number or number >= 8.9999e15 then", "if not number then", NEXT),
     (
         "queue.sweep",
         "if attempt < max_attempts then",

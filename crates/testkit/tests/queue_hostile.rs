@@ -8,6 +8,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use quaymaster::batch::{Add, Closed};
+use quaymaster::idempotency::{Begin, Begun, Finished};
+use quaymaster::limit::Charge;
+use quaymaster::lock::{Acquire, Acquired, Renewed};
 use quaymaster::queue::{
     Ack, Claim, ClaimNext, Extended, Job, Lease, Nack, Nacked, Purge, Push, Queue, Then,
 };
@@ -29,6 +32,17 @@ owner = \"tests\"
 [queue.work]
 max_size = 100000
 retry = { max_attempts = 2, base = \"1ms\", max = \"1ms\", jitter = 0 }
+[lock.door]
+key = \"door:{id}\"
+ttl = \"30s\"
+[idempotency.pay]
+key = \"pay:{id}\"
+ttl = \"1h\"
+[limit.log]
+key = \"log:{id}\"
+algorithm = \"sliding_log\"
+limit = 9
+window = \"1m\"
 [queue.once]
 retry = { max_attempts = 1, base = \"1ms\", max = \"1ms\", jitter = 0 }
 max_size = 1000
@@ -167,6 +181,37 @@ async fn a_store_without_memory_lets_a_batch_be_queued() {
     closes(&quaymaster, async || server.command::<()>(&["CONFIG", "SET", "maxmemory", "1"])).await;
     let quaymaster = bounded().await;
     closes(&quaymaster, async || fill(&quaymaster).await).await;
+}
+
+#[tokio::test]
+async fn a_store_without_memory_lets_what_was_begun_end() {
+    let server = RedisServer::start(RedisConfig::default());
+    let options = RedisOptions::from_url(&server.url()).unwrap();
+    let quaymaster = bind(Arc::new(RedisStore::connect(options).await.unwrap()));
+    ends(&quaymaster, async || server.command::<()>(&["CONFIG", "SET", "maxmemory", "1"])).await;
+    let quaymaster = bounded().await;
+    ends(&quaymaster, async || fill(&quaymaster).await).await;
+}
+
+async fn ends(quaymaster: &Quaymaster, full: impl AsyncFnOnce()) {
+    let (lock, pay) = (quaymaster.lock("door").unwrap(), quaymaster.idempotency("pay").unwrap());
+    let key: &[(&str, &str)] = &[("id", "1")];
+    let Acquired::Ours(lease) = lock.acquire(key, Acquire::default()).await.unwrap() else {
+        panic!("nobody has it")
+    };
+    let Begun::Started(claim) = pay.begin(key, Begin::default()).await.unwrap() else {
+        panic!("nobody runs it")
+    };
+    full().await;
+
+    let refused = quaymaster.limit("log").unwrap().take(key, Charge::default()).await.unwrap_err();
+    assert_eq!(refused.code, Code::StoreOom, "a call that is counted grows");
+    let renewed = lock.renew(key, &lease.token, None).await.expect("a lease is renewed");
+    assert!(matches!(renewed, Renewed::Ours(_)), "{renewed:?}");
+    let finished = pay.finish(key, &claim.token, Some(b"paid")).await.expect("what has run is kept");
+    assert!(matches!(finished, Finished::Finished { outage: None, .. }), "{finished:?}");
+    let again = pay.begin(key, Begin::default()).await.expect("and told");
+    assert!(matches!(again, Begun::Finished(_)), "{again:?}");
 }
 
 async fn closes(quaymaster: &Quaymaster, full: impl AsyncFnOnce()) {

@@ -20,7 +20,8 @@ end
 
 -- `words`: fields and values from place `first` on; the whole entry is replaced.
 local function cache_write_hash(entry, ttl_ms, words, first)
-  redis.call("DEL", entry)
+  -- A store without memory takes no entry that was not there.
+  if redis.call("EXISTS", entry) == 1 then redis.call("DEL", entry) end
   redis.call("HSET", entry, unpack(words, first))
   if ttl_ms ~= "0" then redis.call("PEXPIRE", entry, ttl_ms) end
 end

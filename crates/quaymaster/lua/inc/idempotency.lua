@@ -61,6 +61,9 @@ local function idempotency_finish(record, token, ttl_ms, enc, bytes, now_ms)
   if state ~= "p" or holder ~= token or x <= now_ms then return "lost" end
   local finished = "f " .. fp .. " " .. tail
   if enc ~= "-" then finished = finished .. " " .. enc .. " " .. bytes end
+  -- A store that is out of memory refuses what could grow, unless something was written before that cannot. What has
+  -- run must not be refused its end: it would run again.
+  redis.call("PEXPIRE", record, ttl_ms)
   redis.call("SET", record, finished, "PX", ttl_ms)
   return "finished", 1, "-", "", true
 end

@@ -69,6 +69,8 @@ end
 -- A token that never waits leaves no queue: it gives none.
 local function lock_commit(lock, fence, number, queue, alive, token, ttl_ms, fence_ttl_ms, now_us)
   if number == 0 or redis.call("GET", lock) ~= token then number = math.max(number + 1, now_us) end
+  -- Where the lock is ours already, this first write cannot grow, and a store without memory lets the rest pass.
+  redis.call("PEXPIRE", lock, ttl_ms)
   redis.call("SET", lock, token, "PX", ttl_ms)
   redis.call("SET", fence, string.format("%.0f", number), "PX", fence_ttl_ms)
   if queue then

@@ -31,10 +31,11 @@ local function queue_insist(hash)
   redis.call("HDEL", hash, "")
 end
 
--- The last number given to a job. Ends the script where it is none: a number that repeats is a job that is lost.
+-- The last number given to a job. Ends the script where it is none, or where the next ones would be none: a number that
+-- repeats is a job that is lost.
 local function queue_sequence(meta, sequence)
   local number = number_read(sequence or "0")
-  if not number then number_refuse(meta, "the field sequence is not a whole number below 9e15") end
+  if not number or number >= 8.9999e15 then number_refuse(meta, "the field sequence is not a whole number below 8.9999e15") end
   return number
 end
 

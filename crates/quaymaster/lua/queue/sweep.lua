@@ -36,7 +36,7 @@ for index = 1, #found, 2 do
   local _, attempt, failed_ms, worker, score = queue_record(redis.call("HGET", held, id))
   local payload = attempt >= max_attempts and redis.call("HGET", jobs, id)
   if failed_ms == "0" then failed_ms = ended end
-  if not number_read(id) then
+  if not queue_known(jobs, id) then
     queue_count(meta, "foreign", redis.call("ZREM", leases, id))
   elseif attempt < max_attempts then
     redis.call("ZREM", leases, id)

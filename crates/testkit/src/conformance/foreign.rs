@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use quaymaster::idempotency::{Begin, Begun};
 use quaymaster::lock::{Acquire, Acquired};
-use quaymaster::queue::{Claim, Job, Push, Queue};
+use quaymaster::queue::{Ack, Claim, Job, Push, Queue};
 use quaymaster::{Code, Quaymaster, Result};
 
 use super::{Subject, command, command_int, command_text};
@@ -80,6 +80,35 @@ crate::cases! {
             assert_eq!(held.as_deref(), Some("theirs"));
         }
         assert_eq!(command_int(&*subject.engine, &["HLEN", &jobs]).await, 9);
+    }
+
+    async fn a_job_whose_number_is_beyond_those_that_are_given_is_not_lost(subject: &Subject) {
+        let quaymaster = queues(subject);
+        for (name, index) in [("work", "leases"), ("work", "delayed"), ("ranked", "leases")] {
+            let queue = quaymaster.queue(name).expect("declared");
+            let [jobs, held, index] = ["jobs", "held", index].map(|role| subject.side(name, role));
+            // As a clock in the year 2300 has left it.
+            let id = "10413792000000000";
+            command_int(&*subject.engine, &["HSET", &jobs, id, "7"]).await;
+            command_int(&*subject.engine, &["HSET", &held, id, "token 1 0 - 0"]).await;
+            command_int(&*subject.engine, &["ZADD", &index, "1", id]).await;
+            command_int(&*subject.engine, &["ZADD", &index, "1", "nobody"]).await;
+            queue.sweep().await.expect("swept");
+            let jobs = claim(queue).await.expect("claimed");
+            let told: Vec<_> = jobs.iter().map(|job| (job.id.as_str(), &job.payload[..])).collect();
+            assert_eq!(told, [(id, &b"7"[..])], "{name} {index}");
+            let leases = jobs.into_iter().map(|job| job.lease).collect();
+            assert_eq!(queue.ack(Ack::of(leases)).await.expect("acked").acked, 1);
+        }
+    }
+
+    async fn a_sequence_whose_next_number_is_beyond_its_end_is_refused(subject: &Subject) {
+        let quaymaster = queues(subject);
+        let (queue, meta) = (quaymaster.queue("work").expect("declared"), subject.side("work", "meta"));
+        queue.push(items(1..3)).await.expect("pushed");
+        command_int(&*subject.engine, &["HSET", &meta, "sequence", "8999999999999999"]).await;
+        assert_eq!(claim(queue).await.expect_err("no number can be given").code, Code::KeyMalformed);
+        assert_eq!(queue.pressure().await.expect("pressure").current_length, 2);
     }
 
     async fn a_fence_at_its_end_is_refused_and_never_goes_back(subject: &Subject) {

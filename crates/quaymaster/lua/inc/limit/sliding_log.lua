@@ -30,10 +30,11 @@ end
 
 local function sliding_log_commit(log, now_us, cost, _, window_ms, ttl_ms, nonce, _, used, reset_ms)
   local now_ms = math.floor(now_us / 1000)
-  redis.call("ZREMRANGEBYSCORE", log, "-inf", string.format("%.0f", now_ms - window_ms))
+  -- First what grows: a store without memory refuses it then.
   for call = 1, cost do
     redis.call("ZADD", log, now_ms, string.format("%.0f-%s-%d", now_ms, nonce, call))
   end
+  redis.call("ZREMRANGEBYSCORE", log, "-inf", string.format("%.0f", now_ms - window_ms))
   if reset_ms > window_ms then
     -- A clock that was wrong has left calls in the future. They count from now on, at most 1,000 with each call.
     local after = "(" .. string.format("%.0f", now_ms)

@@ -17,13 +17,19 @@ local function queue_sound(keys, at, order)
   redis.call("ZCARD", keys[at + 7])
 end
 
+-- Whether a member is the id of a job. A number above those that are given out is one if it has a job: a clock that was
+-- once wrong has made such ids.
+local function queue_known(jobs, id)
+  return number_read(id) or (string.find(id, "^%d+$") and redis.call("HEXISTS", jobs, id) == 1)
+end
+
 -- Ids whose lease has ended, then those whose time has come, each the longest first; `ends` has the lease's end, or
 -- false for a delayed one. Members that are no ids are removed and counted: they would stand in front for ever.
-local function queue_due(meta, leases, delayed, now_ms, most)
+local function queue_due(meta, jobs, leases, delayed, now_ms, most)
   local ids, ends, now, foreign = {}, {}, string.format("%.0f", now_ms), 0
   local found = redis.call("ZRANGEBYSCORE", leases, "-inf", now, "LIMIT", 0, most, "WITHSCORES")
   for index = 1, #found, 2 do
-    if number_read(found[index]) then
+    if queue_known(jobs, found[index]) then
       ids[#ids + 1] = found[index]
       ends[#ids] = queue_ended(found[index + 1], now_ms)
     else
@@ -32,7 +38,7 @@ local function queue_due(meta, leases, delayed, now_ms, most)
   end
   if #found < 2 * most then
     for _, id in ipairs(redis.call("ZRANGEBYSCORE", delayed, "-inf", now, "LIMIT", 0, most - #ids)) do
-      if number_read(id) then
+      if queue_known(jobs, id) then
         ids[#ids + 1] = id
         ends[#ids] = false
       else
@@ -86,7 +92,7 @@ local function queue_again(keys, at, words, from, now_ms, reply)
   local most = count
   -- By priority a few would not do: the highest may have come last.
   if words[from] ~= "fifo" then most = 1000 end
-  local ids, ends = queue_due(keys[at + 1], leases, delayed, now_ms, most)
+  local ids, ends = queue_due(keys[at + 1], jobs, leases, delayed, now_ms, most)
   if #ids == 0 then return 0, 0 end
   local records = redis.call("HMGET", held, unpack(ids))
   if words[from] ~= "fifo" then ids, ends, records = queue_weigh(keys[at], ids, ends, records, count) end
