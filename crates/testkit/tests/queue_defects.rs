@@ -19,7 +19,6 @@ const LARGE: &str = "large_jobs_are_handed_out_a_few_at_a_time_and_in_order";
 const FOLLOWS: &str = "what_follows_from_an_ack_happens_with_it";
 const BATCHES: &str = "items_go_into_their_batch_with_the_ack";
 const UNUSED: &str = "a_job_is_never_given_the_number_of_another";
-const SEQUENCE: &str = "a_sequence_at_its_end_hands_out_no_id_twice_and_loses_no_job";
 const NEXT: &str = "a_sequence_whose_next_number_is_beyond_its_end_is_refused";
 const TYPES: &str = "a_key_of_another_type_is_told_and_nothing_is_changed";
 

@@ -93,7 +93,7 @@ crate::cases! {
             command_int(&*subject.engine, &["HSET", &held, id, "token 1 0 - 0"]).await;
             command_int(&*subject.engine, &["ZADD", &index, "1", id]).await;
             command_int(&*subject.engine, &["ZADD", &index, "1", "nobody"]).await;
-            queue.sweep().await.expect("swept");
+            let _ = queue.sweep().await.expect("swept");
             let jobs = claim(queue).await.expect("claimed");
             let told: Vec<_> = jobs.iter().map(|job| (job.id.as_str(), &job.payload[..])).collect();
             assert_eq!(told, [(id, &b"7"[..])], "{name} {index}");
