@@ -2,16 +2,22 @@
 #![expect(clippy::unwrap_used, reason = "a failed expectation is a failed test")]
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::{Duration, Instant};
 
 use libtest_mimic::{Arguments, Trial};
 use quaymaster::Engine;
-use quaymaster_store::embedded::{EmbeddedOptions, EmbeddedStore};
+use quaymaster_store::embedded::{Clock, EmbeddedOptions, EmbeddedStore};
 use quaymaster_store::redis::{RedisOptions, RedisStore};
+use quaymaster_testkit::held_clock::HeldClock;
 use quaymaster_testkit::hostile::{Scene, play, scenes, uncovered};
 use quaymaster_testkit::servers::{RedisConfig, RedisServer};
 
 /// How many lines a failure shows.
 const SHOWN: usize = 60;
+
+/// The stores' clocks run from here, ten minutes past an hour: keys have hours in them, and none ends meanwhile.
+const START_US: i64 = 1_794_744_600_000_000;
 
 fn main() {
     let mut arguments = Arguments::from_args();
@@ -32,15 +38,31 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 }
 
+/// A clock that runs for as long as the process does.
+fn running_clock() -> Arc<AtomicI64> {
+    let (clock, began) = (Arc::new(AtomicI64::new(START_US)), Instant::now());
+    let shown = Arc::clone(&clock);
+    std::thread::spawn(move || {
+        loop {
+            shown.store(START_US + began.elapsed().as_micros() as i64, Ordering::SeqCst);
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    });
+    clock
+}
+
 fn on_memory(scene: &Scene) -> Result<(), libtest_mimic::Failed> {
     runtime().block_on(async {
-        let store = EmbeddedStore::memory(EmbeddedOptions::default()).await.unwrap();
+        let clock = Clock::Manual(running_clock());
+        let store =
+            EmbeddedStore::memory(EmbeddedOptions { clock, ..EmbeddedOptions::default() }).await.unwrap();
         judged(Arc::new(store), scene).await
     })
 }
 
 fn on_redis(scene: &Scene) -> Result<(), libtest_mimic::Failed> {
-    let server = RedisServer::start(RedisConfig::default());
+    let clock = HeldClock::running(START_US);
+    let server = RedisServer::start(RedisConfig { env: clock.environment(), ..RedisConfig::default() });
     runtime().block_on(async {
         let options = RedisOptions::from_url(&server.url()).unwrap();
         judged(Arc::new(RedisStore::connect(options).await.unwrap()), scene).await
