@@ -20,6 +20,10 @@ fn main() {
     for path in lua_files(&root.join("lua/inc"), &mut problems) {
         includes.insert(stem(&path, &root.join("lua/inc")), read(&path, &mut problems));
     }
+    let groups = script::header::groups(&includes).unwrap_or_else(|found| {
+        problems.extend(found);
+        script::header::Groups::default()
+    });
     let mut scripts = Vec::new();
     for path in lua_files(&root.join("lua"), &mut problems) {
         if path.starts_with(root.join("lua/inc")) {
@@ -27,7 +31,7 @@ fn main() {
         }
         let name = stem(&path, &root.join("lua"));
         let text = read(&path, &mut problems);
-        match script::build(&name, &text, &includes, &commands) {
+        match script::build(&name, &text, &includes, &groups, &commands) {
             Ok(script) => scripts.push(script),
             Err(found) => problems.extend(found),
         }
@@ -38,11 +42,12 @@ fn main() {
         }
         process::exit(1);
     }
-    let items: String = scripts.iter().map(script::Script::to_rust).collect();
+    let items: String = scripts.iter().map(|script| script.to_rust(&groups)).collect();
     let names: Vec<String> = scripts.iter().map(|script| format!("&{}", script.const_name())).collect();
     let generated = format!(
-        "{items}/// Every script with the facts of its header.\n\
+        "{}{items}/// Every script with the facts of its header.\n\
          pub(crate) static ALL: &[&Operation] = &[{}];\n",
+        script::rust::groups(&groups),
         names.join(", ")
     );
     let out = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default()).join("scripts.rs");

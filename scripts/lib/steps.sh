@@ -82,6 +82,17 @@ apt_commands() {
     as_root "${install[@]}" "${missing[@]}" || die "apt-get could not install ${missing[*]}"
 }
 
+# python_venv FOLDER: makes a Python environment with pip.
+python_venv() {
+    [[ ! -x $1/bin/pip ]] || return 0
+    mkdir -p "$(dirname "$1")"
+    # Debian ships ensurepip apart from python3.
+    python3 -m venv "$1" 2>/dev/null || {
+        as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends python3-venv
+        python3 -m venv "$1"
+    }
+}
+
 # cargo_tool NAME VERSION [cargo install options]: builds a cargo subcommand when the machine has none.
 cargo_tool() {
     local name=$1 version=$2

@@ -15,29 +15,42 @@ const VERBATIM: [&str; 6] = ["value", "value_base64", "response", "payload", "it
 /// Of a longer list, so many are shown.
 const ROWS: usize = 100;
 
-/// The table of an answer.
-pub(crate) fn table(json: &str) -> serde_json::Result<String> {
-    if let Ok(listed) = serde_json::from_str::<Listed>(json) {
-        return Ok(listed.table());
+/// An answer: its fields in the order they came, each as it was written.
+#[derive(Debug)]
+pub(crate) struct Answer(Vec<(String, Box<RawValue>)>);
+
+impl Answer {
+    pub(crate) fn parse(json: &str) -> serde_json::Result<Self> {
+        serde_json::from_str(json)
     }
-    if let Ok(report) = serde_json::from_str::<crate::report::Report>(json) {
-        return Ok(report.table());
+
+    /// A field as it was written.
+    pub(crate) fn field(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value.get())
     }
-    let Fields(fields) = serde_json::from_str(json)?;
-    let mut rows = Vec::new();
-    // `used` and `limit` are one fact.
-    let number =
-        |name: &str| fields.iter().find(|(known, _)| known == name).and_then(|(_, value)| value.as_u64());
-    let quota = number("used").zip(number("limit"));
-    for (name, value) in &fields {
-        match (name.as_str(), quota) {
-            ("limit", Some(_)) => {}
-            ("used", Some((used, limit))) => rows.push(("used".to_owned(), format!("{used} of {limit}"))),
-            _ => describe(name, value, &mut rows),
+
+    /// Its table.
+    pub(crate) fn table(&self) -> serde_json::Result<String> {
+        let is = |names: &[&str]| self.0.iter().all(|(name, _)| names.contains(&name.as_str()));
+        if let (Some(items), true) = (self.field("items"), is(&["items", "length"])) {
+            let length = self.field("length").and_then(|length| length.parse().ok());
+            return Ok(Listed { items: serde_json::from_str(items)?, length }.table());
         }
+        let mut rows = Vec::new();
+        // `used` and `limit` are one fact.
+        let number = |name: &str| self.field(name).and_then(|value| value.parse::<u64>().ok());
+        let quota = number("used").zip(number("limit"));
+        for (name, value) in &self.0 {
+            match (name.as_str(), quota) {
+                ("limit", Some(_)) => {}
+                ("used", Some((used, limit))) => rows.push(("used".to_owned(), format!("{used} of {limit}"))),
+                _ => describe(name, &serde_json::from_str(value.get())?, &mut rows),
+            }
+        }
+        let rows: Vec<(&str, String)> =
+            rows.iter().map(|(name, value)| (name.as_str(), value.clone())).collect();
+        Ok(output::table(&rows))
     }
-    let rows: Vec<(&str, String)> = rows.iter().map(|(name, value)| (name.as_str(), value.clone())).collect();
-    Ok(output::table(&rows))
 }
 
 fn describe(name: &str, value: &Value, rows: &mut Vec<(String, String)>) {
@@ -85,8 +98,6 @@ fn spoken(name: &str) -> String {
 }
 
 /// A page of items: dead letters in columns, anything else as it is, one a line.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
 struct Listed {
     items: Vec<Box<RawValue>>,
     length: Option<u64>,
@@ -134,25 +145,22 @@ impl Listed {
     }
 }
 
-/// An object with its fields in the order they came.
-struct Fields(Vec<(String, Value)>);
-
-impl<'de> Deserialize<'de> for Fields {
+impl<'de> Deserialize<'de> for Answer {
     fn deserialize<D: serde::Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
         struct Ordered;
         impl<'de> Visitor<'de> for Ordered {
-            type Value = Fields;
+            type Value = Answer;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an answer")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fields, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Answer, A::Error> {
                 let mut fields = Vec::new();
                 while let Some(field) = map.next_entry()? {
                     fields.push(field);
                 }
-                Ok(Fields(fields))
+                Ok(Answer(fields))
             }
         }
         input.deserialize_map(Ordered)
@@ -163,6 +171,10 @@ impl<'de> Deserialize<'de> for Fields {
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
     use super::*;
+
+    fn table(json: &str) -> serde_json::Result<String> {
+        Answer::parse(json)?.table()
+    }
 
     #[test]
     fn a_limits_answer_reads_as_it_always_did() {

@@ -1,16 +1,20 @@
-//! The command line. Every flag has an environment variable `QUAYMASTER_<FLAG>`; the flag wins.
+//! The command line. Every setting of a process has an environment variable `QUAYMASTER_<FLAG>`; the flag wins. Flags of a
+//! single call, and destructive ones, have none.
 
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
 use clap::builder::{BoolishValueParser, Resettable};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{
     ArgMatches, Args as ClapArgs, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum,
 };
 use quaymaster::store::embedded::Durability;
+use quaymaster::{Code, Error};
 
 pub(crate) use crate::calls::Wish;
+use crate::{failure, output};
 
 /// Your Redis schema, compiled: check it, serve it, ask it.
 #[derive(Debug, Parser)]
@@ -30,11 +34,96 @@ impl Args {
     /// Also answers what `--store` says, if it was the flag that said it.
     pub(crate) fn read() -> (Self, Option<String>) {
         let mut command = without_empty(Self::command(), &|name| std::env::var_os(name));
-        let matches = command.get_matches_mut();
-        let store = store_flag(&matches);
-        let args = Self::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut command).exit());
-        (args, store)
+        let read = command.try_get_matches_from_mut(std::env::args_os()).and_then(|matches| {
+            match asked_by_hand(&matches)? {
+                Asked::AsGiven => Ok(matches),
+                Asked::Here => {
+                    command = without_server(without_empty(Self::command(), &|name| std::env::var_os(name)));
+                    command.try_get_matches_from_mut(std::env::args_os())
+                }
+            }
+        });
+        let parsed = read.and_then(|matches| Ok((Self::from_arg_matches(&matches)?, store_flag(&matches))));
+        parsed.unwrap_or_else(|error| wrong_usage(&error))
     }
+}
+
+/// Ends the process for what a command line is wrong about, or for help that it asks for.
+fn wrong_usage(error: &clap::Error) -> ! {
+    if error.use_stderr()
+        && error.kind() != ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+        && json_is_wanted()
+    {
+        let _ = output::print(&failure::problem(&usage(error).into()));
+    }
+    error.exit()
+}
+
+/// Whether `--json` is there, on a command line that could not be read.
+fn json_is_wanted() -> bool {
+    let variable = || std::env::var("QUAYMASTER_JSON").unwrap_or_default().to_lowercase();
+    let flags = std::env::args_os().skip(1).take_while(|arg| arg != "--");
+    flags.into_iter().any(|arg| arg == "--json")
+        || ["1", "true", "t", "yes", "y", "on"].contains(&&*variable())
+}
+
+/// What is wrong, without the usage below it.
+fn usage(error: &clap::Error) -> Error {
+    let text = error.render().to_string();
+    let end = text.find("\n\nUsage:").or(text.find("\n\nFor more information")).unwrap_or(text.len());
+    let words: Vec<&str> = text[..end].trim_start_matches("error: ").split_whitespace().collect();
+    let told = Error::new("command", Code::RequestInvalid, words.join(" "));
+    let flag = match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(arg)) => Some(arg),
+        Some(ContextValue::Strings(args)) => args.first(),
+        _ => None,
+    };
+    match flag.and_then(|flag| flag.split_whitespace().next()).filter(|flag| flag.starts_with("--")) {
+        Some(flag) => told.field(flag.to_owned()),
+        None => told,
+    }
+}
+
+/// Who is asked.
+enum Asked {
+    /// Whoever the flags and the environment name.
+    AsGiven,
+    /// This process: what was typed names a store or a schema, and only the environment a server.
+    Here,
+}
+
+/// A server and a store, both typed, contradict each other. A store that was typed is meant, whatever server the
+/// environment has.
+fn asked_by_hand(matches: &ArgMatches) -> Result<Asked, clap::Error> {
+    let (mut words, mut leaf) = (Vec::new(), matches);
+    while let Some((word, below)) = leaf.subcommand() {
+        words.push(word);
+        leaf = below;
+    }
+    let source = |name: &str| leaf.try_contains_id(name).ok().and_then(|_| leaf.value_source(name));
+    // `upload put` looks its resource up in the schema, with a server too.
+    let needs_schema = words == ["upload", "put"];
+    let places = ["store", "data_dir", "durability", "max_memory", "schema", "config"];
+    let typed = places
+        .iter()
+        .filter(|place| !(needs_schema && matches!(**place, "schema" | "config")))
+        .find(|place| source(place) == Some(ValueSource::CommandLine));
+    match (typed, source("server")) {
+        (Some(place), Some(ValueSource::CommandLine)) => {
+            let place = place.replace('_', "-");
+            let told =
+                format!("--server and --{place} exclude each other: a server has its own store and schema\n");
+            Err(clap::Error::raw(ErrorKind::ArgumentConflict, told))
+        }
+        (Some(_), Some(_)) => Ok(Asked::Here),
+        _ => Ok(Asked::AsGiven),
+    }
+}
+
+fn without_server(command: clap::Command) -> clap::Command {
+    command
+        .mut_args(|arg| if arg.get_id() == "server" { arg.env(Resettable::Reset) } else { arg })
+        .mut_subcommands(without_server)
 }
 
 /// The value of `--store` on the command line, not that of its variable.
@@ -93,8 +182,14 @@ pub(crate) enum Command {
     Respell(Respell),
     /// Say how the store is.
     Health(Health),
+    /// Write a commented schema and settings to start from into the current folder.
+    Init(Init),
+    /// Print what editors complete and check schema files by.
+    Schema(PrintSchema),
     /// Print the HTTP API as an OpenAPI document.
     Openapi,
+    /// Print every kind and verb: fields, bounds, defaults, answers, roles.
+    Describe(Describe),
     #[command(flatten)]
     Wish(Wish),
 }
@@ -197,6 +292,26 @@ pub(crate) struct Docs {
 }
 
 #[derive(Debug, ClapArgs)]
+pub(crate) struct Init {
+    /// The schema's name: 1 to 64 letters, digits, `_` and `-`. Its keys begin with it.
+    #[arg(value_name = "NAME", default_value = "shop", value_parser = crate::command::init::name)]
+    pub(crate) name: String,
+    /// Overwrite files that are there. Only by hand: no environment variable sets it.
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// Print JSON.
+    #[arg(long, env = "QUAYMASTER_JSON", value_parser = BoolishValueParser::new())]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct PrintSchema {
+    /// As a JSON Schema (draft 7); editors find it by a first line `#:schema PATH`.
+    #[arg(long, required = true)]
+    pub(crate) json_schema: bool,
+}
+
+#[derive(Debug, ClapArgs)]
 pub(crate) struct Explain {
     /// The key, as the store spells it.
     #[arg(value_name = "KEY")]
@@ -212,8 +327,8 @@ pub(crate) struct Explain {
 pub(crate) struct Clean {
     #[command(flatten)]
     pub(crate) place: Place,
-    /// Put right what is found; without it nothing is changed.
-    #[arg(long, env = "QUAYMASTER_APPLY", value_parser = BoolishValueParser::new())]
+    /// Put right what is found; without it nothing is changed. Only by hand: no environment variable sets it.
+    #[arg(long)]
     pub(crate) apply: bool,
     /// Only this resource, such as `limit.courtlistener`.
     #[arg(long, env = "QUAYMASTER_ONLY", value_name = "KIND.NAME")]
@@ -246,6 +361,30 @@ pub(crate) struct Respell {
 }
 
 #[derive(Debug, ClapArgs)]
+pub(crate) struct Describe {
+    /// Print JSON.
+    #[arg(long, env = "QUAYMASTER_JSON", value_parser = BoolishValueParser::new())]
+    pub(crate) json: bool,
+}
+
+impl Command {
+    /// Whether errors are to be told as JSON, too.
+    pub(crate) fn wants_json(&self) -> bool {
+        match self {
+            Self::Check(Check { json, .. })
+            | Self::Explain(Explain { json, .. })
+            | Self::Clean(Clean { json, .. })
+            | Self::Respell(Respell { json, .. })
+            | Self::Health(Health { json, .. })
+            | Self::Init(Init { json, .. })
+            | Self::Describe(Describe { json }) => *json,
+            Self::Wish(wish) => wish.wants_json(),
+            Self::Serve(_) | Self::Worker(_) | Self::Docs(_) | Self::Openapi | Self::Schema(_) => false,
+        }
+    }
+}
+
+#[derive(Debug, ClapArgs)]
 pub(crate) struct Health {
     #[command(flatten)]
     pub(crate) place: Place,
@@ -264,22 +403,44 @@ mod tests {
         Args::command().debug_assert();
     }
 
+    /// Flags that must not be left on by accident, and one that is required anyway.
+    const ONLY_BY_HAND: [&str; 4] = ["apply", "repair", "force", "json-schema"];
+
     #[test]
-    fn every_flag_has_its_environment_variable() {
-        fn look(command: &clap::Command) {
+    fn settings_have_an_environment_variable_and_flags_of_one_call_have_none() {
+        fn look(command: &clap::Command, of_call: &dyn Fn(&str) -> bool) {
             for arg in command.get_arguments() {
                 let Some(long) = arg.get_long().filter(|long| !matches!(*long, "help" | "version")) else {
                     continue;
                 };
-                if (command.get_name(), long) == ("respell", "apply") {
-                    assert_eq!(arg.get_env(), None, "it must not be left on by accident");
+                let wanted = format!("QUAYMASTER_{}", long.replace('-', "_").to_uppercase());
+                let wanted = (!ONLY_BY_HAND.contains(&long) && !of_call(long)).then_some(wanted);
+                let found = arg.get_env().map(|name| name.to_string_lossy().into_owned());
+                assert_eq!(found, wanted, "{} --{long}", command.get_name());
+            }
+        }
+        fn all(command: &clap::Command) {
+            look(command, &|_| false);
+            for below in command.get_subcommands() {
+                let calls: Vec<_> = quaymaster_server::command::commands()
+                    .filter(|call| call.kind().name() == below.get_name())
+                    .collect();
+                if calls.is_empty() {
+                    all(below);
                     continue;
                 }
-                let wanted = format!("QUAYMASTER_{}", long.replace('-', "_").to_uppercase());
-                assert_eq!(arg.get_env(), Some(wanted.as_ref()), "{} --{long}", command.get_name());
+                for verb in below.get_subcommands() {
+                    let call = calls.iter().find(|call| call.verb() == verb.get_name());
+                    let fields: Vec<String> = call
+                        .into_iter()
+                        .flat_map(|call| call.fields().map(|field| crate::calls::flag(field.name)))
+                        .chain(["key", "watch", "count"].map(str::to_owned))
+                        .collect();
+                    let own = crate::command::upload::args::OF_ONE_CALL;
+                    look(verb, &|long| fields.iter().any(|field| field == long) || own.contains(&long));
+                }
             }
-            command.get_subcommands().for_each(look);
         }
-        look(&Args::command());
+        all(&Args::command());
     }
 }

@@ -1,17 +1,21 @@
-//! `<kind> <verb> NAME`: every call of the server's table, with a flag for each of its fields.
+//! `<kind> <verb> NAME`: every call of the server's table, with a flag for each of its fields. These flags belong to one
+//! call: no environment variable sets them.
 
+use std::io::Read as _;
 use std::time::Duration;
 
 use clap::builder::BoolishValueParser;
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Args as _, FromArgMatches, Subcommand, value_parser};
 use quaymaster::schema::Kind;
-use quaymaster_server::ArgType;
+use quaymaster::{Code, Error};
 use quaymaster_server::command::{self, Command, Fields};
+use quaymaster_server::{Field, Holds};
 use serde_json::value::{RawValue, to_raw_value};
 
 use crate::args::Place;
 use crate::command::upload::args::{self as upload, Content, Doctor, Follow, Put};
+use crate::remote::Remote;
 
 /// One call, read from the command line.
 #[derive(Debug)]
@@ -23,8 +27,24 @@ pub(crate) struct Call {
     pub(crate) key: Vec<(String, String)>,
     /// Its other fields, those that were given.
     pub(crate) fields: Fields,
+    /// Fields that hold JSON, as they were typed; [`Call::read`] makes fields of them.
+    typed: Vec<(&'static str, String)>,
     pub(crate) place: Place,
+    pub(crate) remote: Remote,
     pub(crate) json: bool,
+}
+
+impl Call {
+    /// Reads what was typed for fields that hold JSON, from files and standard input too.
+    pub(crate) fn read(&mut self) -> Result<(), Error> {
+        for (name, typed) in self.typed.drain(..) {
+            let flag = format!("--{}", flag(name));
+            let wrong = |why| Error::new("command", Code::RequestInvalid, format!("{flag}: {why}"));
+            let value = json(&typed).map_err(|why| wrong(why).field(flag.clone()))?;
+            self.fields.insert(name.to_owned(), value);
+        }
+        Ok(())
+    }
 }
 
 /// What a command line asks for by kind and verb.
@@ -46,6 +66,18 @@ pub(crate) enum Wish {
     Watch(Watch),
 }
 
+impl Wish {
+    /// Whether errors are to be told as JSON, too.
+    pub(crate) fn wants_json(&self) -> bool {
+        match self {
+            Self::Ask(call) | Self::Watch(Watch { call, .. }) => call.json,
+            Self::Put(put) => put.json,
+            Self::Examine(doctor) => doctor.json,
+            Self::Listen(_) | Self::Read(_) | Self::Follow(_) => false,
+        }
+    }
+}
+
 /// A call that is asked again and again.
 #[derive(Debug)]
 pub(crate) struct Watch {
@@ -63,15 +95,12 @@ pub(crate) struct Listen {
     /// How many messages are enough.
     pub(crate) count: Option<u64>,
     pub(crate) place: Place,
+    pub(crate) remote: Remote,
 }
 
 /// `wait_ms` is `--wait-ms`.
 pub(crate) fn flag(field: &str) -> String {
     field.replace('_', "-")
-}
-
-fn variable(field: &str) -> String {
-    format!("QUAYMASTER_{}", field.to_uppercase())
 }
 
 impl Subcommand for Wish {
@@ -80,7 +109,7 @@ impl Subcommand for Wish {
             let verbs: Vec<Command> = command::commands().filter(|call| call.kind() == *kind).collect();
             if !verbs.is_empty() {
                 let of_kind = clap::Command::new(kind.name())
-                    .about(command::kind_about(*kind))
+                    .about(kind.about())
                     .subcommand_required(true)
                     .arg_required_else_help(true)
                     .subcommands(verbs.into_iter().map(verb));
@@ -116,7 +145,6 @@ fn on_resource(verb: &'static str, kind: &str) -> clap::Command {
         .arg(
             Arg::new("key")
                 .long("key")
-                .env("QUAYMASTER_KEY")
                 .value_name("PLACEHOLDER=VALUE")
                 .value_parser(pair)
                 .allow_hyphen_values(true)
@@ -126,9 +154,9 @@ fn on_resource(verb: &'static str, kind: &str) -> clap::Command {
 }
 
 fn stream() -> clap::Command {
-    let count = Arg::new("count").long("count").env("QUAYMASTER_COUNT").value_name("N");
+    let count = Arg::new("count").long("count").value_name("N");
     let count = count.value_parser(value_parser!(u64).range(1..)).help("End after so many messages");
-    Place::augment_args(on_resource("stream", "event").arg(count))
+    Remote::augment_args(Place::augment_args(on_resource("stream", "event").arg(count)))
         .about("Print what is published from now on, a line of JSON each")
         .long_about(None)
 }
@@ -136,31 +164,30 @@ fn stream() -> clap::Command {
 fn verb(call: Command) -> clap::Command {
     let kind = call.kind().name();
     let mut verb = on_resource(call.verb(), kind);
-    for field in call.args() {
-        let arg = Arg::new(field.name)
-            .long(flag(field.name))
-            .env(variable(field.name))
-            .required(field.required)
-            .help(field.help);
-        verb = verb.arg(match field.holds {
-            // A token, or a JSON number, may begin with a hyphen.
-            ArgType::Text => arg.value_name("TEXT").allow_hyphen_values(true),
-            ArgType::Json => arg.value_name("JSON").allow_hyphen_values(true),
-            ArgType::Texts => arg
+    for field in call.fields() {
+        let arg = Arg::new(field.name).long(flag(field.name)).required(field.spec.required).help(help(field));
+        // A token, or a JSON number, may begin with a hyphen.
+        verb = verb.arg(match field.spec.holds {
+            Holds::Text { .. } | Holds::Id => arg.value_name("TEXT").allow_hyphen_values(true),
+            Holds::Word(words) => arg.value_name("WORD").value_parser(words.to_vec()),
+            Holds::Texts { .. } | Holds::Ids { .. } => arg
                 .value_name("TEXT")
                 .allow_hyphen_values(true)
                 .action(ArgAction::Append)
                 .value_delimiter(','),
-            ArgType::Integer => arg.value_name("N").value_parser(value_parser!(u64)),
-            ArgType::Positive => arg.value_name("N").value_parser(value_parser!(u64).range(1..)),
-            ArgType::Flag => arg.action(ArgAction::SetTrue).value_parser(BoolishValueParser::new()),
+            Holds::Integer { min, .. } => {
+                arg.value_name("N").value_parser(value_parser!(u64).range(min.min(1)..))
+            }
+            Holds::Truth if !says_no(field) => {
+                arg.action(ArgAction::SetTrue).value_parser(BoolishValueParser::new())
+            }
+            _ => arg.value_name("JSON").allow_hyphen_values(true),
         });
     }
     if is_watched(call) {
         verb = verb.arg(
             Arg::new("watch")
                 .long("watch")
-                .env("QUAYMASTER_WATCH")
                 .value_name("SECONDS")
                 .num_args(0..=1)
                 .require_equals(true)
@@ -170,7 +197,7 @@ fn verb(call: Command) -> clap::Command {
         );
     }
     // The flags' own description would take the place of the verb's.
-    Place::augment_args(verb).about(call.about()).long_about(None).arg(
+    Remote::augment_args(Place::augment_args(verb)).about(call.about()).long_about(None).arg(
         Arg::new("json")
             .long("json")
             .env("QUAYMASTER_JSON")
@@ -178,6 +205,31 @@ fn verb(call: Command) -> clap::Command {
             .value_parser(BoolishValueParser::new())
             .help("Print JSON, as the HTTP API answers"),
     )
+}
+
+/// Whether a field is `true` unless given: a flag could only say again what is so without it.
+fn says_no(field: &Field) -> bool {
+    field.spec.default == Some("true")
+}
+
+/// What a field is for, and what is taken where it is not given.
+fn help(field: &Field) -> String {
+    let about = field.about().trim().trim_end_matches('.');
+    let more = match field.spec.holds {
+        Holds::Texts { .. } | Holds::Ids { .. } => "; repeated, or with commas",
+        Holds::Key
+        | Holds::Text { .. }
+        | Holds::Id
+        | Holds::Word(_)
+        | Holds::Integer { .. }
+        | Holds::Number
+        | Holds::Truth => "",
+        _ => "; @FILE reads a file, - standard input",
+    };
+    match field.spec.default {
+        Some(default) => format!("{about}{more} [default: {default}]"),
+        None => format!("{about}{more}"),
+    }
 }
 
 impl FromArgMatches for Wish {
@@ -195,30 +247,27 @@ impl FromArgMatches for Wish {
         let name = given.get_one::<String>("NAME").cloned().unwrap_or_default();
         let key = given.get_many("key").into_iter().flatten().cloned().collect();
         let place = Place::from_arg_matches(given)?;
+        let remote = Remote::from_arg_matches(given)?;
         if (kind, verb) == ("event", "stream") {
             let count = given.get_one::<u64>("count").copied();
-            return Ok(Self::Listen(Listen { name, key, count, place }));
+            return Ok(Self::Listen(Listen { name, key, count, place, remote }));
         }
         let command = command::commands()
             .find(|call| call.kind().name() == kind && call.verb() == verb)
             .ok_or_else(missing)?;
-        let fields = command.args().iter().filter_map(|field| {
-            let text = || given.get_one::<String>(field.name).cloned();
-            let value = match field.holds {
-                ArgType::Text => to_raw_value(&text()?),
-                ArgType::Json => json(text()?),
-                ArgType::Texts => {
-                    to_raw_value(&given.get_many::<String>(field.name)?.collect::<Vec<&String>>())
+        let (mut fields, mut typed) = (Fields::new(), Vec::new());
+        for field in command.fields() {
+            match value(field, given) {
+                Some(Value::Known(value)) => {
+                    fields.insert(field.name.to_owned(), value);
                 }
-                ArgType::Integer | ArgType::Positive => to_raw_value(given.get_one::<u64>(field.name)?),
-                ArgType::Flag => given.get_flag(field.name).then(|| to_raw_value(&true))?,
-            };
-            // Texts and numbers can always be written.
-            Some((field.name.to_owned(), value.ok()?))
-        });
-        let (fields, json) = (fields.collect(), given.get_flag("json"));
+                Some(Value::Typed(text)) => typed.push((field.name, text)),
+                None => {}
+            }
+        }
+        let json = given.get_flag("json");
         let watched = is_watched(command).then(|| given.get_one::<Duration>("watch").copied()).flatten();
-        let call = Call { command, name, key, fields, place, json };
+        let call = Call { command, name, key, fields, typed, place, remote, json };
         Ok(match watched {
             Some(every) => Self::Watch(Watch { call, every }),
             None => Self::Ask(call),
@@ -236,17 +285,76 @@ fn is_watched(call: Command) -> bool {
     (call.kind(), call.verb()) == (Kind::Stats, "report")
 }
 
-fn seconds(text: &str) -> Result<Duration, String> {
+pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     let told = text.parse::<f64>().ok().filter(|seconds| (0.1..=3600.0).contains(seconds));
     told.map(Duration::from_secs_f64).ok_or_else(|| "must be a number of seconds from 0.1 to 3600".into())
 }
 
-/// JSON as it was typed; what is not JSON is a text.
-fn json(text: String) -> serde_json::Result<Box<RawValue>> {
+/// The value of a field.
+enum Value {
+    /// As JSON.
+    Known(Box<RawValue>),
+    /// JSON, or where it is, as it was typed: reading it can fail.
+    Typed(String),
+}
+
+/// The value of a field, where it is given.
+fn value(field: &Field, given: &ArgMatches) -> Option<Value> {
+    let text = || given.get_one::<String>(field.name);
+    let value = match field.spec.holds {
+        Holds::Text { .. } | Holds::Id | Holds::Word(_) => text().map(to_raw_value),
+        Holds::Texts { .. } | Holds::Ids { .. } => {
+            given.get_many::<String>(field.name).map(|texts| to_raw_value(&texts.collect::<Vec<_>>()))
+        }
+        Holds::Integer { .. } => given.get_one::<u64>(field.name).map(to_raw_value),
+        Holds::Truth if !says_no(field) => given.get_flag(field.name).then(|| to_raw_value(&true)),
+        _ => return text().cloned().map(Value::Typed),
+    };
+    // Texts and numbers can always be written.
+    value.and_then(Result::ok).map(Value::Known)
+}
+
+/// The most that is read of a file or of standard input.
+const MOST: u64 = 64 << 20;
+
+/// JSON as it was typed, or as a file or standard input has it. What is no JSON, and does not begin like it, is a text.
+fn json(typed: &str) -> Result<Box<RawValue>, String> {
+    let text = match typed.strip_prefix('@') {
+        Some(path) => {
+            let file = std::fs::File::open(path).map_err(|error| format!("cannot read {path}: {error}"))?;
+            read_all(file).map_err(|error| format!("cannot read {path}: {error}"))?
+        }
+        None if typed == "-" => {
+            read_all(std::io::stdin()).map_err(|error| format!("cannot read standard input: {error}"))?
+        }
+        None => typed.to_owned(),
+    };
+    if text.trim().is_empty() && (typed == "-" || typed.starts_with('@')) {
+        return Err(format!(
+            "there is nothing in {}",
+            if typed == "-" { "standard input" } else { &typed[1..] }
+        ));
+    }
     match RawValue::from_string(text.trim().to_owned()) {
         Ok(raw) => Ok(raw),
-        Err(_) => to_raw_value(&text),
+        Err(error) if text.trim_start().starts_with(['{', '[', '"']) => {
+            Err(format!("it begins like JSON and is not: {error}; a text is written in quotes: '\"…\"'"))
+        }
+        Err(_) => to_raw_value(&text).map_err(|error| error.to_string()),
     }
+}
+
+fn read_all(from: impl std::io::Read) -> Result<String, String> {
+    let mut text = String::new();
+    from.take(MOST + 1).read_to_string(&mut text).map_err(|error| error.to_string())?;
+    if text.len() as u64 > MOST {
+        return Err(format!("it has more than {MOST} bytes"));
+    }
+    // A byte order mark says how a file is encoded and is no part of what is in it.
+    if text.starts_with('\u{feff}') {
+        text.remove(0);
+    }
+    Ok(text)
 }
 
 fn pair(text: &str) -> Result<(String, String), String> {

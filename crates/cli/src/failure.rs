@@ -3,8 +3,11 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use quaymaster::Code;
 use quaymaster_server::config::ConfigError;
-use quaymaster_server::reading_advice;
+use quaymaster_server::{Asked, reading_advice};
+
+use crate::output::millis;
 
 /// A schema that cannot be used; its problems were printed already.
 #[derive(Debug)]
@@ -60,7 +63,11 @@ impl std::fmt::Display for NothingRan {
     }
 }
 
-impl std::error::Error for NothingRan {}
+impl std::error::Error for NothingRan {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.source()
+    }
+}
 
 impl From<quaymaster::Error> for NothingRan {
     fn from(error: quaymaster::Error) -> Self {
@@ -86,21 +93,56 @@ pub(crate) fn exit_code(error: &anyhow::Error) -> ExitCode {
 
 /// What happened and what to do about it.
 pub(crate) fn describe(error: &anyhow::Error) -> String {
-    match error.downcast_ref::<quaymaster::Error>() {
-        Some(error) => told(error, error.code.advice()),
+    // The detail says what there is to know; causes are for those who ask for them.
+    if let Some(error) = error.downcast_ref::<quaymaster::Error>() {
+        return told(error, error.code.advice());
+    }
+    match error.downcast_ref::<NothingRan>() {
+        Some(error) => error.to_string(),
         None => format!("{error:#}"),
     }
 }
 
+/// The same as the problem document that a server would answer.
+pub(crate) fn problem(error: &anyhow::Error) -> String {
+    if let Some(NothingRan(error)) = error.downcast_ref() {
+        return quaymaster_server::problem_document(error, Asked::Looked);
+    }
+    if let Some(error) = error.downcast_ref::<quaymaster::Error>() {
+        return quaymaster_server::problem_document(error, Asked::Changes);
+    }
+    let code = if error.is::<NoStore>() {
+        Code::StoreRefused
+    } else if error.is::<BadSchema>() || error.is::<ConfigError>() || error.is::<Unreadable>() {
+        Code::ConfigInvalid
+    } else {
+        Code::Internal
+    };
+    let error = quaymaster::Error::new("command", code, format!("{error:#}"));
+    quaymaster_server::problem_document(&error, Asked::Looked)
+}
+
 fn told(error: &quaymaster::Error, advice: &str) -> String {
-    format!("{} [{}]: {}\n  help: {advice}", error.code.title(), error.code, error.detail)
+    let wait = error.retry_after.map(|wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
+    let wait = wait.map_or_else(String::new, |ms| format!("\n  retry in: {}", millis(ms)));
+    format!("{} [{}]: {}\n  help: {advice}{wait}", error.code.title(), error.code, error.detail)
 }
 
 #[cfg(test)]
 mod tests {
-    use quaymaster::Code;
-
     use super::*;
+
+    #[test]
+    fn a_cause_is_kept_and_not_told_beside_the_detail() {
+        let error = || {
+            let cause = std::io::Error::other("the cause");
+            quaymaster::Error::new("store.open", Code::StoreLost, "why").because(cause)
+        };
+        for error in [anyhow::Error::from(error()), NothingRan::from(error()).into()] {
+            assert!(error.chain().any(|cause| cause.to_string() == "the cause"), "{error:?}");
+            assert!(!describe(&error).contains("the cause"), "{}", describe(&error));
+        }
+    }
 
     #[test]
     fn nobody_is_told_to_repeat_what_never_began() {

@@ -10,8 +10,10 @@ mod command;
 mod failure;
 mod output;
 mod progress;
+mod remote;
 mod report;
 mod setup;
+mod sse;
 
 use std::process::ExitCode;
 
@@ -32,6 +34,7 @@ fn main() -> ExitCode {
             return ExitCode::from(1);
         }
     };
+    let json = args.command.wants_json();
     let ended = runtime.block_on(run(args));
     // Every store that was opened is closed by now. What still runs is the opening of one that a signal broke
     // off, and nobody waits for that.
@@ -39,6 +42,10 @@ fn main() -> ExitCode {
     match ended {
         Ok(code) => code,
         Err(error) => {
+            if json {
+                // Standard output has what programs read; whoever reads neither has the exit code.
+                let _ = output::print(&failure::problem(&error));
+            }
             output::error(&failure::describe(&error));
             exit_code(&error)
         }
@@ -55,13 +62,22 @@ async fn run(args: Args) -> anyhow::Result<ExitCode> {
         Command::Clean(clean) => command::clean::run(clean, &args.global).await,
         Command::Respell(respell) => command::respell::run(respell, &args.global).await,
         Command::Health(health) => command::health::run(health, &args.global).await,
-        Command::Wish(Wish::Ask(call)) => command::call::run(call, &args.global).await,
-        Command::Wish(Wish::Watch(watch)) => command::watch::run(watch, &args.global).await,
+        Command::Wish(Wish::Ask(mut call)) => {
+            call.read()?;
+            command::call::run(call, &args.global).await
+        }
+        Command::Wish(Wish::Watch(mut watch)) => {
+            watch.call.read()?;
+            command::watch::run(watch, &args.global).await
+        }
         Command::Wish(Wish::Put(put)) => command::upload::put::run(*put, &args.global).await,
         Command::Wish(Wish::Read(content)) => command::upload::content::run(content, &args.global).await,
         Command::Wish(Wish::Follow(follow)) => command::upload::progress::run(follow, &args.global).await,
         Command::Wish(Wish::Examine(doctor)) => command::upload::doctor::run(doctor, &args.global).await,
         Command::Wish(Wish::Listen(listen)) => command::stream::run(listen, &args.global).await,
+        Command::Init(init) => command::init::run(&init),
+        Command::Schema(_) => command::schema::run(),
         Command::Openapi => output::print(&quaymaster_server::openapi()),
+        Command::Describe(describe) => command::describe::run(&describe),
     }
 }

@@ -19,6 +19,11 @@ pub(crate) fn error(text: &str) {
     let _ = writeln!(std::io::stderr(), "quaymaster: {}", printable_lines(text));
 }
 
+/// Tells something besides the answer, in a line.
+pub(crate) fn note(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{}", printable(text));
+}
+
 /// What the store holds may be made to confuse a terminal: control characters, and characters that turn around what
 /// is read, are shown and not sent.
 pub(crate) fn printable(text: &str) -> String {

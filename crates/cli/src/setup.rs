@@ -149,7 +149,24 @@ pub(crate) async fn open_all(
     open_with(global, overrides(place), intent).await
 }
 
-/// The same with more than a place.
+/// The same for `<kind> <verb> NAME`, which says on stderr which store it takes where nobody named one.
+pub(crate) async fn open_for_call(
+    global: &Global,
+    place: Place,
+    intent: Intent,
+) -> anyhow::Result<(Quaymaster, Depot)> {
+    let config = config(global, overrides(place))?;
+    let schema = usable(load(&config.schemas)?)?;
+    if let (false, StoreOptions::Embedded(dir, _)) = (config.store_is_named, &config.store) {
+        output::note(&format!(
+            "store: embedded in {} (chosen by default; --store or QUAYMASTER_STORE names another)",
+            dir.display()
+        ));
+    }
+    open_configured(config, schema, intent).await
+}
+
+/// The same as [`open_all`] with more than a place.
 pub(crate) async fn open_with(
     global: &Global,
     overrides: Overrides,
@@ -157,6 +174,14 @@ pub(crate) async fn open_with(
 ) -> anyhow::Result<(Quaymaster, Depot)> {
     let config = config(global, overrides)?;
     let schema = usable(load(&config.schemas)?)?;
+    open_configured(config, schema, intent).await
+}
+
+async fn open_configured(
+    config: Config,
+    schema: Arc<Schema>,
+    intent: Intent,
+) -> anyhow::Result<(Quaymaster, Depot)> {
     config.check_seal(&schema)?;
     let settings = config.settings();
     let redis = matches!(config.store, StoreOptions::Redis(_));

@@ -1,13 +1,20 @@
 //! The grammar of a script file and the rules it must keep. Shared by the build script and its tests.
 
+#[path = "header.rs"]
+pub(crate) mod header;
 #[path = "inline.rs"]
 mod inline;
+#[path = "reply.rs"]
+mod reply;
+#[path = "rust.rs"]
+pub(crate) mod rust;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use header::{Entry, Groups, Outcome, Section};
 use inline::{Function, inline, words};
 
-/// At most this many lines in one operation's own file.
+/// At most this many lines in one operation's own file, under its header.
 const MAX_LINES: usize = 80;
 
 /// Words that would make a script differ between engines or runs.
@@ -25,8 +32,10 @@ pub(crate) type Commands = BTreeMap<String, bool>;
 pub(crate) struct Script {
     pub(crate) id: String,
     pub(crate) about: String,
-    pub(crate) keys: Vec<String>,
-    pub(crate) args: Vec<String>,
+    pub(crate) keys: Vec<Entry>,
+    pub(crate) args: Vec<Entry>,
+    pub(crate) outcomes: Vec<Outcome>,
+    /// The lines of OUT as they stand in the header.
     pub(crate) replies: Vec<String>,
     pub(crate) cost: String,
     pub(crate) commands: Vec<String>,
@@ -50,20 +59,21 @@ pub(crate) fn build(
     name: &str,
     text: &str,
     includes: &BTreeMap<String, String>,
+    groups: &Groups,
     commands: &Commands,
 ) -> Result<Script, Vec<String>> {
     let file = format!("lua/{name}.lua");
     let mut problems = Vec::new();
     let mut problem = |line: usize, what: String| problems.push(format!("{file}:{line}: {what}"));
 
-    if text.lines().count() > MAX_LINES {
-        problem(
-            MAX_LINES + 1,
-            format!("an operation has at most {MAX_LINES} lines; move a part into lua/inc"),
-        );
-    }
     let header: Vec<&str> = text.lines().take_while(|line| line.starts_with("--")).collect();
     let body_at = header.len() + 1;
+    if text.lines().count() > MAX_LINES + header.len() {
+        problem(
+            MAX_LINES + body_at,
+            format!("an operation has at most {MAX_LINES} lines under its header; move a part into lua/inc"),
+        );
+    }
     let expected_id = name.replace('/', ".");
     let (id, about) = header
         .first()
@@ -80,8 +90,13 @@ pub(crate) fn build(
         }
     }
     let entries = |section: &str| sections.get(section).cloned().unwrap_or_default();
-    let (keys, many_keys) = numbered("KEYS", &entries("KEYS"), &mut problem);
-    let (args, many_args) = numbered("ARGV", &entries("ARGV"), &mut problem);
+    let (keys, key_places) = header::entries("KEYS", &entries("KEYS"), groups, &mut problem);
+    let (args, arg_places) = header::entries("ARGV", &entries("ARGV"), groups, &mut problem);
+    let names = |entry: &Entry| entry.name.clone();
+    for name in keys.iter().map(names).filter(|name| args.iter().any(|arg| arg.name == *name)) {
+        problem(1, format!("both a key and an argument are named {name}"));
+    }
+    let outcomes = header::outcomes(&entries("OUT"), &mut problem);
     let replies: Vec<String> = entries("OUT").into_iter().map(|(_, text)| text).collect();
     let cost = entries("COST").into_iter().map(|(_, text)| text).collect::<Vec<_>>().join(" ");
 
@@ -95,7 +110,7 @@ pub(crate) fn build(
                         format!("lua/inc/{wanted}.lua includes another file; includes are flat"),
                     );
                 }
-                Some(include) if include.contains("KEYS") || include.contains("ARGV") => {
+                Some(include) if code(include).any(|line| line.contains("KEYS") || line.contains("ARGV")) => {
                     problem(
                         index + 1,
                         format!("lua/inc/{wanted}.lua uses KEYS or ARGV; give it what it needs"),
@@ -117,20 +132,26 @@ pub(crate) fn build(
             }
         }
     }
+    let said = reply::said(text, &included);
     let stay = inline(reached(included, &body), &mut body);
     let source = stay.iter().map(|function| function.text.as_str()).collect::<String>() + body.trim_start();
 
-    for (what, names, many) in [("KEYS", &keys, many_keys), ("ARGV", &args, many_args)] {
-        let used = indexes(text, what);
-        for (line, index) in &used {
-            if !many && *index > names.len() {
-                problem(*line, format!("{what}[{index}] is not declared in the header"));
+    for (what, places) in [("KEYS", key_places), ("ARGV", arg_places)] {
+        let declared = header::names(if what == "KEYS" { &keys } else { &args }, groups.of(what));
+        let (used, in_a_row) = indexes(text, what);
+        for (line, index) in used.iter().filter(|(_, index)| *index > places) {
+            problem(*line, format!("{what}[{index}] is not declared in the header"));
+        }
+        // Where the script hands them on in a row, nobody can tell here which of them are read.
+        let unused = |index: &usize| !in_a_row && !used.iter().any(|(_, seen)| seen == index);
+        for (index, name) in (1..=places).filter(unused).map(|index| (index, &declared[index - 1])) {
+            // A group comes whole, whether or not all of it is wanted.
+            if !name.contains('.') {
+                problem(1, format!("{what} {index} ({name}) is declared but never used"));
             }
         }
-        for index in 1..=names.len() {
-            if !many && !used.iter().any(|(_, seen)| *seen == index) {
-                problem(1, format!("{what} {index} ({}) is declared but never used", names[index - 1]));
-            }
+        if !in_a_row && declared.len() > places {
+            problem(1, format!("{what} {} is declared but never read in a row", declared[places]));
         }
     }
     let mut used_commands = BTreeSet::new();
@@ -166,18 +187,17 @@ pub(crate) fn build(
             );
         }
     }
-    let words: Vec<&str> = replies.iter().filter_map(|reply| reply.split('"').nth(1)).collect();
-    if words.is_empty() {
+    if outcomes.is_empty() {
         problem(1, "OUT must name the status words in quotes".to_string());
     }
-    for word in &words {
+    for Outcome { word, .. } in &outcomes {
         if !source.contains(&format!("\"{word}\"")) {
             problem(1, format!("OUT names \"{word}\", which the script never says"));
         }
     }
-    for literal in source.split("return { \"").skip(1).filter_map(|rest| rest.split('"').next()) {
-        if !words.contains(&literal) {
-            problem(1, format!("the script can answer \"{literal}\", which OUT does not name"));
+    for (line, word) in said {
+        if !outcomes.iter().any(|outcome| outcome.word == word) {
+            problem(line, format!("the script can answer \"{word}\", which OUT does not name"));
         }
     }
 
@@ -190,6 +210,7 @@ pub(crate) fn build(
         about: about.to_string(),
         keys,
         args,
+        outcomes,
         replies,
         cost,
         commands: used_commands.into_iter().collect(),
@@ -197,8 +218,6 @@ pub(crate) fn build(
         source,
     })
 }
-
-type Section = Vec<(usize, String)>;
 
 /// Splits header lines into sections; a line without a section word continues the one before.
 fn sections<'a>(header: &[&'a str], problem: &mut impl FnMut(usize, String)) -> BTreeMap<&'a str, Section> {
@@ -228,42 +247,24 @@ fn sections<'a>(header: &[&'a str], problem: &mut impl FnMut(usize, String)) -> 
     found
 }
 
-/// Names of a numbered section, and whether it is open-ended (`1..`).
-fn numbered(what: &str, entries: &Section, problem: &mut impl FnMut(usize, String)) -> (Vec<String>, bool) {
-    let mut names = Vec::new();
-    let mut many = false;
-    for (line, text) in entries {
-        if text == "none" && entries.len() == 1 {
-            return (names, false);
-        }
-        let mut words = text.split_whitespace();
-        let number = words.next().unwrap_or_default();
-        let (Some(name), Some(_kind)) = (words.next(), words.next()) else {
-            problem(*line, format!("{what} lines are `number name type what`, or `none`"));
-            continue;
-        };
-        if number == format!("{}..", names.len() + 1) {
-            many = true;
-        } else if number != (names.len() + 1).to_string() {
-            problem(*line, format!("{what} {} expected here, not {number}", names.len() + 1));
-        }
-        names.push(name.to_string());
-    }
-    (names, many)
-}
-
-/// Literal indexes of `KEYS[n]` or `ARGV[n]` with their lines.
-fn indexes(text: &str, what: &str) -> Vec<(usize, usize)> {
-    let opening = format!("{what}[");
-    let mut found = Vec::new();
-    for (line, text) in text.lines().enumerate().filter(|(_, text)| !text.starts_with("--")) {
-        for rest in text.split(&opening).skip(1) {
-            if let Some(index) = rest.split(']').next().and_then(|inner| inner.parse().ok()) {
-                found.push((line + 1, index));
+/// Literal indexes of `KEYS[n]` or `ARGV[n]` with their lines, and whether it is used otherwise too.
+fn indexes(text: &str, what: &str) -> (Vec<(usize, usize)>, bool) {
+    let (mut found, mut in_a_row) = (Vec::new(), false);
+    for (line, text) in text.lines().enumerate().filter(|(_, text)| !text.trim_start().starts_with("--")) {
+        for rest in text.split(what).skip(1) {
+            let index = rest.strip_prefix('[').and_then(|rest| rest.split(']').next());
+            match index.and_then(|inner| inner.parse().ok()) {
+                Some(index) => found.push((line + 1, index)),
+                None => in_a_row = true,
             }
         }
     }
-    found
+    (found, in_a_row)
+}
+
+/// The lines that are not comments.
+fn code(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().filter(|line| !line.trim_start().starts_with("--"))
 }
 
 /// The command of every `redis.call(` and `redis.pcall(`, and whether it is the second; `None` when it is not an
@@ -335,21 +336,22 @@ impl Script {
         self.id.replace('.', "_").to_uppercase()
     }
 
-    /// The static item this script becomes.
-    pub(crate) fn to_rust(&self) -> String {
+    /// The static item this script becomes, and the module of its calls.
+    pub(crate) fn to_rust(&self, groups: &Groups) -> String {
         let sha = sha1_smol::Sha1::from(&self.source).digest().to_string();
         let effect = if self.writes { "Writes" } else { "Reads" };
+        let module = rust::module(&self.id, &self.about, &self.keys, &self.args, &self.outcomes, groups);
         format!(
             "/// {about}\npub(crate) static {name}: Operation = Operation {{\n    script: Script {{ id: {id:?}, \
              source: {source:?}, sha: {sha:?}, effect: Effect::{effect} }},\n    about: {about:?},\n    \
              keys: &{keys:?},\n    args: &{args:?},\n    replies: &{replies:?},\n    cost: {cost:?},\n    \
-             commands: &{commands:?},\n}};\n",
+             commands: &{commands:?},\n}};\n\n{module}",
             about = self.about,
             name = self.const_name(),
             id = self.id,
             source = self.source,
-            keys = self.keys,
-            args = self.args,
+            keys = header::names(&self.keys, &groups.keys),
+            args = header::names(&self.args, &groups.args),
             replies = self.replies,
             cost = self.cost,
             commands = self.commands,

@@ -1,11 +1,13 @@
 //! A resource on its store: what every primitive is made of, and how its keys are bound.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
-use quaymaster_schema::{Bucket, KeyError, Pattern, Resource, Schema, Spelling};
-use quaymaster_store::{Effect, Engine, Invocation, Reply, Topology, Words};
+use quaymaster_schema::{Bucket, KeyError, Pattern, Resource, Schema, Spelling, is_longer};
+use quaymaster_store::{Effect, Engine, Invocation, Reply, Topology, Words, Workload};
 
 use crate::outage::Outages;
+use crate::scripts::At;
 use crate::seal::Seal;
 use crate::wrote;
 use crate::{Code, Error, Result};
@@ -28,7 +30,23 @@ pub(crate) fn check_offset(op: &'static str, offset: u64) -> Result<()> {
         return Ok(());
     }
     let detail = format!("offset: 0 to {OFFSET_MAX}, got {offset}");
-    Err(Error::new(op, Code::RequestInvalid, detail))
+    Err(Error::new(op, Code::RequestInvalid, detail).field("offset"))
+}
+
+/// A key that could not be spelled, as the error of `op`.
+pub(crate) fn unspellable(op: &'static str, error: KeyError) -> Error {
+    let field = error.placeholder.as_deref().map_or(Cow::Borrowed("key"), key_field);
+    Error::new(op, error.code, error.detail()).field(field).because(error)
+}
+
+/// The field of a placeholder's value, `key.<placeholder>`. A caller's name that a message has to shorten or escape
+/// names nothing that could be looked up: then it is `key`.
+pub(crate) fn key_field(placeholder: &str) -> Cow<'static, str> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
+    if placeholder.is_empty() || !placeholder.bytes().all(plain) {
+        return Cow::Borrowed("key");
+    }
+    Cow::Owned(format!("key.{placeholder}"))
 }
 
 /// What all resources of one process share.
@@ -42,6 +60,36 @@ pub(crate) struct Shared {
     pub(crate) outages: Arc<Outages>,
     /// How large what queues carry may be.
     pub(crate) queues: crate::queue::Bounds,
+}
+
+/// A key of a call that is not spelled yet: a row of the schema's key table and the values in it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum KeyBinding<'a> {
+    /// A pattern with its values; a time bucket in it is that of `now_us`.
+    Row { pattern: &'a Pattern, values: Key<'a>, now_us: i64 },
+    /// A key beside it, `prefix{tag}:suffix`.
+    Side { pattern: &'a Pattern, values: Key<'a>, suffix: &'a str },
+    /// The key beside it under which the answer to a `request_id` is kept.
+    Request { pattern: &'a Pattern, values: Key<'a>, id: &'a str },
+    /// A key as it is.
+    Spelled(&'a [u8]),
+}
+
+impl KeyBinding<'_> {
+    /// Appends the key.
+    pub(crate) fn spell(self, op: &'static str, topology: Topology, keys: &mut Words) -> Result<()> {
+        match self {
+            Self::Row { pattern, values, now_us } => {
+                bind(op, pattern, values, now_us, topology, keys).map(drop)
+            }
+            Self::Side { pattern, values, suffix } => bind_side(op, pattern, values, suffix, topology, keys),
+            Self::Request { pattern, values, id } => bind_request(op, pattern, values, id, topology, keys),
+            Self::Spelled(key) => {
+                keys.push(key);
+                Ok(())
+            }
+        }
+    }
 }
 
 /// A resource on its store. Cheap to clone.
@@ -104,6 +152,41 @@ impl Bound {
         error
     }
 
+    /// A call of `op` that goes to this resource's store.
+    pub(crate) fn at(&self, op: &'static str, workload: Workload) -> At {
+        At { op, topology: self.engine.topology(), workload }
+    }
+
+    /// The documented key.
+    pub(crate) fn key<'a>(&'a self, values: Key<'a>, now_us: i64) -> KeyBinding<'a> {
+        KeyBinding::Row { pattern: self.pattern(), values, now_us }
+    }
+
+    /// The first millisecond of the time bucket in the documented key, and the first behind it; 0 without one.
+    pub(crate) fn bucket_ms(&self, now_us: i64) -> (i64, i64) {
+        self.pattern().bucket_at(now_us).map_or((0, 0), |bucket| (bucket.start_ms, bucket.end_ms))
+    }
+
+    /// A side key, `{tag}:suffix`.
+    pub(crate) fn side<'a>(&'a self, values: Key<'a>, suffix: &'a str) -> KeyBinding<'a> {
+        KeyBinding::Side { pattern: self.pattern(), values, suffix }
+    }
+
+    /// The key under which the answer to `id` is kept.
+    pub(crate) fn request<'a>(&'a self, values: Key<'a>, id: &'a str) -> KeyBinding<'a> {
+        KeyBinding::Request { pattern: self.pattern(), values, id }
+    }
+
+    /// The key that plays `role`.
+    pub(crate) fn role<'a>(
+        &'a self,
+        op: &'static str,
+        role: &str,
+        values: Key<'a>,
+    ) -> Result<KeyBinding<'a>> {
+        role_of(op, &self.resource, role, values)
+    }
+
     /// Appends the documented key; answers the bucket in it.
     pub(crate) fn bind(
         &self,
@@ -155,6 +238,19 @@ impl Bound {
     }
 }
 
+/// The key that plays `role` for a resource.
+pub(crate) fn role_of<'a>(
+    op: &'static str,
+    resource: &'a Resource,
+    role: &str,
+    values: Key<'a>,
+) -> Result<KeyBinding<'a>> {
+    let row = resource.key(role).ok_or_else(|| {
+        Error::new(op, Code::Internal, format!("{}.{} has no key {role:?}", resource.kind, resource.name))
+    })?;
+    Ok(KeyBinding::Row { pattern: &row.pattern, values, now_us: 0 })
+}
+
 pub(crate) fn spelling(topology: Topology) -> Spelling {
     match topology {
         Topology::Single => Spelling::Single,
@@ -175,7 +271,7 @@ pub(crate) fn bind(
         bucket = pattern.render(key, now_us, spelling(topology), out)?;
         Ok(())
     })
-    .map_err(|error: KeyError| Error::new(op, error.code, error.detail))?;
+    .map_err(|error| unspellable(op, error))?;
     Ok(bucket)
 }
 
@@ -188,7 +284,7 @@ pub(crate) fn bind_side(
     keys: &mut Words,
 ) -> Result<()> {
     keys.push_with(|out| pattern.render_side(key, suffix, spelling(topology), out))
-        .map_err(|error| Error::new(op, error.code, error.detail))
+        .map_err(|error| unspellable(op, error))
 }
 
 pub(crate) fn bind_request(
@@ -206,12 +302,12 @@ pub(crate) fn bind_request(
 /// Refuses a `request_id` that could not be part of a key.
 pub(crate) fn check_request_id(op: &'static str, id: &str) -> Result<()> {
     let usable = |c: char| !c.is_control() && !matches!(c, '{' | '}' | '*' | '?' | '[' | ']');
-    if id.is_empty() || id.len() > REQUEST_ID_MAX || !id.chars().all(usable) {
+    if id.is_empty() || is_longer(id, REQUEST_ID_MAX) || !id.chars().all(usable) {
         let detail = format!(
-            "request_id: 1 to {REQUEST_ID_MAX} bytes without control characters and {{ }} * ? [ ], got {} bytes",
-            id.len()
+            "request_id: 1 to {REQUEST_ID_MAX} characters without control characters and {{ }} * ? [ ], got {}",
+            id.chars().count()
         );
-        return Err(Error::new(op, Code::RequestInvalid, detail));
+        return Err(Error::new(op, Code::RequestInvalid, detail).field("request_id"));
     }
     Ok(())
 }

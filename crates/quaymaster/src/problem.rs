@@ -17,6 +17,7 @@ const SOON: Duration = Duration::from_secs(1);
 pub(crate) struct Problem<'a> {
     code: Code,
     detail: &'a str,
+    field: Option<&'a str>,
     status: u16,
     wait: Option<Duration>,
 }
@@ -25,7 +26,13 @@ impl<'a> Problem<'a> {
     /// The answer under `code`.
     pub(crate) fn new(code: Code, detail: &'a str) -> Self {
         let wait = (code.retry() != Retry::Useless).then_some(SOON);
-        Self { code, detail, status: code.http_status(), wait }
+        Self { code, detail, field: None, status: code.http_status(), wait }
+    }
+
+    /// The same, naming the field of the request that is wrong, if one is.
+    pub(crate) fn field(mut self, field: Option<&'a str>) -> Self {
+        self.field = field;
+        self
     }
 
     /// The same under another status: where the code names a mistake that is not the caller's.
@@ -56,6 +63,9 @@ impl<'a> Problem<'a> {
             "code": code.name(),
             "advice": code.advice(),
         });
+        if let Some(field) = self.field {
+            body["field"] = field.into();
+        }
         if let Some(wait) = self.wait {
             body["retry_after_ms"] = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX).into();
         }
@@ -76,4 +86,19 @@ impl<'a> Problem<'a> {
 /// Seconds as headers have them: never less than the time they stand for.
 pub(crate) fn whole_seconds(time: Duration) -> u64 {
     time.as_secs() + u64::from(time.subsec_nanos() > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn a_field_is_told_where_an_error_names_one_and_not_where_only_its_words_do() {
+        for (field, told) in [(Some("amount"), Value::from("amount")), (None, Value::Null)] {
+            let problem = Problem::new(Code::RequestInvalid, "currency: three letters").field(field);
+            let body: Value = serde_json::from_slice(problem.response().body()).unwrap();
+            assert_eq!(body.get("field").cloned().unwrap_or_default(), told);
+        }
+    }
 }

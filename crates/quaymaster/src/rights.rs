@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use quaymaster_schema::{Kind, RedisType, Schema, Spelling};
-use quaymaster_store::{Engine, Words};
+use quaymaster_store::{Denied, Engine, Words};
 
 use crate::bound::spelling;
 use crate::scripts::operations;
@@ -150,14 +150,11 @@ pub async fn missing(schema: &Schema, engine: &dyn Engine, own_prefix: &str) -> 
     };
     for (index, why) in refused.commands {
         let Some(trial) = trials.get(index) else { continue };
-        // "… no permissions to run the 'del' command", "… to access the 'x' key", "… the 'x' channel".
-        if why.ends_with("key") {
-            missing.keys.insert(trial.glob.clone());
-        } else if why.ends_with("channel") {
-            missing.channels.insert(trial.glob.clone());
-        } else {
-            missing.commands.insert(trial.command.to_owned());
-        }
+        match why {
+            Denied::Key => missing.keys.insert(trial.glob.clone()),
+            Denied::Channel => missing.channels.insert(trial.glob.clone()),
+            Denied::Command => missing.commands.insert(trial.command.to_owned()),
+        };
     }
     Ok((!missing.is_empty()).then_some(missing))
 }

@@ -72,12 +72,12 @@ impl Token {
         if text.is_empty() || text.len() > MAX_BYTES || !text.bytes().all(fine) {
             let detail =
                 format!("token: 1 to {MAX_BYTES} visible ASCII characters, as the lease's call gave it");
-            return Err(Error::new(op, Code::RequestInvalid, detail));
+            return Err(Error::new(op, Code::RequestInvalid, detail).field("token"));
         }
         let token = Self(text.to_owned());
         if token.is_away() && token.fields().is_none() {
             let detail = format!("token: none of ours begins with {AWAY:?} and goes on like this");
-            return Err(Error::new(op, Code::RequestInvalid, detail));
+            return Err(Error::new(op, Code::RequestInvalid, detail).field("token"));
         }
         Ok(token)
     }

@@ -2,17 +2,18 @@
 #![expect(clippy::expect_used, reason = "a failed expectation is a failed test")]
 
 #[path = "../build/script.rs"]
-#[expect(dead_code, reason = "the build script uses the rest")]
 mod script;
 
 use std::collections::BTreeMap;
+
+use script::header::{self, Groups};
 
 const GOOD: &str = r#"-- demo.read: say what is there.
 --
 -- KEYS  1 thing   string  what is read
 -- ARGV  1 fallback text   said when nothing is there
--- OUT   "found"  value
---       "none"   fallback
+-- OUT   "found"  value:bytes; what was read
+--       "none"   said:bytes
 -- COST  O(1)
 
 --@include shout
@@ -24,15 +25,42 @@ if held then return { "found", shout(held) } end
 return { "none", fallback }
 "#;
 
-fn build(text: &str) -> Result<script::Script, Vec<String>> {
-    let includes = BTreeMap::from([(
-        "shout".to_string(),
-        "-- shout: louder.\nlocal function loud(text)\n  return string.upper(text)\nend\n\n\
-         local function shout(text)\n  return loud(text)\nend\n\nlocal function unused()\n  return 1\nend\n"
-            .to_string(),
-    )]);
+/// Takes keys and words in a row, and judges.
+const ROW: &str = r#"-- row: a row of things.
+--
+-- KEYS  @row
+--       first   string  the first of them
+--       second  hash
+-- ARGV  @row
+--       name  text  of one
+--       .. counts  int
+
+local function row_check(keys, words)
+  local word = "free"
+  if keys[1] then
+    word = "taken"
+  elseif words[1] == "x" then
+    return "odd", 0
+  end
+  return word, 1
+end
+"#;
+
+const SHOUT: &str = "-- shout: louder.\nlocal function loud(text)\n  return string.upper(text)\nend\n\n\
+    local function shout(text)\n  return loud(text)\nend\n\nlocal function unused()\n  return 1\nend\n";
+
+fn includes() -> BTreeMap<String, String> {
+    BTreeMap::from([("shout", SHOUT), ("row", ROW)].map(|(name, text)| (name.to_string(), text.to_string())))
+}
+
+fn build_as(name: &str, text: &str) -> Result<script::Script, Vec<String>> {
     let commands = script::parse_commands("# comment\nGET read\nSET write  NX\nPUBLISH write\n");
-    script::build("demo/read", text, &includes, &commands)
+    let groups = script::header::groups(&includes()).expect("good groups");
+    script::build(name, text, &includes(), &groups, &commands)
+}
+
+fn build(text: &str) -> Result<script::Script, Vec<String>> {
+    build_as("demo/read", text)
 }
 
 fn complaint(from: &str, to: &str) -> String {
@@ -43,8 +71,9 @@ fn complaint(from: &str, to: &str) -> String {
 #[test]
 fn a_good_script_gives_its_facts() {
     let script = build(GOOD).expect("good");
-    assert_eq!(script.keys, ["thing"]);
-    assert_eq!(script.args, ["fallback"]);
+    let groups = Groups::default();
+    assert_eq!(header::names(&script.keys, &groups.keys), ["thing"]);
+    assert_eq!(header::names(&script.args, &groups.args), ["fallback"]);
     assert_eq!(script.commands, ["GET"]);
     assert_eq!(script.cost, "O(1)");
     assert!(!script.writes);
@@ -69,7 +98,19 @@ fn every_rule_is_enforced() {
         ("redis.call(\"GET\"", "redis.pcall(\"GET\"", "every other command by redis.call (GET)"),
         ("local thing = KEYS[1]", "local thing = KEYS[1] or KEYS[2]", "KEYS[2] is not declared"),
         ("local fallback = ARGV[1]", "local fallback = 1", "ARGV 1 (fallback) is declared but never used"),
-        ("--@include shout", "--@include whisper", "there is no lua/inc/whisper.lua; there are shout"),
+        ("1 thing   string", "1 thing   blob", "KEYS lines are `place name type what`"),
+        ("1 thing   string", "1 Thing   string", "`Thing` is no name"),
+        ("1 thing   string", "1.. things string", "KEYS[1] is not declared"),
+        ("1 thing   string", "1.. things string", "KEYS things.. is declared but never read in a row"),
+        ("1 thing   string", "1-2 things @heap", "no include declares KEYS @heap"),
+        ("1 thing   string", "1 things @row", "KEYS 1-2 expected here, not 1"),
+        ("1 thing   string", "1 fallback string", "both a key and an argument are named fallback"),
+        ("value:bytes", "value:text", "a value of OUT is `name`, `name:bytes`, `name:any` or `name..`"),
+        ("value:bytes", "rest.. value", "behind the rest of \"found\" nothing can follow"),
+        ("value:bytes", "value value", "two values of \"found\" have one name"),
+        ("\"none\"   said:bytes", "\"found\"", "OUT names \"found\" twice"),
+        ("OUT   \"found\"", "OUT   found", "OUT lines are `\"word\" value value; what they mean`"),
+        ("--@include shout", "--@include whisper", "there is no lua/inc/whisper.lua; there are row, shout"),
         ("{ \"none\", fallback }", "{ \"nothing\", fallback }", "can answer \"nothing\""),
         (
             "{ \"none\", fallback }",
@@ -90,4 +131,139 @@ fn all_problems_come_at_once() {
     let broken =
         GOOD.replace("demo.read:", "demo.x:").replace("\"GET\"", "\"SCAN\"").replace("shout\n", "x\n");
     assert_eq!(build(&broken).expect_err("must be refused").len(), 3);
+}
+
+/// Hands its keys and arguments on in a row, and answers what it was told.
+const ROWS: &str = r#"-- demo.rows: judge things.
+--
+-- KEYS  1-2 row     @row
+--       3 request?  string  what was answered before
+--       4.. more    hash    any number
+--       + last?     string
+-- ARGV  1- words  @row
+--       +.. pairs  each  any number
+--           key   text
+--           size  int>0
+-- OUT   "taken"     count  rest..; and more
+--       "odd"       0
+--       "kept"
+--       "conflict"
+-- COST  O(1)
+
+--@include row
+
+local kept = KEYS[3] and replay_read(KEYS[3], "demo", "^kept$")
+if kept then return kept end
+local word, x = row_check(KEYS, ARGV)
+if word ~= "free" then return { word, x } end
+local kinds = { "kept", "conflict" }
+return { "taken", 0 }
+"#;
+
+fn rows(from: &str, to: &str) -> Result<script::Script, String> {
+    assert!(ROWS.contains(from), "{from}");
+    build_as("demo/rows", &ROWS.replace(from, to)).map_err(|problems| problems.join("\n"))
+}
+
+#[test]
+fn words_that_come_from_functions_and_records_must_be_in_out() {
+    rows("COST", "COST").expect("good");
+    for (from, to, missing) in [
+        ("--       \"odd\"       0\n", "", "odd"),
+        ("OUT   \"taken\"     count  rest..; and more\n--       ", "OUT   ", "taken"),
+        ("--       \"kept\"\n", "", "kept"),
+        ("--       \"conflict\"\n", "", "conflict"),
+        ("word ~= \"free\"", "word ~= \"odd\"", "free"),
+        ("if word ~= \"free\" then", "if word then", "free"),
+    ] {
+        let found = rows(from, to).expect_err(missing);
+        assert!(found.contains(&format!("can answer \"{missing}\", which OUT does not name")), "{found}");
+    }
+    // An error reply is no answer, and a comparison tells which words get that far.
+    let refused = "if kept and kept.err then return kept end\n";
+    let found = rows("if kept then return kept end\n", refused).expect("good");
+    assert!(found.source.contains("kept.err"));
+    let conflicts = "if kept and kept[1] == \"conflict\" then return kept end\n";
+    rows("if kept then return kept end\n", conflicts).expect("good");
+}
+
+#[test]
+fn a_call_has_a_field_for_every_key_and_argument_and_a_variant_for_every_word() {
+    let script = rows("COST", "COST").expect("good");
+    let groups = header::groups(&includes()).expect("good groups");
+    let keys = ["row.first", "row.second", "request?", "more..", "last?"];
+    assert_eq!(header::names(&script.keys, &groups.keys), keys);
+    let rust = script.to_rust(&groups) + &script::rust::groups(&groups);
+    for wanted in [
+        "pub(crate) mod demo_rows",
+        "pub(crate) struct RowKeys<'a> {\n    pub(crate) first: KeyBinding<'a>,\n    pub(crate) second: KeyBinding<'a>,\n}",
+        "pub(crate) struct RowArgs<'a> {\n    pub(crate) name: &'a str,\n    pub(crate) counts: Many<'a>,\n}",
+        "pub(crate) struct Pairs<'a> {\n    pub(crate) key: &'a str,\n    pub(crate) size: i64,\n}",
+        "        self.row.put(keys)?;\n        if let Some(request) = self.request { keys.put(request)?; }\n        \
+         (self.more)(keys)?;\n        if let Some(last) = self.last { keys.put(last)?; }\n",
+        "        self.words.put(args);\n        (self.pairs)(args);\n",
+        "Taken { count: i64, rest: super::Parts },",
+        "b\"taken\" => { let count = parts.int()?; let rest = parts; Self::Taken { count, rest } }",
+        "b\"odd\" => { parts.int()?; Self::Odd }",
+        "other => return Err(super::unknown(op, other)),",
+    ] {
+        assert!(rust.contains(wanted), "{wanted}\n---\n{rust}");
+    }
+}
+
+#[test]
+fn a_group_is_declared_once_and_names_each_word() {
+    for (from, to, says) in [
+        (
+            "first   string",
+            "first",
+            "lua/inc/row.lua:4: a word of KEYS is `name type what`, not `first  the first of them`",
+        ),
+        ("name  text  of one", "name  string", "lua/inc/row.lua:7: a word of ARGV is `name type what`"),
+        (
+            ".. counts  int",
+            ".. counts  int\n--       last text",
+            "any number of words is possible only at the end",
+        ),
+        ("-- ARGV  @row", "-- KEYS  @row", "KEYS @row is declared twice"),
+    ] {
+        assert!(ROW.contains(from), "{from}");
+        let changed = BTreeMap::from([("row".to_string(), ROW.replacen(from, to, 1))]);
+        let found = header::groups(&changed).expect_err("must be refused").join("\n");
+        assert!(found.contains(says), "{says}\n{found}");
+    }
+}
+
+/// Whoever calls these goes on whatever became of it.
+const UNREAD: &[&str] = &["cache_leave", "cache_renew", "lock_leave", "upload_rest"];
+
+#[test]
+fn every_script_is_called_by_its_names_and_its_reply_is_read() {
+    let mut sources = String::new();
+    let mut folders = vec![std::path::PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/src"))];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).expect("a folder").flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                sources.push_str(&std::fs::read_to_string(path).expect("a source"));
+            }
+        }
+    }
+    for operation in quaymaster::operations() {
+        let name = operation.script.id.replace('.', "_");
+        assert!(sources.contains(&format!("{name}::Call")), "{name} is not called by its names");
+        // The limits' are read by macros.
+        let ways = [
+            format!("{name}::Reply"),
+            format!("judges {name},"),
+            format!("refunds {name},"),
+            format!("added!({name})"),
+        ];
+        let read = ways.iter().any(|way| sources.contains(way.as_str()));
+        assert!(read != UNREAD.contains(&name.as_str()), "whether the reply of {name} is read");
+    }
+    let by_place = ["call.keys.push", "call.args.push"].into_iter().find(|way| sources.contains(way));
+    assert_eq!(by_place, None, "a call is built by the places of its words");
 }

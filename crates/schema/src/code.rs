@@ -57,12 +57,15 @@ codes! {
     // The caller asked wrongly.
     RequestInvalid   "request.invalid"   400 2 Useless "The request is not valid", "Correct the field that the detail names.";
     RequestField     "request.field"     400 2 Useless "The request has an unknown field", "Remove the field or use the nearest valid one.";
+    RequestReused    "request.reused"    409 2 Useless "The request's id was used for another call", "Use a new id for a new call, and an old one only to repeat its call.";
     RequestTooLarge  "request.too_large" 413 2 Useless "The request body is too large", "Send less, or raise the bound in [server].";
-    KeyValue         "key.value"         400 2 Useless "A key value is not usable", "Values are 1 to 512 bytes, without control characters and { } * ? [ ].";
+    KeyValue         "key.value"         400 2 Useless "A key value is not usable", "Values are 1 to 512 characters, without control characters and { } * ? [ ].";
     KeyMissing       "key.missing"       400 2 Useless "A placeholder has no value", "Give every placeholder of the pattern a value.";
     KeyUnknown       "key.unknown"       400 2 Useless "The pattern has no such placeholder", "Use the placeholders the detail names.";
-    LimitCost        "limit.cost"        400 2 Useless "The cost is not usable", "Costs are integers from 1; the detail names the highest.";
+    LimitCost        "limit.cost"        400 2 Useless "The cost is not usable", "Costs are integers from 1.";
     ResourceUnknown  "resource.unknown"  404 2 Useless "The schema has no such resource", "Use a name the schema declares; `quaymaster docs` lists them.";
+    ResourceMismatch "resource.mismatch" 422 2 Useless "The resource is not declared for this", "The detail names what the schema declares; ask within that, or change the schema.";
+    CursorUnknown    "cursor.unknown"    404 1 Useless "There is no such page", "Give the `next` of an earlier answer as it was, or start from the first page.";
     RouteUnknown     "route.unknown"     404 2 Useless "There is no such call", "See /openapi.json for the calls there are.";
     MethodWrong      "route.method"      405 2 Useless "The call exists under another method", "See /openapi.json for its method.";
     MediaType        "request.media_type" 415 2 Useless "The body is not JSON", "Send `content-type: application/json`.";
@@ -82,6 +85,8 @@ codes! {
     LimitExceeded    "limit.exceeded"    429 1 Later "The limit is used up", "Wait as long as Retry-After says, then send the request again; it was not counted.";
     QueueFull        "queue.full"        429 1 Later "The queue is full", "Wait until jobs have been claimed, then push again; nothing was added.";
     QueueApart       "queue.apart"       422 2 Useless "One step cannot reach all of these on a cluster", "Give the queue and what it is joined with the same `colocate`.";
+
+    EventFull        "event.full"        429 1 Later "The event's status holds as many values as it may", "Wait until reported values end, or report fewer names; nothing was changed.";
 
     RunMissing       "run.missing"       404 1 Useless "There is no such run", "Start it; a run is forgotten `state_ttl` after its last sign of life.";
     RunTask          "run.task"          404 1 Useless "The task was not started in this run", "Call task_start first; a task is forgotten with its run.";
@@ -106,6 +111,8 @@ codes! {
     UploadEnding     "upload.ending"     503 1 Later "The upload is being ended by somebody else", "Wait as long as Retry-After says, then call it off again, or look at its status.";
     UploadBackend    "upload.backend"    503 3 Later "The object store or the database of uploads cannot be used", "Check that it is there and may be used; what was acknowledged is kept.";
 
+    // For the command line's `--server`: a proxy answered, another program, or a newer server.
+    ServerAnswer     "server.answer"      502 3 MayHaveRun "The server's answer is not understood", "Check the URL of --server, what stands between, and that the server is not newer than this command; repeat with the same request_id.";
     ServerBusy       "server.busy"        503 3 Later "The server has too many requests at once", "Wait, or raise the bounds in [server].";
 
     // The store cannot be asked, or we cannot tell what it did.
@@ -139,6 +146,18 @@ codes! {
     ScriptFailed     "script.failed"      500 1 Useless "A script failed", "This is a defect of Quaymaster; nothing was changed on the embedded store.";
     ScriptEndless    "script.endless"     500 1 Useless "A script ran too long and was stopped", "This is a defect of Quaymaster; nothing was changed.";
     Internal         "internal"           500 1 Useless "Something unexpected happened", "The log has the cause; report it as a defect.";
+}
+
+impl Code {
+    /// The code of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|code| code.name() == name)
+    }
+
+    /// Whether it is the store's trouble, `store.…`, and not the caller's.
+    pub fn is_store(self) -> bool {
+        self.name().split('.').next() == Some("store")
+    }
 }
 
 impl std::fmt::Display for Code {

@@ -270,7 +270,7 @@ fn value_rules(out: &mut String, resources: &[&Resource]) {
     line(out, "## Values\n");
     line(
         out,
-        "A value is 1 to 512 bytes, without control characters and `{ } * ? [ ]`, and without `:` unless named here.\n",
+        "A value is 1 to 512 characters, without control characters and `{ } * ? [ ]`, and without `:` unless named here.\n",
     );
     for resource in resources {
         let mut rules: Vec<String> = Vec::new();

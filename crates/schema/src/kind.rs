@@ -84,6 +84,45 @@ vocabulary! {
     }
 }
 
+impl Kind {
+    /// What its calls are for, in one line.
+    pub fn about(self) -> &'static str {
+        match self {
+            Self::Limit => "Count calls against a limit",
+            Self::Idempotency => "Run an operation once and replay its answer",
+            Self::Lock => "Hold a lease on a name",
+            Self::Cache => "Keep values that may be forgotten",
+            Self::Dedupe => "Tell the first one from its repetitions",
+            Self::Guard => "Enter limits, an idempotency and a lock in one step",
+            Self::Queue => "Hand jobs to workers",
+            Self::Batch => "Collect items until a window ends",
+            Self::Event => "Send messages to whoever listens",
+            Self::Run => "Follow a pipeline's run",
+            Self::Stats => "Count requests over several instances",
+            Self::Upload => "Carry chunks into object storage",
+            Self::Key => "Look at keys of other programs",
+        }
+    }
+
+    /// What happens when the store evicts a key of it.
+    pub(crate) fn loss(self) -> &'static str {
+        match self {
+            Self::Limit => "the count starts again and the limit is exceeded",
+            Self::Idempotency => "the operation runs a second time",
+            Self::Lock => "two holders at once, or a fence that goes back",
+            Self::Dedupe => "a duplicate passes",
+            Self::Queue => "jobs are lost",
+            Self::Batch => "collected items are lost",
+            Self::Run => "what was processed is forgotten",
+            Self::Stats => "counts start again",
+            Self::Upload => "acknowledged chunks are lost",
+            Self::Key => "its owner's data is lost",
+            Self::Event => "a repeated message is published twice",
+            Self::Cache | Self::Guard => "nothing",
+        }
+    }
+}
+
 vocabulary! {
     /// What a key holds.
     RedisType {

@@ -10,6 +10,7 @@ mod check;
 mod diagnostic;
 mod docs;
 mod explain;
+mod field;
 mod keys;
 mod kind;
 mod lint;
@@ -24,6 +25,7 @@ pub use bundled::BUNDLED;
 pub use check::EvictionLoss;
 pub use diagnostic::{Diagnostic, Severity};
 pub use docs::{OWN_PREFIX, docs};
+pub use field::{json_schema, reference};
 pub use keys::MOMENTS;
 pub use kind::{
     Algorithm, BucketUnit, CacheType, Kind, Order, Outage, Overflow, RedisType, ReplayErrors, Spelling,
@@ -31,7 +33,7 @@ pub use kind::{
 };
 pub use lint::{LINTS, Lint, lint_of};
 pub use load::{Loaded, Source, load};
-pub use pattern::{Bucket, KeyError, MAX_VALUE_BYTES, Parsed, Pattern};
+pub use pattern::{Bucket, KeyError, MAX_VALUE_CHARS, Parsed, Pattern, is_longer};
 pub use schema::{ChannelRow, Colocate, Document, Explained, Field, KeyRow, Resource, Schema, Ttl};
 pub use spec::{
     BatchSpec, CacheSpec, DedupeSpec, EventSpec, GuardSpec, IdempotencySpec, KeySpec, LimitSpec, LockSpec,

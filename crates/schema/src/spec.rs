@@ -119,7 +119,13 @@ pub struct RetrySpec {
 
 impl Default for RetrySpec {
     fn default() -> Self {
-        Self { max_attempts: 3, base: Duration::from_secs(1), max: Duration::from_secs(30), jitter: 0.25 }
+        use crate::field::queue::retry;
+        Self {
+            max_attempts: retry::MAX_ATTEMPTS.presence.0 as u32,
+            base: retry::BASE.presence.0,
+            max: retry::MAX.presence.0,
+            jitter: retry::JITTER.presence.0,
+        }
     }
 }
 

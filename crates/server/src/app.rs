@@ -14,13 +14,12 @@ use axum::http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Request
 use futures_util::FutureExt as _;
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
+use quaymaster::Code;
 use quaymaster::layer::{Peer, Trust};
 use quaymaster::schema::Kind;
-use quaymaster::{Code, Quaymaster};
 
-use crate::call::{self, Call, Effect, Input, Opening, Stream, upload};
+use crate::call::{self, Call, Effect, Given, Input, Opening, Stream, upload};
 use crate::config::Thresholds;
-use crate::depot::Depot;
 use crate::fan::Fan;
 use crate::http::auth::{self, Caller, Granted, Guard, Role};
 use crate::http::body;
@@ -37,6 +36,7 @@ use crate::page::stats::Reports;
 use crate::page::uploads::Counted;
 use crate::page::{self, Page};
 use crate::probe::Probe;
+use crate::services::{Services, Taken};
 use crate::worker::Workers;
 
 /// Names the policy that answered while the store could not be asked.
@@ -48,8 +48,6 @@ pub(crate) struct Bounds {
     pub(crate) max_body_bytes: usize,
     pub(crate) max_json_depth: usize,
     pub(crate) max_requests: usize,
-    /// Calls that wait at once, beside those.
-    pub(crate) max_waiting: usize,
     pub(crate) request_timeout: Duration,
     /// How often a reader of a stream hears something.
     pub(crate) heartbeat: Duration,
@@ -67,7 +65,8 @@ pub(crate) enum Serves {
 #[derive(Debug)]
 pub(crate) struct App {
     pub(crate) serves: Serves,
-    pub(crate) quaymaster: Quaymaster,
+    /// What calls need.
+    pub(crate) services: Services,
     pub(crate) bounds: Bounds,
     pub(crate) guard: Guard,
     pub(crate) thresholds: Thresholds,
@@ -75,12 +74,8 @@ pub(crate) struct App {
     pub(crate) probe: Probe,
     /// Requests being answered now, probes and scrapes aside: those need no place.
     pub(crate) in_flight: AtomicUsize,
-    /// Those among them that wait for something to happen, as `wait_ms` told them to.
-    pub(crate) waiting: AtomicUsize,
     /// Whose word about a caller's address is believed.
     pub(crate) trust: Trust,
-    /// Set once a stop was asked for: not ready any more, still answering.
-    pub(crate) stopping: tokio_util::sync::CancellationToken,
     /// Everybody who listens to events.
     pub(crate) fan: Arc<Fan>,
     /// Workers of this process.
@@ -91,9 +86,7 @@ pub(crate) struct App {
     pub(crate) runs: Recent,
     /// What was last heard of the stats.
     pub(crate) reports: Reports,
-    /// Uploads with all their parts.
-    pub(crate) depot: Depot,
-    /// What was last heard of them.
+    /// What was last heard of the uploads.
     pub(crate) counted: Counted,
 }
 
@@ -119,32 +112,15 @@ struct Line<'a> {
     upgrade: Option<OnUpgrade>,
 }
 
-/// Gives the place of a request back however its future ends.
-pub(crate) struct Taken<'a>(&'a AtomicUsize);
-
-impl Drop for Taken<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Relaxed);
-    }
-}
-
 impl App {
     /// What a stream lives by.
     pub(crate) fn line(&self, presence: Presence, pace: Pace) -> sse::Line {
-        sse::Line { heartbeat: self.bounds.heartbeat, stopping: self.stopping.clone(), presence, pace }
-    }
-
-    /// A place for a call that may wait for `wait`, or why it cannot; none is needed for one that does not wait.
-    pub(crate) fn wait_place(&self, wait: Duration) -> Result<Option<Taken<'_>>, Problem> {
-        if wait.is_zero() {
-            return Ok(None);
+        sse::Line {
+            heartbeat: self.bounds.heartbeat,
+            stopping: self.services.stopping.clone(),
+            presence,
+            pace,
         }
-        let place = Taken(&self.waiting);
-        if self.waiting.fetch_add(1, Relaxed) < self.bounds.max_waiting {
-            return Ok(Some(place));
-        }
-        let detail = "every place for a call that waits is taken (max_waiting in [server]); ask again without wait_ms, or later";
-        Err(Problem::new(Code::ServerBusy, detail))
     }
 
     /// Answers one request; never fails and never panics.
@@ -162,7 +138,7 @@ impl App {
         let place = (!exempt).then(|| Taken(&self.in_flight));
         let busy = !exempt && {
             // Calls that wait have places of their own.
-            let waiting = self.waiting.load(Relaxed);
+            let waiting = self.services.waiting.load(Relaxed);
             self.in_flight.fetch_add(1, Relaxed).saturating_sub(waiting) >= self.bounds.max_requests
         };
         let route = route(&target).unwrap_or(self.metrics.unmatched());
@@ -182,10 +158,10 @@ impl App {
                         self.metrics.panicked();
                         let why = panic_text(&*panic);
                         tracing::error!(route = Metrics::template(route), panic = why, "a handler panicked");
-                        Err(Problem::new(
-                            Code::Internal,
-                            "the handler stopped unexpectedly; the log has the cause",
-                        ))
+                        let stopped = "the handler stopped unexpectedly; the log has the cause";
+                        let problem = Problem::new(Code::Internal, stopped);
+                        let looks = matches!(parts.method, Method::GET | Method::HEAD);
+                        Err(if looks { problem } else { problem.may_have_run() })
                     }
                 }
             }
@@ -195,9 +171,11 @@ impl App {
         let mut response = answered.unwrap_or_else(|problem| {
             // A store that is away is told once by the probe, not once per request.
             if problem.code.http_status() == 500 {
-                tracing::error!(route = Metrics::template(route), code = %problem.code, "defect");
+                let cause = problem.source.as_ref().map(tracing::field::display);
+                tracing::error!(route = Metrics::template(route), op = problem.op, code = %problem.code, cause, "defect");
             }
-            tracing::debug!(code = %problem.code, detail = %problem.detail, "refused");
+            tracing::debug!(op = problem.op, code = %problem.code, field = problem.field, detail = %problem.detail,
+                "refused");
             problem.into_response()
         });
         if let Some(origin) = listed {
@@ -308,27 +286,23 @@ impl App {
                 let bytes;
                 let outage = OnceLock::new();
                 let query = parts.uri.query().unwrap_or_default();
-                let mut input = Input {
-                    name: &name,
-                    query,
-                    body: &[],
-                    outage: &outage,
-                    caller: line.presence,
-                    progress: None,
-                };
-                match call.effect {
-                    Effect::Reads => _ = self.guard.check(caller, Role::Read)?,
+                let given = match call.effect {
+                    Effect::Reads => {
+                        self.guard.check(caller, Role::Read)?;
+                        Given::Query(query)
+                    }
                     Effect::Writes => {
                         self.guard.check(caller, Role::Write)?;
-                        query::none(input.query)?;
+                        query::none(query)?;
                         body::check_type(&parts.headers, incoming)?;
-                        let Bounds { max_body_bytes, request_timeout, .. } = self.bounds;
+                        let Bounds { max_body_bytes, request_timeout, max_json_depth, .. } = self.bounds;
                         bytes = body::read(incoming, &parts.headers, max_body_bytes, request_timeout).await?;
-                        input.query = "";
-                        input.body = &bytes;
+                        Given::Body(&bytes, max_json_depth)
                     }
-                }
-                let mut response = Response::new(Body::from(call.answer(self, input).await?));
+                };
+                let input =
+                    Input { name: &name, given, outage: &outage, caller: line.presence, progress: None };
+                let mut response = Response::new(Body::from(call.answer(&self.services, input).await?));
                 response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
                 if let Some(policy) = outage.get() {
                     response.headers_mut().insert(OUTAGE, HeaderValue::from_static(policy.name()));

@@ -50,7 +50,7 @@ impl LateStore {
     fn engine(&self) -> Result<&Arc<dyn Engine>> {
         self.state.found.get().ok_or_else(|| {
             let missing = self.state.missing.lock().unwrap_or_else(PoisonError::into_inner);
-            Error::new("store.connect", missing.0, missing.1.clone())
+            Error::new("store.connect", missing.0, missing.1.clone()).ran(false)
         })
     }
 

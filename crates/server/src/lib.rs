@@ -4,9 +4,11 @@
 //! |---|---|
 //! | `config` | settings: file, flags, environment |
 //! | `doctor` | whether a deployment is safe for a schema |
+//! | `services` | what a call needs, whoever asks |
 //! | `serve`, `late` | from settings to a running server, also while the store is away |
 //! | `app` | from a request to its handler and back: routing, bounds, panics, counts |
 //! | `call` | the calls under `/v1/<kind>/<name>/<verb>`: one table |
+//! | `request` | how a request is declared, read and described |
 //! | `command` | the same calls for the command line |
 //! | `worker` | sends jobs to HTTP services |
 //! | `fan` | one subscription per channel, any number of readers |
@@ -30,19 +32,23 @@ mod metrics;
 mod own;
 mod page;
 mod probe;
+mod request;
 mod serve;
+mod services;
 mod worker;
 
-pub use call::{Arg, ArgType};
 pub use depot::{ChunkPlace, Depot, UploadConfig, told as upload_error};
 pub use http::auth::{Role, Token};
 pub use http::listen::Address;
 pub use http::origin::Origins;
-pub use http::problem::reading_advice;
+pub use http::problem::{Asked, document as problem_document, reading_advice};
 pub use own::{OwnConfig, OwnLimit};
 pub use page::explain::{KeyActual, KeyExplained};
 pub use page::openapi::document as openapi;
+pub use page::operations::describe;
+pub use request::field::{Field, Holds, Shape, Spec};
 pub use serve::{Listening, Server, open_store};
+pub use services::Services;
 pub use worker::{WorkerConfig, Workers};
 
 /// The Rust of the front page compiles.

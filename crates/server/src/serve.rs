@@ -27,6 +27,7 @@ use crate::page::runs::Recent;
 use crate::page::stats::Reports;
 use crate::page::uploads::Counted;
 use crate::probe::Probe;
+use crate::services::Services;
 use crate::worker::Workers;
 
 /// An address that is ours; whoever connects waits until there is a [`Server`].
@@ -117,12 +118,11 @@ impl Server {
         let Listening { listener, address, config } = listening;
         let app = App {
             serves: Serves::Everything,
-            quaymaster,
+            services: Services::bounded(quaymaster, Depot::default(), config.max_waiting),
             bounds: Bounds {
                 max_body_bytes: config.max_body_bytes,
                 max_json_depth: config.max_json_depth,
                 max_requests: config.max_requests,
-                max_waiting: config.max_waiting,
                 request_timeout: config.request_timeout,
                 heartbeat: config.heartbeat,
             },
@@ -131,15 +131,12 @@ impl Server {
             metrics: Metrics::default(),
             probe: Probe::default(),
             in_flight: AtomicUsize::new(0),
-            waiting: AtomicUsize::new(0),
             trust: config.own.trust.clone(),
-            stopping: CancellationToken::new(),
             fan: Arc::new(Fan::new(config.max_subscribers)),
             workers: None,
             depths: Depths::default(),
             runs: Recent::default(),
             reports: Reports::default(),
-            depot: Depot::default(),
             counted: Counted::default(),
         };
         let limits = Limits {
@@ -162,7 +159,8 @@ impl Server {
 
     /// The same, taking uploads, and shipping, completing and sweeping them.
     pub fn with_uploads(self, depot: Depot) -> Self {
-        let app = Arc::try_unwrap(self.app).map(|app| App { depot, ..app });
+        let app =
+            Arc::try_unwrap(self.app).map(|app| App { services: Services { depot, ..app.services }, ..app });
         let app = app.map_or_else(|shared| shared, Arc::new);
         Self { app, ..self }
     }
@@ -172,20 +170,20 @@ impl Server {
     pub async fn watch(self, stop: CancellationToken) {
         let app = Arc::try_unwrap(self.app).map(|app| App { serves: Serves::Probes, ..app });
         let app = app.map_or_else(|shared| shared, Arc::new);
-        let own = match Own::start(&OwnConfig::default(), &app.quaymaster) {
+        let own = match Own::start(&OwnConfig::default(), &app.services.quaymaster) {
             Ok(own) => Arc::new(own),
             Err(error) => {
                 tracing::error!(%error, "probes and metrics are not answered");
                 return;
             }
         };
-        let stopping = app.stopping.clone();
+        let stopping = app.services.stopping.clone();
         let stopped = async {
             stop.cancelled().await;
             stopping.cancel();
         };
         let serving = connection::serve(app.clone(), self.listener, self.limits, own, stopping.clone());
-        tokio::join!(serving, stopped, app.probe.watch(&app.quaymaster, &stopping));
+        tokio::join!(serving, stopped, app.probe.watch(&app.services.quaymaster, &stopping));
     }
 
     /// Where it listens; the real port where 0 was asked for.
@@ -195,9 +193,9 @@ impl Server {
 
     /// Serves until `stop` is done, lets requests in flight finish, closes the store.
     pub async fn run(self, stop: impl Future<Output = ()> + Send + 'static) -> Result<()> {
-        warn(&self.app.quaymaster);
-        let own = Arc::new(Own::start(&self.own, &self.app.quaymaster)?);
-        let token = self.app.stopping.clone();
+        warn(&self.app.services.quaymaster);
+        let own = Arc::new(Own::start(&self.own, &self.app.services.quaymaster)?);
+        let token = self.app.services.stopping.clone();
         let stopping = token.clone();
         let watch = tokio::spawn(async move {
             stop.await;
@@ -212,9 +210,9 @@ impl Server {
         };
         let serving =
             connection::serve(self.app.clone(), self.listener, self.limits, own.clone(), token.clone());
-        let duties = duty::run(&self.app.quaymaster, &token);
-        let uploads = self.app.depot.work(&token, self.limits.shutdown_grace);
-        let looking = self.app.probe.watch(&self.app.quaymaster, &token);
+        let duties = duty::run(&self.app.services.quaymaster, &token);
+        let uploads = self.app.services.depot.work(&token, self.limits.shutdown_grace);
+        let looking = self.app.probe.watch(&self.app.services.quaymaster, &token);
         let (finished, worked, (), (), ()) = tokio::join!(serving, working, duties, uploads, looking);
         watch.abort();
         if let Err(error) = worked {
@@ -226,10 +224,10 @@ impl Server {
         }
         own.stop().await;
         // What this node counted by itself ends with it.
-        if let Err(error) = self.app.quaymaster.outages().settle().await {
+        if let Err(error) = self.app.services.quaymaster.outages().settle().await {
             tracing::warn!(%error, "what was counted while the store was away could not be told to it");
         }
-        self.app.quaymaster.engine().close().await
+        self.app.services.quaymaster.engine().close().await
     }
 }
 

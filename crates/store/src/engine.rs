@@ -83,13 +83,24 @@ pub struct Readiness {
     pub eviction_policy: Option<String>,
 }
 
+/// Why the store's user may not run a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Denied {
+    /// The command itself.
+    Command,
+    /// One of its keys.
+    Key,
+    /// Its channel.
+    Channel,
+}
+
 /// Commands that the store's user may not run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Refused {
     /// The user.
     pub user: String,
-    /// By their place among those that were asked about, with what the store says of each.
-    pub commands: Vec<(usize, String)>,
+    /// By their place among those that were asked about.
+    pub commands: Vec<(usize, Denied)>,
 }
 
 /// A store: runs a script atomically, tells its time, carries messages.

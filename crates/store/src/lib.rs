@@ -15,7 +15,9 @@ pub mod redis;
 mod reply;
 mod script;
 
-pub use engine::{Deployment, Engine, KeyFacts, Message, Readiness, Refused, ScanCursor, ScanPage, Topology};
+pub use engine::{
+    Denied, Deployment, Engine, KeyFacts, Message, Readiness, Refused, ScanCursor, ScanPage, Topology,
+};
 pub use error::{Code, Error, Result, Retry};
 pub use health::Health;
 pub use latency::Class;

@@ -237,7 +237,7 @@ async fn stats_agree(binary: Binary, short: u64, soak: u64) {
     for word in ["Record Recorded", "Report Report", "Sweep Swept", "Live Lived"] {
         assert!(tally.answered(word) >= histories / 4, "{word}: {}", tally.answered(word));
     }
-    for word in ["Record key.malformed", "Record request.invalid"] {
+    for word in ["Record key.malformed", "Record request.reused"] {
         assert!(tally.answered(word) > 0, "{word}: {tally:?}");
     }
 }

@@ -10,7 +10,8 @@ use quaymaster_testkit::conformance::{Case, foreign, queue, queue_edges, queue_l
 use quaymaster_testkit::saboteur::{Defect, is_found};
 use quaymaster_testkit::servers::{Binary, RedisConfig, RedisServer};
 
-const FITS: &str = "if bounded and max_size > 0 and length + count > max_size then";
+const TYPES: &str = "a_key_of_another_type_is_told_and_nothing_is_changed";
+const FITS: &str = "if bounded and max_size > 0 and length + before + count > max_size then";
 const OURS: &str = "string.sub(record, 1, #prefix) == prefix";
 const ENDED: &str = "a_lease_that_ended_is_lost_and_the_job_comes_again_with_the_next_attempt";
 const AGAIN: &str = "a_repeated_request_gets_the_same_answer";
@@ -19,8 +20,6 @@ const LARGE: &str = "large_jobs_are_handed_out_a_few_at_a_time_and_in_order";
 const FOLLOWS: &str = "what_follows_from_an_ack_happens_with_it";
 const BATCHES: &str = "items_go_into_their_batch_with_the_ack";
 const UNUSED: &str = "a_job_is_never_given_the_number_of_another";
-const NEXT: &str = "a_sequence_whose_next_number_is_beyond_its_end_is_refused";
-const TYPES: &str = "a_key_of_another_type_is_told_and_nothing_is_changed";
 
 const PUSHING: &[Defect] = &[
     (
@@ -31,7 +30,7 @@ const PUSHING: &[Defect] = &[
     ),
     (
         "queue.push",
-        "length, bounded = redis.call(\"ZCARD\", keys[at + 6]) + before, true",
+        "list, length, bounded = keys[at + 6], redis.call(\"ZCARD\", keys[at + 6]), true",
         "bounded = false",
         "a_full_queue_that_rejects_adds_nothing_of_a_push_that_does_not_fit_whole",
     ),
@@ -110,7 +109,12 @@ const CLAIMING: &[Defect] = &[
     ),
     ("queue.claim", "if held then last = first + index - 1 end", "", UNUSED),
     ("queue.push", "if held then last = first + index - 1 end", "", UNUSED),
-    ("queue.claim", "if not number or number >= 8.9999e15 then", "if not number then", NEXT),
+    (
+        "queue.push",
+        "if number + count > 9e15 then return nil end",
+        "",
+        "the_look_for_numbers_ends_where_numbers_do",
+    ),
     (
         "queue.sweep",
         "if attempt < max_attempts then",
@@ -179,9 +183,15 @@ const FOLLOWING: &[Defect] = &[
     ),
     (
         "queue.ack.then",
-        "adding[items] = before + count",
+        "adding[list] = before + count",
         "",
         "a_full_queue_refuses_the_ack_and_the_lease_stays",
+    ),
+    (
+        "queue.ack.then",
+        "queue_fits(keys, at, words, first, {}, now_us, numbers[part])",
+        "queue_fits(keys, at, words, first, {}, now_us)",
+        "what_follows_from_an_ack_gets_its_numbers_before_anything_is_written",
     ),
     ("queue.ack.then", "if request and reply[1] == \"acked\" then", "if false then", FOLLOWS),
     ("queue.ack.then", "redis.pcall(\"PUBLISH\", messages[at], messages[at + 1])", "", FOLLOWS),

@@ -257,7 +257,7 @@ fn leases_whose_token_is_not_compared_are_found() {
 #[test]
 fn a_claim_that_pops_without_a_record_is_found() {
     // What BLPOP does: the job is in its consumer's hands alone.
-    let old = "local lease_end = string.format(\"%.0f\", math.floor(now_us / 1000) + words[from + 2])";
+    let old = "local lease_end = string.format(\"%.0f\", now_ms + words[from + 2])";
     let pop = "for index = 1, count do\n\
                if ordered then reply[#reply + 1] = scores[index] end\n\
                reply[#reply + 1] = payloads[index]\n\
@@ -307,7 +307,7 @@ fn an_id_that_is_let_in_twice_is_found() {
 fn a_queue_over_its_bound_is_found() {
     let wrong = found(
         "queue.push",
-        "length + count > max_size then return \"full\"",
+        "length + before + count > max_size then return \"full\"",
         "length > max_size then return \"full\"",
     );
     assert!(wrong.contains("wait in a queue of") || wrong.contains("a queue that rejects"), "{wrong}");

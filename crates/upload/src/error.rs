@@ -1,7 +1,10 @@
 //! One error for objects, ledger and events: what failed, what its own store said, and what may be done about it.
 
+use std::borrow::Cow;
 use std::error::Error as StdError;
 use std::fmt;
+
+use quaymaster::{Code, Retry};
 
 /// What the caller may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -41,7 +44,9 @@ pub struct Error {
 struct Inner {
     op: &'static str,
     trouble: Trouble,
-    code: Option<String>,
+    code: Option<Code>,
+    said: Option<String>,
+    field: Option<Cow<'static, str>>,
     detail: String,
     source: Option<Box<dyn StdError + Send + Sync>>,
 }
@@ -52,13 +57,28 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 impl Error {
     /// A failure of `op`, in words.
     pub fn new(op: &'static str, trouble: Trouble, detail: impl Into<String>) -> Self {
-        Self { inner: Box::new(Inner { op, trouble, code: None, detail: detail.into(), source: None }) }
+        let (code, said, field, source) = (None, None, None, None);
+        Self { inner: Box::new(Inner { op, trouble, code, said, field, detail: detail.into(), source }) }
+    }
+
+    /// With its code in the one table.
+    #[must_use]
+    pub fn coded(mut self, code: Code) -> Self {
+        self.inner.code = Some(code);
+        self
     }
 
     /// With the code that the store itself gave: `NoSuchUpload`, `40001`, `ENOSPC`.
     #[must_use]
-    pub fn coded(mut self, code: impl Into<String>) -> Self {
-        self.inner.code = Some(code.into());
+    pub fn saying(mut self, said: impl Into<String>) -> Self {
+        self.inner.said = Some(said.into());
+        self
+    }
+
+    /// About this field of the request.
+    #[must_use]
+    pub fn field(mut self, field: impl Into<Cow<'static, str>>) -> Self {
+        self.inner.field = Some(field.into());
         self
     }
 
@@ -86,9 +106,22 @@ impl Error {
         self.inner.trouble
     }
 
+    /// Its code in the one table, when it has one; else it is trouble of objects, ledger or events.
+    pub fn code(&self) -> Option<Code> {
+        self.inner.code
+    }
+
     /// The store's own code, when it gave one.
-    pub fn code(&self) -> Option<&str> {
-        self.inner.code.as_deref()
+    pub fn said(&self) -> Option<&str> {
+        self.inner.said.as_deref()
+    }
+
+    /// The same failure under `code`, in the words and with the parts that it has.
+    pub fn under(self, code: Code) -> quaymaster::Error {
+        // Without a code of the table the operation is part of the message: nobody else would say where it was.
+        let detail = if self.inner.code.is_some() { self.inner.detail.clone() } else { self.to_string() };
+        let field = self.inner.field.clone();
+        quaymaster::Error { field, ..quaymaster::Error::new(self.inner.op, code, detail) }.because(self)
     }
 
     /// What happened, in words, without the operation.
@@ -108,15 +141,28 @@ impl Error {
             _ => Trouble::Passing,
         };
         let code = format!("{:?}", error.kind());
-        Self::new(op, trouble, format!("{what}: {error}")).coded(code).because(error)
+        Self::new(op, trouble, format!("{what}: {error}")).saying(code).because(error)
+    }
+}
+
+impl From<quaymaster::Error> for Error {
+    fn from(error: quaymaster::Error) -> Self {
+        let trouble = match (error.code, error.code.retry()) {
+            (Code::StoreOom | Code::StoreMisconf, _) => Trouble::Full,
+            (_, Retry::Useless) => Trouble::Never,
+            (_, Retry::Later | Retry::MayHaveRun) => Trouble::Passing,
+        };
+        let mut wrapped = Error::new(error.op, trouble, error.detail.clone()).coded(error.code);
+        wrapped.inner.field.clone_from(&error.field);
+        wrapped.because(error)
     }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Inner { op, code, detail, .. } = &*self.inner;
-        match code {
-            Some(code) if !detail.contains(code.as_str()) => write!(f, "{op}: {code}: {detail}"),
+        let Inner { op, code, said, detail, .. } = &*self.inner;
+        match code.map(Code::name).or(said.as_deref()) {
+            Some(code) if !detail.contains(code) => write!(f, "{op}: {code}: {detail}"),
             _ => write!(f, "{op}: {detail}"),
         }
     }
@@ -124,11 +170,13 @@ impl fmt::Display for Error {
 
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Inner { op, trouble, code, detail, source } = &*self.inner;
+        let Inner { op, trouble, code, said, field, detail, source } = &*self.inner;
         f.debug_struct("Error")
             .field("op", op)
             .field("trouble", trouble)
             .field("code", code)
+            .field("said", said)
+            .field("field", field)
             .field("detail", detail)
             .field("source", source)
             .finish()

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use quaymaster::store::backoff::Backoff;
-use quaymaster::store::{Code, Engine, Retry, StoreOptions};
+use quaymaster::store::{Code, Engine, StoreOptions};
 use quaymaster::upload::Upload;
 use tokio::sync::Notify;
 
@@ -157,7 +157,7 @@ impl Uploads {
             }
             (Some(_), _) => {
                 let detail = "chunks: is file:FOLDER or redis://…; without it they are in the store, or spooled when it is embedded";
-                return Err(Error::new(OP, Trouble::Never, detail).coded("config.invalid"));
+                return Err(Error::new(OP, Trouble::Never, detail).coded(Code::ConfigInvalid));
             }
             (None, Some(folder)) => {
                 ChunkBytes::spool(settings.folder.join(folder), settings.objects.fsync).await?
@@ -267,16 +267,5 @@ fn check_chunks(store: &Upload, settings: &Settings) -> Result<()> {
         store.name(),
         spec.chunk_max
     );
-    Err(Error::new(OP, Trouble::Never, detail).coded("config.invalid"))
-}
-
-impl From<quaymaster::Error> for Error {
-    fn from(error: quaymaster::Error) -> Self {
-        let trouble = match (error.code, error.code.retry()) {
-            (Code::StoreOom | Code::StoreMisconf, _) => Trouble::Full,
-            (_, Retry::Useless) => Trouble::Never,
-            (_, Retry::Later | Retry::MayHaveRun) => Trouble::Passing,
-        };
-        Error::new(error.op, trouble, error.detail.clone()).coded(error.code.name()).because(error)
-    }
+    Err(Error::new(OP, Trouble::Never, detail).coded(Code::ConfigInvalid))
 }

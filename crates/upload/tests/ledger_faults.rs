@@ -209,7 +209,7 @@ async fn a_silent_database_is_not_waited_for() {
     let ledger = Ledger::open(&server.url_at(proxy.address()), &options).await.unwrap();
     proxy.silence();
     let error = ledger.learn_total("a", 2).await.unwrap_err();
-    assert_eq!((error.trouble(), error.code()), (Trouble::Passing, Some("timeout")), "{error}");
+    assert_eq!((error.trouble(), error.said()), (Trouble::Passing, Some("timeout")), "{error}");
     proxy.cut(Cut::Rst);
     proxy.heal();
     assert!(matches!(until_answered(async || ledger.learn_total("a", 2).await).await, Total::Known { .. }));

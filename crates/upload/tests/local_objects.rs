@@ -102,7 +102,7 @@ async fn a_part_on_another_file_system_is_copied_and_checked() {
     let (right, path) = (bytes(1, 600_000), elsewhere.path().join("spooled"));
     fs::write(&path, bytes(2, 600_000)).unwrap();
     let error = disk.objects.part(KEY, &id, 1, taken(&path, &right)).await.unwrap_err();
-    assert_eq!(error.code(), Some("BadDigest"));
+    assert_eq!(error.said(), Some("BadDigest"));
     assert!(path.exists(), "what was not taken stays");
     fs::write(&path, &right).unwrap();
     let etag = disk.objects.part(KEY, &id, 1, taken(&path, &right)).await.unwrap();
@@ -137,7 +137,7 @@ async fn a_wrong_size_is_no_part() {
     assert!(disk.objects.part(KEY, &id, 1, taken(&path, &bytes)).await.is_err());
     assert!(path.exists());
     let error = disk.objects.part(KEY, &id, 1, taken(&disk.path("none"), &bytes)).await.unwrap_err();
-    assert_eq!(error.code(), Some("NotFound"));
+    assert_eq!(error.said(), Some("NotFound"));
 }
 
 #[tokio::test]
@@ -162,7 +162,7 @@ async fn an_object_holds_no_other_object() {
     disk.objects.put_empty("a/b", &about("t")).await.unwrap();
     for key in ["a/b/c", "a/b/c/d", "a"] {
         let error = disk.objects.put_empty(key, &about("t")).await.unwrap_err();
-        assert_eq!((error.trouble(), error.code()), (Trouble::Never, Some("key")), "{key}: {error}");
+        assert_eq!((error.trouble(), error.said()), (Trouble::Never, Some("key")), "{key}: {error}");
         assert_eq!(disk.objects.head(key).await.unwrap(), None);
     }
     assert!(disk.objects.head("a/b").await.unwrap().is_some());
@@ -178,7 +178,7 @@ async fn an_upload_is_of_its_own_key_alone() {
     let id = disk.objects.begin(KEY, &about("ours")).await.unwrap();
     let part = send(&disk.objects, KEY, &id, 1, &bytes(1, 10)).await;
     let error = disk.objects.complete("other", &id, std::slice::from_ref(&part)).await.unwrap_err();
-    assert_eq!(error.code(), Some("key"));
+    assert_eq!(error.said(), Some("key"));
     done(disk.objects.complete(KEY, &id, &[part]).await.unwrap());
 }
 
@@ -191,10 +191,10 @@ async fn an_id_names_uploads_and_nothing_else() {
         assert_eq!(disk.objects.abort("a", &id).await.unwrap(), Abort::Gone, "{id}");
         let bytes = bytes(1, 10);
         let error = disk.objects.part("a", &id, 1, in_pieces(&bytes)).await.unwrap_err();
-        assert_eq!(error.code(), Some("NoSuchUpload"), "{id}");
+        assert_eq!(error.said(), Some("NoSuchUpload"), "{id}");
         let parts = [recorded(1, format!("\"{}\"", Sha256::of(&bytes)), &bytes)];
         assert_eq!(
-            unknown(disk.objects.complete("a", &id, &parts).await.unwrap()).code(),
+            unknown(disk.objects.complete("a", &id, &parts).await.unwrap()).said(),
             Some("NoSuchUpload")
         );
     }
@@ -213,9 +213,9 @@ async fn damage_is_told_and_not_read_over() {
     fs::write(&file, "short").unwrap();
     let pieces = disk.objects.read(KEY, None).await.unwrap().unwrap();
     let error = pieces.try_for_each(async |_| Ok(())).await.unwrap_err();
-    assert_eq!((error.trouble(), error.code()), (Trouble::Never, Some("damaged")));
+    assert_eq!((error.trouble(), error.said()), (Trouble::Never, Some("damaged")));
     fs::write(folder.join("manifest.json"), "{").unwrap();
-    assert_eq!(disk.objects.head(KEY).await.unwrap_err().code(), Some("damaged"));
+    assert_eq!(disk.objects.head(KEY).await.unwrap_err().said(), Some("damaged"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -286,7 +286,7 @@ async fn a_store_that_is_opened_again_goes_on() {
     assert_eq!(pending.iter().map(|found| &found.id).collect::<Vec<_>>(), [&id]);
     done(again.complete(KEY, &id, std::slice::from_ref(&part)).await.unwrap());
     // Its answer was lost: completed before, aborted or never begun look the same, and a look tells.
-    assert_eq!(unknown(again.complete(KEY, &id, &[part]).await.unwrap()).code(), Some("NoSuchUpload"));
+    assert_eq!(unknown(again.complete(KEY, &id, &[part]).await.unwrap()).said(), Some("NoSuchUpload"));
     assert_eq!(again.head(KEY).await.unwrap().unwrap().token.as_deref(), Some("ours"));
     assert_eq!(again.abort(KEY, &id).await.unwrap(), Abort::Gone);
     assert!(again.head(KEY).await.unwrap().is_some(), "an object is not touched by that");

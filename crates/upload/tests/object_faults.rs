@@ -67,7 +67,7 @@ async fn errors_that_may_pass_are_told_as_such_or_outlived() {
     tamper.next("PUT", PART, 1, Fault::LoseAnswerAfter(0));
     for code in [Some("InternalError"), Some("503"), None, None] {
         let error = objects.part(KEY, &id, 1, in_pieces(&part)).await.unwrap_err();
-        assert_eq!((error.trouble(), error.code()), (Trouble::Passing, code), "{error}");
+        assert_eq!((error.trouble(), error.said()), (Trouble::Passing, code), "{error}");
     }
     let sent = send(objects, KEY, &id, 1, &part).await;
     done(objects.complete(KEY, &id, &[sent]).await.unwrap());
@@ -96,7 +96,7 @@ async fn an_answer_that_is_lost_or_wrong_completes_nothing_by_itself() {
         let before = objects.head(KEY).await.unwrap();
         tamper.next("POST", COMPLETE, 1, fault.clone());
         let error = unknown(objects.complete(KEY, &id, &parts).await.unwrap());
-        assert!(error.trouble().may_pass() || error.code() == Some("200"), "{fault:?}: {error}");
+        assert!(error.trouble().may_pass() || error.said() == Some("200"), "{fault:?}: {error}");
         assert_eq!(objects.head(KEY).await.unwrap(), before, "{fault:?}");
         done(objects.complete(KEY, &id, &parts).await.unwrap());
         weather.is_whole(&bytes).await;
@@ -151,7 +151,7 @@ async fn a_store_is_left_to_compare_parts_only_after_it_refused_a_wrong_one() {
     let right = bytes(1, 300_000);
     let wrong = || PartBody { digest: Sha256::of(&right).into(), ..in_pieces(&bytes(2, 300_000)) };
     let by_the_store = |error: &quaymaster_upload::Error| {
-        assert_eq!((error.trouble(), error.code()), (Trouble::Passing, Some("BadDigest")), "{error}");
+        assert_eq!((error.trouble(), error.said()), (Trouble::Passing, Some("BadDigest")), "{error}");
         error.to_string().contains("400 Bad Request")
     };
     // What it says to the first part of all, which is a wrong one.
@@ -214,9 +214,9 @@ async fn a_store_that_is_late_is_not_waited_for() {
     let impatient = Objects::open("s3://quay/p", &impatient).await.unwrap();
     tamper.next("PUT", PART, 1, Fault::Late(late));
     let error = impatient.part(KEY, &id, 1, in_pieces(&bytes)).await.unwrap_err();
-    assert_eq!((error.trouble(), error.code()), (Trouble::Passing, Some("timeout")), "{error}");
+    assert_eq!((error.trouble(), error.said()), (Trouble::Passing, Some("timeout")), "{error}");
     tamper.next("POST", COMPLETE, 1, Fault::Late(late));
-    assert_eq!(unknown(impatient.complete(KEY, &id, &parts).await.unwrap()).code(), Some("timeout"));
+    assert_eq!(unknown(impatient.complete(KEY, &id, &parts).await.unwrap()).said(), Some("timeout"));
     // It happens after all, and a look finds it.
     let deadline = Instant::now() + Duration::from_secs(60);
     while objects.head(KEY).await.unwrap().is_none() {
@@ -233,7 +233,7 @@ async fn credentials_that_do_not_hold_are_told_apart() {
     tamper.next("PUT", PART, 1, Fault::Answer(400, EXPIRED));
     tamper.next("POST", COMPLETE, 1, Fault::Answer(400, EXPIRED));
     let error = objects.part(KEY, &id, 1, in_pieces(&bytes)).await.unwrap_err();
-    assert_eq!((error.trouble(), error.code()), (Trouble::Credentials, Some("ExpiredToken")));
+    assert_eq!((error.trouble(), error.said()), (Trouble::Credentials, Some("ExpiredToken")));
     let error = objects.complete(KEY, &id, &parts).await.unwrap_err();
     assert_eq!(error.trouble(), Trouble::Credentials, "it was refused, so nothing was done");
     done(objects.complete(KEY, &id, &parts).await.unwrap());
@@ -271,10 +271,10 @@ async fn a_list_that_would_never_end_is_refused() {
                  <NextUploadIdMarker>1</NextUploadIdMarker></ListMultipartUploadsResult>";
     weather.tamper.next("GET", "uploads=", 1, Fault::Answer(200, first));
     let error = weather.objects.pending("", None).await.unwrap_err();
-    assert_eq!((error.trouble(), error.code()), (Trouble::Passing, Some("answer")), "{error}");
+    assert_eq!((error.trouble(), error.said()), (Trouble::Passing, Some("answer")), "{error}");
     weather.tamper.next("GET", "uploads=", 2, Fault::Answer(200, again));
     let page = weather.objects.pending("", None).await.unwrap();
     let error = weather.objects.pending("", page.next.as_ref()).await.unwrap_err();
-    assert_eq!(error.code(), Some("answer"), "{error}");
+    assert_eq!(error.said(), Some("answer"), "{error}");
     assert_eq!(weather.tamper.left(), 0, "every answer was met");
 }

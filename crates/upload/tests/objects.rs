@@ -154,7 +154,7 @@ async fn parts_become_the_object(objects: &Objects) {
 
     // Again: on some stores it is done once more, on others unknown; the object stays what it is.
     if let Completed::Unknown(error) = objects.complete(key, &id, &parts).await.unwrap() {
-        assert_eq!(error.code(), Some("NoSuchUpload"));
+        assert_eq!(error.said(), Some("NoSuchUpload"));
     }
     assert_eq!(objects.head(key).await.unwrap().unwrap().token.as_deref(), Some("ours"));
     assert!(objects.pending("a/", None).await.unwrap().uploads.is_empty());
@@ -227,9 +227,9 @@ async fn what_is_called_off_is_gone(objects: &Objects) {
     // Again it is gone, or done again; never an error.
     let _ = objects.abort(gone, &id).await.unwrap();
     let error = objects.part(gone, &id, 2, in_pieces(&bytes(7, 100))).await.unwrap_err();
-    assert_eq!((error.trouble(), error.code()), (Trouble::Never, Some("NoSuchUpload")), "{error}");
+    assert_eq!((error.trouble(), error.said()), (Trouble::Never, Some("NoSuchUpload")), "{error}");
     match objects.complete(gone, &id, &[part]).await.unwrap() {
-        Completed::Unknown(error) => assert_eq!(error.code(), Some("NoSuchUpload")),
+        Completed::Unknown(error) => assert_eq!(error.said(), Some("NoSuchUpload")),
         Completed::Done { .. } => panic!("nothing is left to complete"),
     }
     assert_eq!(objects.head(gone).await.unwrap(), None);
@@ -250,9 +250,9 @@ async fn an_empty_object_is_an_object(objects: &Objects) {
 async fn unusable_keys_and_numbers_are_refused(objects: &Objects) {
     let id = MultipartId::new("../../objects/a");
     for key in ["", "../up", "/root", "a/../../b", "a\0b", "a//b"] {
-        assert_eq!(objects.begin(key, &about("t")).await.unwrap_err().code(), Some("key"), "{key:?}");
-        assert_eq!(objects.head(key).await.unwrap_err().code(), Some("key"), "{key:?}");
-        assert_eq!(objects.abort(key, &id).await.unwrap_err().code(), Some("key"), "{key:?}");
+        assert_eq!(objects.begin(key, &about("t")).await.unwrap_err().said(), Some("key"), "{key:?}");
+        assert_eq!(objects.head(key).await.unwrap_err().said(), Some("key"), "{key:?}");
+        assert_eq!(objects.abort(key, &id).await.unwrap_err().said(), Some("key"), "{key:?}");
     }
     let id = objects.begin("a/numbers.pb", &about("t")).await.unwrap();
     for number in [0, 10_001] {

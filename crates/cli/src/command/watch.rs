@@ -5,25 +5,28 @@ use std::fmt::Write as _;
 use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
-use quaymaster_server::Depot;
+use quaymaster::{Code, Error};
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::call::Answering;
 use super::serve::signalled;
 use crate::args::Global;
-use crate::calls::{Call, Watch};
+use crate::calls::Watch;
 use crate::failure::NothingRan;
 use crate::report::Report;
-use crate::setup::{self, Intent};
 
 /// Endpoints drawn unless told otherwise.
 const ENDPOINTS: u32 = 20;
 
 pub(crate) async fn run(watch: Watch, global: &Global) -> anyhow::Result<ExitCode> {
     let Watch { call, every } = watch;
-    let Call { command, name, key, mut fields, place, json } = call;
+    let (name, json, mut fields) = (&call.name, call.json, call.fields.clone());
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    let quaymaster = setup::open(global, place, Intent::Look).await?;
+    let answering = tokio::select! {
+        opened = Answering::open(&call, global) => opened?,
+        _ = signalled(&mut terminate, &mut interrupt) => return Ok(ExitCode::SUCCESS),
+    };
     let terminal = std::io::stdout().is_terminal() && !json;
     if terminal && !fields.contains_key("endpoints") {
         fields.insert("endpoints".to_owned(), serde_json::value::to_raw_value(&ENDPOINTS)?);
@@ -36,12 +39,17 @@ pub(crate) async fn run(watch: Watch, global: &Global) -> anyhow::Result<ExitCod
             _ = tick.tick() => {}
             _ = signalled(&mut terminate, &mut interrupt) => break,
         }
-        let told =
-            command.run(quaymaster.clone(), Depot::default(), &name, &key, fields.clone(), &|_| ()).await;
+        let told = tokio::select! {
+            told = answering.ask(&call, &fields, &|_| ()) => told,
+            _ = signalled(&mut terminate, &mut interrupt) => break,
+        };
+        let told = told.and_then(|told| match serde_json::from_str::<Report>(&told) {
+            Ok(report) => Ok((told, report)),
+            Err(error) => Err(Error::new("stats.report", Code::ServerAnswer, format!("no report: {error}"))),
+        });
         let text = match told {
-            Ok(told) if json => told + "\n",
-            Ok(told) => {
-                let report: Report = serde_json::from_str(&told)?;
+            Ok((told, _)) if json => told + "\n",
+            Ok((_, report)) => {
                 if terminal {
                     drawn(&format!("stats {name}, every {} s\n\n{}", every.as_secs_f64(), report.table()))
                 } else {
@@ -65,7 +73,7 @@ pub(crate) async fn run(watch: Watch, global: &Global) -> anyhow::Result<ExitCod
             break;
         }
     }
-    quaymaster.engine().close().await?;
+    answering.close().await?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -2,6 +2,9 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod calls;
+#[path = "../../../testkit/src/servers/certificates.rs"]
+#[expect(dead_code, unreachable_pub, clippy::expect_used, reason = "public there, private here")]
+mod certificates;
 mod cleaning;
 mod clock;
 mod commands;
@@ -9,6 +12,7 @@ mod content;
 mod documents;
 mod events;
 mod folders;
+mod init;
 mod kafka;
 mod passwords;
 mod process;
@@ -22,6 +26,8 @@ mod serving;
 mod settings;
 mod sockets;
 mod stats;
+mod strangers;
+mod tls;
 mod topic;
 mod uploads;
 

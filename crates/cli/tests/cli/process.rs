@@ -50,6 +50,19 @@ pub(crate) fn said(command: &mut Command) -> Said {
     }
 }
 
+/// The same with something on its standard input.
+pub(crate) fn said_after(command: &mut Command, typed: &str) -> Said {
+    let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = piped.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(typed.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    Said {
+        code: output.status.code().unwrap_or(-1),
+        out: String::from_utf8(output.stdout).unwrap(),
+        err: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
 /// A command that was started and has said nothing yet.
 pub(crate) struct Started(Child);
 
@@ -225,7 +238,7 @@ impl Served {
 pub(crate) fn ask(address: &str, method: &str, path: &str, body: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-    let kind = if body.is_empty() { "" } else { "content-type: application/json\r\n" };
+    let kind = if body.is_empty() || method == "PUT" { "" } else { "content-type: application/json\r\n" };
     write!(
         stream,
         "{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{kind}content-length: {}\r\n\r\n{body}",

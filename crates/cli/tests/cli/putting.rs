@@ -177,7 +177,7 @@ fn a_page_that_no_waiting_changes_is_told_by_its_status_and_an_excerpt() {
     assert!(refused.err.len() < 1000 && !refused.err.contains('\x1b'), "{refused:?}");
     // The document comes also where no file is there.
     let told = refused.json()["files"][0].clone();
-    assert_eq!((&told["file"], &told["code"]), (&json!("small"), &json!("store.protocol")), "{told}");
+    assert_eq!((&told["file"], &told["code"]), (&json!("small"), &json!("server.answer")), "{told}");
     assert!(told["error"].as_str().unwrap().contains("403") && told["upload_id"].is_null(), "{told}");
     let missing = put(folder.path(), &["missing", "--server", &server]);
     let told = missing.json()["files"][0]["error"].to_string();

@@ -1,13 +1,14 @@
 -- batch.add: put an item into the open batch, or begin one with it.
 --
--- KEYS  1.. add     string  the fourteen keys of `inc/batch.lua`; then, if there is a request_id, its record
--- ARGV  1 keep_ms   int>0   how long a repeated request_id is recognised
---       2.. add     text    the eleven words of `inc/batch.lua`
--- OUT   "added"      size  sealed  =id  sealed: 1 when it takes no more and is to be queued
---       "duplicate"  size  0  =id
---       "elsewhere"  id
---       "foreign"    id
---       "malformed"  key
+-- KEYS  1-14 batch   @batch
+--       15 request?  string  the answer kept for a repeated request_id
+-- ARGV  1 keep_ms  int>0   how long a repeated request_id is recognised
+--       2-12 add   @batch
+-- OUT   "added"      size  sealed  id:bytes; sealed: 1 when it takes no more and is to be queued; id: with = in front
+--       "duplicate"  size  0  id:bytes
+--       "elsewhere"  id:bytes
+--       "foreign"    id:bytes
+--       "malformed"  key:bytes
 --       "full"       0
 --       "conflict"
 -- COST  O(log n) of open batches; on the embedded store O(n) of the list

@@ -12,10 +12,10 @@
 --       5 window_ms  int>0
 --       6 idle_ms    int>0
 --       7 ttl_ms     int>0
---       8 by         text    whose it is, if it does not say
+--       8 of         text    whose it is, if it does not say
 -- OUT   "adopted"
 --       "changed"
---       "malformed"  key
+--       "malformed"  key:bytes
 -- COST  O(n) of the list
 
 --@include clock

@@ -1,15 +1,21 @@
 -- batch.close: queue a batch that is due, and forget it, in one step; once, whoever comes first.
 --
--- KEYS  1 open      zset    batch ids by the millisecond they close
---       2 current   string  the id of the batch that takes items
---       3.. own     string  the batch's own, as in `inc/batch.lua`, then the seven of its queue, as in `inc/queue.lua`
+-- KEYS  1 open           zset    batch ids by the millisecond they close
+--       2 current        string  the id of the batch that takes items
+--       3 by             string  the batch's own, as in `inc/batch.lua`
+--       4 items          string
+--       5 started_at     string
+--       6 last_activity  string
+--       7 size           string
+--       8 ids            set
+--       9-15 queue       @queue
 -- ARGV  1 id        text
 --       2 length    int>0   of the list that was read and rendered
 --       3 ttl_ms    int>0
 --       4 again_ms  int>0   when to try again while the queue is full
 --       5 far_ms    int>0   a deadline further away than this is none that Quaymaster gave
---       6.. queue   text    the words of `inc/queue.lua` for one item
--- OUT   "closed"  queue_length
+--       6- add      @queue
+-- OUT   "closed"   queue_length
 --       "gone"
 --       "early"    left_ms
 --       "changed"

@@ -4,7 +4,7 @@
 --       2 items          string  a JSON list
 --       3 started_at     string  seconds
 -- ARGV  none
--- OUT   "read"  now_us  by  items  started_at
+-- OUT   "read"  now_us  by:bytes  items:bytes  started_at:bytes
 --       "none"
 -- COST  O(n) of the list
 

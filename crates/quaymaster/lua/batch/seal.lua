@@ -4,9 +4,9 @@
 --       2 open      zset    batch ids by the millisecond they close
 --       3 request?  string  the answer kept for a repeated request_id
 -- ARGV  1 keep_ms   int>0   how long a repeated request_id is recognised
--- OUT   "sealed"  =id
+-- OUT   "sealed"     id:bytes; with = in front
 --       "none"
---       "malformed"  key
+--       "malformed"  key:bytes
 --       "conflict"
 -- COST  O(log n) of open batches
 

@@ -5,8 +5,8 @@
 --       3 last_activity  string  seconds
 --       4 size           string
 -- ARGV  none
--- OUT   "shown"  by  started_at  last_activity  size
---       "malformed"  key
+-- OUT   "shown"      by:bytes  started_at:bytes  last_activity:bytes  size
+--       "malformed"  key:bytes
 --       "none"
 -- COST  O(1)
 

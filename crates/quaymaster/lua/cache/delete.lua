@@ -3,8 +3,8 @@
 -- KEYS  1 entry     any     the value
 --       2 load      string  who loads it, and until when
 --       3 request?  string  the answer kept for a repeated request_id
--- ARGV  1 channel   text    where those listen who wait for the value
---       2 keep_ms   int>0   how long a repeated request_id is recognised
+-- ARGV  1 channel  bytes  where those listen who wait for the value
+--       2 keep_ms  int>0  how long a repeated request_id is recognised
 -- OUT   "deleted"
 --       "absent"
 --       "conflict"

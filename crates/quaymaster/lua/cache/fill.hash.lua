@@ -2,10 +2,12 @@
 --
 -- KEYS  1 entry    hash    the fields
 --       2 load     string  who loads it, and until when
--- ARGV  1 token    text    of the load
---       2 ttl_ms   int>=0  0 keeps it for ever
---       3 channel  text    where those listen who wait for the value
---       4.. fields bytes   a field, its value, and so on
+-- ARGV  1 token     text    of the load
+--       2 ttl_ms    int>=0  0 keeps it for ever
+--       3 channel   bytes   where those listen who wait for the value
+--       4.. fields  each
+--           field   bytes
+--           value   bytes
 -- OUT   "filled"
 --       "lost"
 -- COST  O(n) fields; at most 1000 are written

@@ -5,7 +5,7 @@
 -- ARGV  1 token    text    of the load
 --       2 value    bytes
 --       3 ttl_ms   int>=0  0 keeps it for ever
---       4 channel  text    where those listen who wait for the value
+--       4 channel  bytes   where those listen who wait for the value
 -- OUT   "filled"
 --       "lost"
 -- COST  O(n) of the value

@@ -2,7 +2,7 @@
 --
 -- KEYS  1 entry  hash  the fields
 -- ARGV  none
--- OUT   "hit"  { field, value, … } in no order
+-- OUT   "hit"   fields:any; a table: field, value, … in no order
 --       "miss"
 -- COST  O(n) fields
 

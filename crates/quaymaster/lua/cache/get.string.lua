@@ -2,7 +2,7 @@
 --
 -- KEYS  1 entry  string  the value
 -- ARGV  none
--- OUT   "hit"  value
+-- OUT   "hit"   value:any
 --       "miss"
 -- COST  O(n) of the value
 

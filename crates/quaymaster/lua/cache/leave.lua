@@ -1,8 +1,8 @@
 -- cache.leave: give the lease of a load back without a value, so that the next one may load.
 --
 -- KEYS  1 load     string  who loads, and until when
--- ARGV  1 token    text    of the load
---       2 channel  text    where those listen who wait for the value
+-- ARGV  1 token    text   of the load
+--       2 channel  bytes  where those listen who wait for the value
 -- OUT   "left"
 --       "lost"
 -- COST  O(1)

@@ -4,7 +4,7 @@
 --       2 load      string  who loads it, and until when
 -- ARGV  1 token     text    unique per load
 --       2 lease_ms  int>0
--- OUT   "hit"   { field, value, … } in no order
+-- OUT   "hit"   fields:any; a table: field, value, … in no order
 --       "load"  lease_ms
 --       "wait"  remaining_ms
 -- COST  O(n) fields

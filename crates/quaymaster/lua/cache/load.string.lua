@@ -4,7 +4,7 @@
 --       2 load      string  who loads it, and until when
 -- ARGV  1 token     text    unique per load
 --       2 lease_ms  int>0
--- OUT   "hit"   value
+-- OUT   "hit"   value:any
 --       "load"  lease_ms
 --       "wait"  remaining_ms
 -- COST  O(n) of the value

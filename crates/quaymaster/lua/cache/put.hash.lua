@@ -5,9 +5,11 @@
 --       3 request?  string  the answer kept for a repeated request_id
 -- ARGV  1 ttl_ms    int>=0  0 keeps it for ever
 --       2 when      text    always; absent: only if there is none; unsealed: only if there is no sealed one
---       3 channel   text    where those listen who wait for the value
+--       3 channel   bytes   where those listen who wait for the value
 --       4 keep_ms   int>0   how long a repeated request_id is recognised
---       5.. fields  bytes   a field, its value, and so on
+--       5.. fields  each
+--           field   bytes
+--           value   bytes
 -- OUT   "stored"
 --       "present"
 --       "conflict"

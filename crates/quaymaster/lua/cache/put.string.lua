@@ -3,11 +3,11 @@
 -- KEYS  1 entry     string  the value
 --       2 load      string  who loads it, and until when
 --       3 request?  string  the answer kept for a repeated request_id
--- ARGV  1 value     bytes
---       2 ttl_ms    int>=0  0 keeps it for ever
---       3 when      text    always; absent: only if there is none; unsealed: only if there is no sealed one
---       4 channel   text    where those listen who wait for the value
---       5 keep_ms   int>0   how long a repeated request_id is recognised
+-- ARGV  1 value    bytes
+--       2 ttl_ms   int>=0  0 keeps it for ever
+--       3 when     text    always; absent: only if there is none; unsealed: only if there is no sealed one
+--       4 channel  bytes   where those listen who wait for the value
+--       5 keep_ms  int>0   how long a repeated request_id is recognised
 -- OUT   "stored"
 --       "present"
 --       "conflict"

@@ -1,7 +1,7 @@
 -- clean.heal: give a key the life that the schema declares and that it has lost.
 --
 -- KEYS  1 key     any    a declared key
--- ARGV  1 type    text   what the schema says it holds
+-- ARGV  1 holds   text   what the schema says it holds
 --       2 ttl_ms  int>0  how long it lives
 -- OUT   "done"
 --       "kept"

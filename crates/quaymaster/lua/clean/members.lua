@@ -3,7 +3,7 @@
 -- KEYS  1 index   zset    members that name keys
 -- ARGV  1 offset  int>=0
 --       2 count   int>0
--- OUT   "members"  member  score …
+-- OUT   "members"  rows..; member score of each
 -- COST  O(log n + offset + count)
 
 local index = KEYS[1]

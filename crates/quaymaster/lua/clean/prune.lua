@@ -1,7 +1,9 @@
 -- clean.prune: drop members of an index whose keys were not there, unless they came back meanwhile.
 --
 -- KEYS  1 index     zset  members that name keys
--- ARGV  1.. members text  a member and the score it was read with, and again; at most 200 pairs
+-- ARGV  1.. members  each   at most 200
+--           member   bytes
+--           score    bytes  as it was read with
 -- OUT   "pruned"  count
 -- COST  O(pairs log n)
 

@@ -1,7 +1,7 @@
 -- clean.remove: delete the key of a bucket whose life after the bucket's end is over.
 --
 -- KEYS  1 key      any    a documented key with a time bucket
--- ARGV  1 type     text   what the schema says it holds
+-- ARGV  1 holds    text   what the schema says it holds
 --       2 over_ms  int>0  the end of its bucket and the declared life after it
 -- OUT   "done"
 --       "kept"

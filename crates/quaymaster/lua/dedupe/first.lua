@@ -8,7 +8,7 @@
 --       4 end_ms    int>=0
 --       5 keep_ms   int>0   how long a repeated request_id is recognised
 -- OUT   "first"
---       "duplicate"  value
+--       "duplicate"  value:bytes
 --       "stale"      now_ms
 --       "conflict"
 -- COST  O(n) of the value

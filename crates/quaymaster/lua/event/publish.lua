@@ -1,11 +1,11 @@
 -- event.publish: hand a message to everybody who listens now.
 --
 -- KEYS  1 request?  string  the answer kept for a repeated request_id
--- ARGV  1 channel   text
---       2 data      bytes
---       3 keep_ms   int>0   how long a repeated request_id is recognised
+-- ARGV  1 channel  bytes
+--       2 data     bytes
+--       3 keep_ms  int>0  how long a repeated request_id is recognised
 -- OUT   "published"  receivers
---       "refused"  why  the user may not use the channel; nothing was kept
+--       "refused"    why:bytes; the user may not use the channel; nothing was kept
 --       "conflict"
 -- COST  O(n) of those who listen
 

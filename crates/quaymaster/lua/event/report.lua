@@ -1,10 +1,12 @@
 -- event.report: leave values that the next statuses tell, each until its time is over.
 --
 -- KEYS  1 reported  hash    name to "<until_ms> <json>"
--- ARGV  1 ttl_ms    int>0   how long the values count
---       2 keep_ms   int>0   how long the hash outlives the last report
---       3 most      int>0   how many names there may be
---       4.. pairs   text    name, JSON, name, JSON …
+-- ARGV  1 ttl_ms    int>0  how long the values count
+--       2 keep_ms   int>0  how long the hash outlives the last report
+--       3 most      int>0  how many names there may be
+--       4.. values  each
+--           name    text
+--           json    json
 -- OUT   "reported"  names
 --       "full"      names
 -- COST  O(n) of the names, at most `most`

@@ -1,13 +1,16 @@
 -- guard.back: give back what a step of enter took, because a later step said no.
 --
--- KEYS  1.. parts          any    the record, if any; lock, fence, queue, alive, if any; one per limit; request?
--- ARGV  1 token            text   what took it
---       2 record_channel   text   where those who wait for the record listen; empty without one
---       3 fence_ttl_ms     int>=0 0 without a lock
---       4 lock_channel     text   where the next waiter for the lock listens
---       5 taken_ms         int>0  when it was taken
---       6.. limits         text   seven per limit: algorithm, cost, limit, its own four
--- OUT   "back"       what the record and the lock said; - for one that is not there
+-- KEYS  1 record?   string  who runs the operation, or what it answered
+--       2-5 lock?   @lock
+--       6.. limits  any     one per limit
+--       + request?  string  the answer kept for a repeated request_id
+-- ARGV  1 token           text    what took it
+--       2 record_channel  bytes   where those who wait for the record listen; empty without one
+--       3 fence_ttl_ms    int>=0  0 without a lock
+--       4 lock_channel    bytes   where the next waiter for the lock listens
+--       5 taken_ms        int>=0  when it was taken
+--       6.. units         @limit
+-- OUT   "back"  claim:bytes  lease:bytes; what the record and the lock said; - for one that is not there
 -- COST  O(limits), at most 16
 
 --@include clock

@@ -1,23 +1,27 @@
 -- guard.enter: claim the record, take the lock and count the limits, all or none.
 --
--- KEYS  1.. parts          any    the record, if any; lock, fence, queue, alive, if any; one per limit; request?
--- ARGV  1 token            text   unique per attempt; the same one again finds what it took
---       2 fp               text   the request's fingerprint, - for none
---       3 in_progress_ms   int>=0 how long the claim lives, 0 without a record
---       4 lock_ms          int>=0 how long the lease lives, 0 without a lock
---       5 fence_ttl_ms     int>=0
---       6 keep_ms          int>0  how long a repeated request_id is recognised
---       7 known            text   1 where the request may have counted: no leases, or an earlier step found its own
---       8.. limits         text   seven per limit: algorithm, cost, limit, its own four
--- OUT   "entered"      fence  claim_ms  at_ms  when counted, then word x y z per limit, as its own take answers
---       "again"        the same, of a claim or lease that was the token's already
---       "mismatch"
---       "finished"     enc  bytes
+-- KEYS  1 record?   string  who runs the operation, or what it answered
+--       2-5 lock?   @lock
+--       6.. limits  any     one per limit
+--       + request?  string  the answer kept for a repeated request_id
+-- ARGV  1 token           text    unique per attempt; the same one again finds what it took
+--       2 fp              text    the request's fingerprint, - for none
+--       3 in_progress_ms  int>=0  how long the claim lives, 0 without a record
+--       4 lock_ms         int>=0  how long the lease lives, 0 without a lock
+--       5 fence_ttl_ms    int>=0
+--       6 keep_ms         int>0   how long a repeated request_id is recognised
+--       7 known           text    1 where the request may have counted: no leases, or an earlier step found its own
+--       8.. units         @limit
+-- OUT   "entered"      fence  claim_ms  at_ms  rows..; at_ms: when counted; word x y z per limit, as its own take
+--                      answers
+--       "again"        fence  claim_ms  at_ms  rows..; the same, of a claim or lease that was the token's already
+--       "mismatch"     0  kept_fp:bytes
+--       "finished"     enc:bytes  bytes:bytes
 --       "in_progress"  remaining_ms
 --       "held"         remaining_ms
---       "limited"      0  claim_ms  now_ms  then word x y z per limit, as its own peek answers
+--       "limited"      0  claim_ms  now_ms  rows..; word x y z per limit, as its own peek answers
 --       "stale"        now_ms
---       "malformed"    index of the limit, 0 for the record
+--       "malformed"    limit; counted from 1, 0 for the record
 --       "conflict"
 -- COST  O(limits × their own cost), at most 16; O(n) of a response that is replayed
 

@@ -1,17 +1,19 @@
 -- guard.leave: finish or abandon the claim and give the lock back, each if it is still ours.
 --
--- KEYS  1.. parts          any    the record, if any; lock, fence, queue, alive, if any; request?
--- ARGV  1 token            text   what enter gave
---       2 verb             text   finish, abandon, or - without a record
---       3 ttl_ms           int>=0 how long the answer is replayed
---       4 enc              text   - no response, r raw, z zstd, s sealed, t zstd and sealed
---       5 bytes            bytes  the response
---       6 record_channel   text   where those who wait for the answer listen
---       7 fence_ttl_ms     int>=0 0 without a lock
---       8 lock_channel     text   where the next waiter for the lock listens
---       9 keep_ms          int>0  how long a repeated request_id is recognised
--- OUT   "left"       claim  lease  same  enc  bytes  what the record and the lock said, - for one that is not
---                  there; same enc bytes as of idempotency.finish
+-- KEYS  1 record?   string  who runs the operation, or what it answered
+--       2-5 lock?   @lock
+--       6 request?  string  the answer kept for a repeated request_id
+-- ARGV  1 token           text    what enter gave
+--       2 verb            text    finish, abandon, or - without a record
+--       3 ttl_ms          int>=0  how long the answer is replayed
+--       4 enc             text    - no response, r raw, z zstd, s sealed, t zstd and sealed
+--       5 bytes           bytes   the response
+--       6 record_channel  bytes   where those who wait for the answer listen
+--       7 fence_ttl_ms    int>=0  0 without a lock
+--       8 lock_channel    bytes   where the next waiter for the lock listens
+--       9 keep_ms         int>0   how long a repeated request_id is recognised
+-- OUT   "left"       claim:bytes  lease:bytes  same  enc:bytes  bytes:bytes; what the record and the lock said, -
+--                    for one that is not there; same enc bytes as of idempotency.finish
 --       "malformed"
 --       "conflict"
 -- COST  O(n) of the response

@@ -2,9 +2,9 @@
 --
 -- KEYS  1 record    string  who runs the operation, or what it answered
 --       2 request?  string  the answer kept for a repeated request_id
--- ARGV  1 token     text    the claim's
---       2 channel   text    where those who wait listen
---       3 keep_ms   int>0   how long a repeated request_id is recognised
+-- ARGV  1 token    text   the claim's
+--       2 channel  bytes  where those who wait listen
+--       3 keep_ms  int>0  how long a repeated request_id is recognised
 -- OUT   "abandoned"
 --       "lost"
 --       "malformed"

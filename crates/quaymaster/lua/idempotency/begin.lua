@@ -6,8 +6,8 @@
 --       3 in_progress_ms  int>0   how long the claim lives
 -- OUT   "started"      remaining_ms
 --       "in_progress"  remaining_ms
---       "finished"     enc  bytes
---       "mismatch"     0    kept_fp
+--       "finished"     enc:bytes  bytes:bytes
+--       "mismatch"     0  kept_fp:bytes
 --       "malformed"
 -- COST  O(n) of the response
 

@@ -3,10 +3,33 @@
 -- One add is told by fourteen keys and eleven arguments, wherever they lie in the script's own; `keys[at]` and
 -- `args[from]` are the first of them:
 --
---   keys  0 current   1 open   2..7 the guessed batch's own   8..13 the fresh batch's own
---         own: by, items, started_at, last_activity, size, ids
---   args  0 guess   1 fresh   2 by   3 item   4 item_id ("" for none)   5 window_ms   6 idle_ms
---         7 max_items (0 for none)   8 max_bytes   9 ttl_ms   10 max_open
+-- KEYS  @batch
+--       current              string  the id of the batch that takes items
+--       open                 zset    batch ids by the millisecond they close
+--       guess_by             string  the guessed batch's own: what it is grouped by
+--       guess_items          string  a JSON list
+--       guess_started_at     string  seconds
+--       guess_last_activity  string  seconds
+--       guess_size           string
+--       guess_ids            set     of the items that have one
+--       fresh_by             string  the same of the fresh batch
+--       fresh_items          string
+--       fresh_started_at     string
+--       fresh_last_activity  string
+--       fresh_size           string
+--       fresh_ids            set
+-- ARGV  @batch
+--       guess      text
+--       fresh      text
+--       by         text
+--       item       bytes
+--       item_id    text    "" for none
+--       window_ms  int>0
+--       idle_ms    int>0
+--       max_items  int>=0  0 for none
+--       max_bytes  int>0
+--       ttl_ms     int>0
+--       max_open   int>0
 --
 -- The caller guesses which batch is open, so that every key is declared; a wrong guess writes nothing and is told the
 -- right one. A batch past its deadline takes nothing more: the next item begins the fresh one, and a sweep queues the

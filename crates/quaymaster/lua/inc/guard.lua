@@ -15,7 +15,7 @@ local function guard_check(keys, token, fp, in_progress_ms, lock_ms, now_us, now
   end
   local last = 0
   if lock_ms ~= "0" then
-    last = lock_fence(keys[at + 2])
+    last = lock_fence(keys[at + 2], 8.9999e15)
     local said, left_ms = lock_check(keys[at + 1], keys[at + 3], keys[at + 4], token, now_us)
     if said == "held" then return "held", left_ms end
     if said == "ours" then word = "ours" end

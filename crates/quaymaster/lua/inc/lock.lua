@@ -1,5 +1,11 @@
 -- lock: a lease on a name. The lock's key holds the holder's token and lives as long as the lease.
 --
+-- KEYS  @lock
+--       lock   string  the holder's token; its TTL is the lease
+--       fence  string  the last fence handed out
+--       queue  zset    tokens of waiters, by their arrival in microseconds
+--       alive  hash    until when each waiter must have asked again, in milliseconds
+--
 -- The key's own life is the lease: `SET lock token NX PX` of another program then means the same, and the
 -- store judges both by one clock. Waiters stand in `queue` by their arrival; `alive` says until when each of
 -- them must have asked again. Whoever has not is dead and is dropped, wherever it stands at the head.
@@ -57,10 +63,10 @@ local function lock_check(lock, queue, alive, token, now_us)
 end
 
 -- The last fence handed out; 0 when there is none. Ends the script where it is no fence: nobody could tell then which
--- one is higher.
-local function lock_fence(fence)
+-- one is higher. `below` leaves room for the next one, so that whoever gets that can renew it.
+local function lock_fence(fence, below)
   local last = number_read(redis.call("GET", fence) or "0")
-  if not last then number_refuse(fence, "the last fence is not a whole number below 9e15") end
+  if not last or last >= below then number_refuse(fence, "the last fence is not a whole number below 8.9999e15") end
   return last
 end
 

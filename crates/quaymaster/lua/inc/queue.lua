@@ -1,17 +1,27 @@
 -- queue: adding to a queue. A job is in exactly one place: items, delayed, leases, dead or overflow.
 --
--- Whoever adds to a queue gives seven of its keys in a row, from `at` on,
---   items, meta, stamps, overflow, jobs, held, delayed
--- and these words in a row, from `from` on:
---   order      fifo (items is a list) or priority (items is a zset)
---   max_size   how many may wait, 0 for any number; delayed jobs are counted by themselves
---   policy     reject, dlq or drop_oldest
---   delay_ms   0 to be claimed at once
---   score      the priority
---   count      how many payloads follow, at most 10,000
---   payloads   raw items
+-- Whoever adds to a queue gives seven of its keys in a row, from `at` on, and these words in a row, from `from` on:
+--
+-- KEYS  @queue
+--       items     any   the public list, or zset for a priority queue
+--       meta      hash  switches and counters
+--       stamps    list  when which push came
+--       overflow  list  items moved out of a full queue
+--       jobs      hash  items of claimed and delayed jobs
+--       held      hash  their records
+--       delayed   zset  delayed jobs and retries, by when they are due
+-- ARGV  @queue
+--       order     text    fifo (items is a list) or priority (items is a zset)
+--       max_size  int>=0  how many may wait, 0 for any number; delayed jobs are counted by themselves
+--       policy    text    reject, dlq or drop_oldest
+--       delay_ms  int>=0  0 to be claimed at once
+--       score     text    the priority
+--       count     int>0   how many payloads follow, at most 10,000
+--       .. payloads  bytes  raw items
+--
 -- `queue_fits` comes first, for everything that one step adds, and `queue_add` only when all of it fits. Where one
--- step adds several times, `queue_fits` is asked again with an empty `adding` right before each `queue_add`.
+-- step adds several times, `queue_fits` is asked again right before each `queue_add`, with an empty `adding` and the
+-- number found before: a script that has written refuses nothing.
 
 local function queue_length(items, order)
   if order == "fifo" then return redis.call("LLEN", items) end
@@ -39,10 +49,12 @@ local function queue_sequence(meta, sequence)
   return number
 end
 
--- The first of `count` numbers, from `number` on, under which no job is known; ids are never given twice.
+-- The first of `count` numbers, from `number` on, under which no job is known; ids are never given twice. None where
+-- strangers have taken them all, up to the bound of numbers too.
 local function queue_unused(jobs, number, count)
   local step = count
   for _ = 1, 32 do
+    if number + count > 9e15 then return nil end
     local last
     for first = number, number + count - 1, 4000 do
       local ids = {}
@@ -54,31 +66,38 @@ local function queue_unused(jobs, number, count)
     if not last then return number end
     number, step = last + step, step * 2
   end
+end
+
+local function queue_taken(jobs)
   return number_refuse(jobs, "it holds jobs under numbers that were not given to any")
 end
 
 -- "fits" | "full", then what `queue_add` wants to know: how many wait, the counter of pushes, when it was stamped, the
 -- first number it may give. Reads every key that will be written, so that one of another type, or a sequence that is
--- none, stops the script before its first write. `adding` counts by queue what this step adds: an empty table at first.
-local function queue_fits(keys, at, words, from, adding, now_us)
+-- none, stops the script before its first write. `adding` is an empty table at first and keeps what this step adds:
+-- how many by list, and the next number by queue. `given` is a number found before: with it nothing is refused.
+local function queue_fits(keys, at, words, from, adding, now_us, given)
   local items, count, max_size = keys[at], words[from + 5] + 0, words[from + 1] + 0
   local waiting = queue_length(items, words[from])
   local meta = redis.call("HMGET", keys[at + 1], "pushed", "stamped", "sequence")
   redis.call("LLEN", keys[at + 2])
   if words[from + 2] == "dlq" then redis.call("LLEN", keys[at + 3]) end
-  local before = adding[items] or 0
-  local length, bounded = waiting + before, words[from + 2] == "reject"
+  local list, length, bounded = items, waiting, words[from + 2] == "reject"
   if words[from + 3] ~= "0" then
     redis.call("HLEN", keys[at + 4])
     redis.call("HLEN", keys[at + 5])
-    length, bounded = redis.call("ZCARD", keys[at + 6]) + before, true
+    list, length, bounded = keys[at + 6], redis.call("ZCARD", keys[at + 6]), true
   end
-  if bounded and max_size > 0 and length + count > max_size then return "full", waiting, 0, 0, 0 end
-  adding[items] = before + count
-  local number = 0
-  if words[from + 3] ~= "0" or words[from] ~= "fifo" then
-    number = math.max(queue_sequence(keys[at + 1], meta[3]) + 1, now_us)
-    if words[from + 3] ~= "0" then number = queue_unused(keys[at + 4], number, count) end
+  local before = adding[list] or 0
+  if bounded and max_size > 0 and length + before + count > max_size then return "full", waiting, 0, 0, 0 end
+  adding[list] = before + count
+  local number = given or 0
+  if not given and (words[from + 3] ~= "0" or words[from] ~= "fifo") then
+    number = math.max(queue_sequence(keys[at + 1], meta[3]) + 1, now_us, adding[keys[at + 1]] or 0)
+    if words[from + 3] ~= "0" then
+      number = queue_unused(keys[at + 4], number, count) or queue_taken(keys[at + 4])
+    end
+    adding[keys[at + 1]] = number + count
   end
   return "fits", waiting, number_read(meta[1]) or 0, number_read(meta[2]) or 0, number
 end
@@ -144,11 +163,12 @@ local function queue_add(keys, at, words, from, now_us, waiting, pushed, stamped
     end
   else
     for index = first, last do
-      -- A place is taken only where somebody has set the sequence back: the next one is free.
-      for _ = 1, 1000 do
+      -- A place is taken only where somebody has set the sequence back, or has put it there: one further on is free.
+      local added, step = 0, 1
+      while added == 0 do
         local place = string.format("%016.0f:", 9007199254740991 - (number + index - first))
-        if redis.call("ZADD", items, "NX", words[from + 4], place .. words[index]) == 1 then break end
-        number = number + 1
+        added = redis.call("ZADD", items, "NX", words[from + 4], place .. words[index])
+        if added == 0 then number, step = number + step, math.min(step * 2, 2 ^ 30) end
       end
     end
   end

@@ -2,24 +2,38 @@
 --
 -- Every operation gets the same nine keys first, and the same five words:
 --
---   keys  1 state      hash  documented fields, rendered from what follows
---         2 meta       hash  start_us active_us pulsed_us rendered_us rendered bytes cut finished_us was fields
---         3 processed  set   items done
---         4 list       list  the text of the JSON list of them in pieces, without its brackets
---         5 failures   hash  item: `attempts last_us cut error`
---         6 failed_at  zset  item by last failure, in milliseconds
---         7 retry_at   zset  item by the millisecond from which it is handed out for another try
---         8 tasks      hash  task: `start_us duration_us`, `-` while it runs
---         9 tasks_at   zset  task by start, in microseconds
---   args  1 ttl_ms   2 keep_ms   3 pulse_ms   4 request: which key, 0 for none   5 pulse: where it begins, 0 for none
+-- KEYS  @run
+--       state      hash  documented fields, rendered from what follows
+--       meta       hash  start_us active_us pulsed_us rendered_us rendered bytes cut finished_us was fields
+--       processed  set   items done
+--       list       list  the text of the JSON list of them in pieces, without its brackets
+--       failures   hash  item: `attempts last_us cut error`
+--       failed_at  zset  item by last failure, in milliseconds
+--       retry_at   zset  item by the millisecond from which it is handed out for another try
+--       tasks      hash  task: `start_us duration_us`, `-` while it runs
+--       tasks_at   zset  task by start, in microseconds
+-- ARGV  @run
+--       ttl_ms    int>0
+--       keep_ms   int>0   how long a repeated request_id is recognised
+--       pulse_ms  int>0
+--       request   int>=0  which key, 0 for none
+--       pulse     int>=0  where it begins, 0 for none
 --
 -- A pulse is what need not be done with every call: the hour's fields, the life of all keys, the index. A call without
 -- one is told "pulse" when it is time, has then written nothing, and comes again with it. Its words:
 --
---   0 hour   1 start_ms   2 end_ms of it   3 keys, as JSON   4 calls: the limit's count, or "" to read it from its key,
---     or to leave it where there is no key
---   5 index: which key `runs` is, with `live` behind it, 0 where a step of its own does it
---   6 counter: which key the limit's is, 0 for none   7 id
+-- ARGV  @pulse
+--       hour      text
+--       start_ms  int>=0
+--       end_ms    int>=0
+--       keys      json
+--       calls     text    the limit's count, or "" to read it from its key, or to leave it where there is no key
+--       index     int>=0  which key `runs` is, with `live` behind it, 0 where a step of its own does it
+--       counter   int>=0  which key the limit's is, 0 for none
+--       id        text
+-- KEYS  @run_index
+--       runs  zset  runs by last activity
+--       live  zset  those at work
 
 -- What the meta has of `active_us`, `pulsed_us` and `was`; and its key if a number there is none. Writes nothing.
 local function run_meta(keys)

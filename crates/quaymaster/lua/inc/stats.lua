@@ -1,19 +1,52 @@
 -- stats: counters of requests that many processes add to, a flush at a time.
 --
--- One flush is told by these keys and words:
+-- One flush is told by these keys and words, and by those of each instance, status and endpoint, which `stats.flush` names:
 --
---   keys  1 requests_total  2 requests_accepted  3 errors_total  4 connections_current  5 connections_max  6 speed
---         7 max_speed  8 instances  9 beats  10 connections  11 gauge  12 flushes  13 flushed  14 endpoints
---         15 statuses  16 micros  17 seconds  18 requests_hourly
---         then the key of the instances over the cap and one per instance; one per status;
---         then seven of the endpoints over the cap and seven per endpoint:
---         requests, errors, response_times, avg_response, response_count, sketch, sketch_hour
---   args  1 kind (flush: of a process, record: with a request_id, once: with neither)  2 process  3 sequence  4 keep_ms
---         5 heartbeat_ms  6 max_endpoints  7 max_instances  8 samples  9 flush_s  10 hour_ms  11 total  12 accepted
---         13 errors  14 seconds "epoch_s:count …"  15 16 17 how many instances, statuses, endpoints
---         then five per instance: name, process, requests, connections ("" when not told), peak;
---         two per status: code, count; six per endpoint:
---         name, count, errors, sum_us, buckets "bucket:count …", samples "epoch_ms member …"
+-- KEYS  @stats
+--       requests_total       string
+--       requests_accepted    string
+--       errors_total         string
+--       connections_current  string
+--       connections_max      string
+--       speed                string
+--       max_speed            string
+--       instances            zset
+--       beats                zset
+--       connections          hash
+--       gauge                hash
+--       flushes              hash
+--       flushed              zset
+--       endpoints            zset
+--       statuses             set
+--       micros               hash
+--       seconds              hash
+--       requests_hourly      string
+-- KEYS  @endpoint
+--       requests        string
+--       errors          string
+--       response_times  zset
+--       avg_response    string
+--       response_count  string
+--       sketch          hash
+--       sketch_hour     hash
+-- ARGV  @stats
+--       kind           text    flush: of a process, record: with a request_id, once: with neither
+--       process        text
+--       sequence       int>=0
+--       keep_ms        int>0
+--       heartbeat_ms   int>0
+--       max_endpoints  int>0
+--       max_instances  int>0
+--       samples        int>=0
+--       flush_s        int>0
+--       hour_ms        int>=0
+--       total          int>=0
+--       accepted       int>=0
+--       errors         int>=0
+--       seconds        text    `epoch_s:count …`
+--       of_instances   int>=0  how many of them follow
+--       of_statuses    int>=0
+--       of_endpoints   int>=0
 --
 -- A process is alive while it flushes: `beats` has the moment of its last flush, `connections` what it had open then,
 -- and `gauge` the sum of those. Whatever changes one of the three changes the others in the same script.

@@ -1,7 +1,16 @@
 -- upload: what every step on one upload shares.
 --
 -- A step is given the upload's eight keys in this order, from the first on:
---   1 state   2 work   3 received   4 map   5 todo   6 leases   7 etags   8 metadata
+--
+-- KEYS  @upload
+--       state     hash    documented fields
+--       work      hash    deadline bytes_received bytes_uploaded sized seq aborted first_at
+--       received  hash    what is known of each chunk
+--       map       string  a letter for each chunk
+--       todo      zset    chunks by the millisecond they may be claimed
+--       leases    hash    who holds which chunk
+--       etags     zset    of durable chunks
+--       metadata  hash
 --
 -- `map` has a letter for every chunk, at its number: r received, d durable, m lost and to be sent again. A chunk with
 -- r is in `todo` by the millisecond it may be claimed, a claimed one by the end of its lease; `leases` has its attempts

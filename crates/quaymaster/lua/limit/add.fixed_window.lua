@@ -8,9 +8,9 @@
 --       4 bucket_ms int>=0 the end of the bucket in the key, 0 without one
 --       5 end_ms    int>0 when the window that the units belong to ends
 --       6 keep_ms   int>0 how long a repetition is recognised
--- OUT   "added"  used  reset_ms  life
---       "past"   0  0  0  the window is over: nothing to count any more
---       "malformed" 0  0  0
+-- OUT   "added"      used  reset_ms  life
+--       "past"       0  0  0; the window is over: nothing to count any more
+--       "malformed"  0  0  0
 --       "conflict"
 -- COST  O(1)
 

@@ -8,9 +8,9 @@
 --       4 at_ms     int>0 when they were let through
 --       5 nonce     text  unique per addition
 --       6 keep_ms   int>0 how long a repetition is recognised
--- OUT   "added"  0  0  0
---       "past"   0  0  0  the window is over: nothing to count any more
---       "malformed" 0  0  0
+-- OUT   "added"      0  0  0
+--       "past"       0  0  0; the window is over: nothing to count any more
+--       "malformed"  0  0  0
 --       "conflict"
 -- COST  O(units × log n), units at most 10,000
 

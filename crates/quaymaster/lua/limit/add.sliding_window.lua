@@ -7,9 +7,9 @@
 --       3 ttl_ms    int>0
 --       4 start_ms  int>0 the start of the window that the units belong to
 --       5 keep_ms   int>0 how long a repetition is recognised
--- OUT   "added"  previous  current  elapsed_ms
---       "past"   0  0  0  neither this window nor the one before: nothing to count any more
---       "malformed" 0  0  0
+-- OUT   "added"      previous  current  elapsed_ms
+--       "past"       0  0  0; neither this window nor the one before: nothing to count any more
+--       "malformed"  0  0  0
 --       "conflict"
 -- COST  O(1)
 

@@ -9,9 +9,9 @@
 --       5 inc_part  int>=0 and parts of 1/limit
 --       6 end_ms    int>0 when all of them would have come back
 --       7 keep_ms   int>0 how long a repetition is recognised
--- OUT   "added"  ahead_us  part  0
---       "past"   0  0  0  they have come back: nothing to take any more
---       "malformed" 0  0  0
+-- OUT   "added"      ahead_us  part  0
+--       "past"       0  0  0; they have come back: nothing to take any more
+--       "malformed"  0  0  0
 --       "conflict"
 -- COST  O(1)
 

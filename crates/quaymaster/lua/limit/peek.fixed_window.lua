@@ -7,10 +7,10 @@
 --       4 ttl_ms    int>0
 --       5 start_ms  int>=0 the bucket in the key, 0 without one
 --       6 end_ms    int>=0
--- OUT   "allowed"  used  reset_ms  life
---       "limited"  used  reset_ms  life
---       "stale"    now_ms  0  0
---       "malformed" 0  0  0
+-- OUT   "allowed"    x  y  z; used, reset_ms, life
+--       "limited"    x  y  z
+--       "stale"      now_ms  0  0
+--       "malformed"  0  0  0
 -- COST  O(1)
 
 --@include clock

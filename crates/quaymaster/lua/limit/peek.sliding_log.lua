@@ -6,9 +6,9 @@
 --       3 window_ms int>0
 --       4 ttl_ms    int>0
 --       5 nonce     text  unique per call
--- OUT   "allowed"  used  reset_ms  retry_ms
---       "limited"  used  reset_ms  retry_ms
---       "malformed" 0  0  0
+-- OUT   "allowed"    x  y  z; used, reset_ms, retry_ms
+--       "limited"    x  y  z
+--       "malformed"  0  0  0
 -- COST  O(log n)
 
 --@include clock

@@ -5,9 +5,9 @@
 --       2 limit     int>=0
 --       3 window_ms int>0
 --       4 ttl_ms    int>0
--- OUT   "allowed"  previous  current  elapsed_ms
---       "limited"  previous  current  elapsed_ms
---       "malformed" 0  0  0
+-- OUT   "allowed"    x  y  z; previous, current, elapsed_ms
+--       "limited"    x  y  z
+--       "malformed"  0  0  0
 -- COST  O(1)
 
 --@include clock

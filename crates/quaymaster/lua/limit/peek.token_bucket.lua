@@ -7,9 +7,9 @@
 --       4 ttl_ms    int>0
 --       5 inc_us    int>=0 what the cost adds: whole microseconds
 --       6 inc_part  int>=0 and parts of 1/limit
--- OUT   "allowed"  ahead_us  part  0
---       "limited"  ahead_us  part  0
---       "malformed" 0  0  0
+-- OUT   "allowed"    x  y  z; ahead_us, part, 0
+--       "limited"    x  y  z
+--       "malformed"  0  0  0
 -- COST  O(1)
 
 --@include clock

@@ -9,9 +9,9 @@
 --       5 start_ms  int>=0 the bucket in the key, 0 without one
 --       6 end_ms    int>=0
 --       7 keep_ms   int>0 how long a repeated request_id is recognised
--- OUT   "refunded" used  reset_ms  life
---       "stale"    now_ms  0  0
---       "malformed" 0  0  0
+-- OUT   "refunded"   x  y  z; used, reset_ms, life
+--       "stale"      now_ms  0  0
+--       "malformed"  0  0  0
 --       "conflict"
 -- COST  O(1)
 

@@ -8,8 +8,8 @@
 --       4 ttl_ms    int>0
 --       5 nonce     text  unique per call
 --       6 keep_ms   int>0 how long a repeated request_id is recognised
--- OUT   "refunded" used  reset_ms  retry_ms
---       "malformed" 0  0  0
+-- OUT   "refunded"   x  y  z; used, reset_ms, retry_ms
+--       "malformed"  0  0  0
 --       "conflict"
 -- COST  O(cost × log n), cost at most 10,000
 

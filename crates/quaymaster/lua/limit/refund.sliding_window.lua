@@ -7,8 +7,8 @@
 --       3 window_ms int>0
 --       4 ttl_ms    int>0
 --       5 keep_ms   int>0 how long a repeated request_id is recognised
--- OUT   "refunded" previous  current  elapsed_ms
---       "malformed" 0  0  0
+-- OUT   "refunded"   x  y  z; previous, current, elapsed_ms
+--       "malformed"  0  0  0
 --       "conflict"
 -- COST  O(1)
 

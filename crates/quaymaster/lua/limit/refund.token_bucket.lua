@@ -9,8 +9,8 @@
 --       5 inc_us    int>=0 what the cost adds: whole microseconds
 --       6 inc_part  int>=0 and parts of 1/limit
 --       7 keep_ms   int>0 how long a repeated request_id is recognised
--- OUT   "refunded" ahead_us  part  0
---       "malformed" 0  0  0
+-- OUT   "refunded"   x  y  z; ahead_us, part, 0
+--       "malformed"  0  0  0
 --       "conflict"
 -- COST  O(1)
 

@@ -5,7 +5,7 @@
 -- ARGV  1 start_ms  int>=0  the bucket in the key, 0 without one
 --       2 end_ms    int>=0
 --       3 keep_ms   int>0   how long a repeated request_id is recognised
--- OUT   "reset"     0  reset_ms  0  until the bucket in the key ends, 0 without one
+-- OUT   "reset"     0  reset_ms  0; until the bucket in the key ends, 0 without one
 --       "stale"     now_ms  0  0
 --       "conflict"
 -- COST  O(n) of what is removed

@@ -8,9 +8,9 @@
 --       4 ttl_ms    int>0
 --       5 nonce     text  unique per call
 --       6 keep_ms?  int>0 how long a repeated request_id is recognised
--- OUT   "allowed"  used  reset_ms  retry_ms
---       "limited"  used  reset_ms  retry_ms
---       "malformed" 0  0  0
+-- OUT   "allowed"    x  y  z; used, reset_ms, retry_ms
+--       "limited"    x  y  z
+--       "malformed"  0  0  0
 --       "conflict"
 -- COST  O(cost × log n), cost at most 10,000; 1,000 more where calls lie in the future
 

@@ -7,9 +7,9 @@
 --       3 window_ms int>0
 --       4 ttl_ms    int>0
 --       5 keep_ms?  int>0 how long a repeated request_id is recognised
--- OUT   "allowed"  previous  current  elapsed_ms
---       "limited"  previous  current  elapsed_ms
---       "malformed" 0  0  0
+-- OUT   "allowed"    x  y  z; previous, current, elapsed_ms
+--       "limited"    x  y  z
+--       "malformed"  0  0  0
 --       "conflict"
 -- COST  O(1)
 

@@ -9,9 +9,9 @@
 --       5 inc_us    int>=0 what the cost adds: whole microseconds
 --       6 inc_part  int>=0 and parts of 1/limit
 --       7 keep_ms?  int>0 how long a repeated request_id is recognised
--- OUT   "allowed"  ahead_us  part  0
---       "limited"  ahead_us  part  0
---       "malformed" 0  0  0
+-- OUT   "allowed"    x  y  z; ahead_us, part, 0
+--       "limited"    x  y  z
+--       "malformed"  0  0  0
 --       "conflict"
 -- COST  O(1)
 

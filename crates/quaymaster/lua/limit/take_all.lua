@@ -1,11 +1,21 @@
 -- limit.take_all: several limits in one step; all are counted or none is.
 --
--- KEYS  1.. state   any     one key per limit, at most 16; then the request's, if there is one
--- ARGV  1.. limits  text    keep_ms, then eight per limit: algorithm, cost, limit, its own four, one spare
--- OUT   "allowed"  word x y z per limit, as its own take answers
---       "limited"  word x y z per limit, as its own peek answers
---       "stale"    now_ms
---       "malformed" index of the limit
+-- KEYS  1.. states  any     one per limit, at most 16
+--       + request?  string  the answer kept for a repeated request_id
+-- ARGV  1 keep_ms      int>0   how long a repeated request_id is recognised
+--       2.. limits     each
+--           algorithm  text
+--           cost       int>0
+--           limit      int>=0
+--           window     int>0   this and what follows as its own take has them, filled up with zeros
+--           ttl_ms     int>0
+--           third      word
+--           fourth     word
+--           spare      int
+-- OUT   "allowed"    rows..; word x y z per limit, as its own take answers
+--       "limited"    rows..; word x y z per limit, as its own peek answers
+--       "stale"      now_ms
+--       "malformed"  limit; counted from 1
 --       "conflict"
 -- COST  O(limits × their own cost), at most 16
 

@@ -1,15 +1,12 @@
 -- lock.acquire: take the lease, or learn how long its holder has left.
 --
--- KEYS  1 lock          string  the holder's token; its TTL is the lease
---       2 fence         string  the last fence handed out
---       3 queue         zset    tokens of waiters, by their arrival in microseconds
---       4 alive         hash    until when each waiter must have asked again, in milliseconds
+-- KEYS  1-4 lock  @lock
 -- ARGV  1 token         text    unique per attempt; the same again is the same attempt
 --       2 ttl_ms        int>0
 --       3 fence_ttl_ms  int>0
 --       4 wait          text    "1" to stand in the queue while it is held
 -- OUT   "ours"  fence  ttl_ms  now_us
---       "held"  remaining_ms  place  holder  place: in the queue from 0, -1 when not in it
+--       "held"  remaining_ms  place  holder:bytes; place: in the queue from 0, -1 when not in it
 -- COST  O(log n) of waiters, and O(log n) for each dead waiter dropped, at most 16,000
 
 --@include clock
@@ -20,7 +17,7 @@ local lock, fence, queue, alive = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local token, ttl_ms, fence_ttl_ms, wait = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
 local now_us = clock_us()
-local last = lock_fence(fence)
+local last = lock_fence(fence, 8.9999e15)
 local word, left_ms, dead = lock_check(lock, queue, alive, token, now_us)
 lock_drop(queue, alive, dead)
 if word == "held" then

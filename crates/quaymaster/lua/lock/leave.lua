@@ -4,7 +4,7 @@
 --       2 queue    zset    tokens of waiters, by their arrival in microseconds
 --       3 alive    hash    until when each waiter must have asked again, in milliseconds
 -- ARGV  1 token    text
---       2 channel  text    where the next waiter listens
+--       2 channel  bytes  where the next waiter listens
 -- OUT   "left"
 -- COST  O(log n) of waiters, and O(log n) for each dead waiter dropped, at most 16,000
 

@@ -1,14 +1,11 @@
 -- lock.release: give the lease back if it is still ours, and wake who is next.
 --
--- KEYS  1 lock          string  the holder's token; its TTL is the lease
---       2 fence         string  the last fence handed out
---       3 queue         zset    tokens of waiters, by their arrival in microseconds
---       4 alive         hash    until when each waiter must have asked again, in milliseconds
---       5 request?      string  the answer kept for a repeated request_id
+-- KEYS  1-4 lock    @lock
+--       5 request?  string  the answer kept for a repeated request_id
 -- ARGV  1 token         text
 --       2 fence_ttl_ms  int>0
---       3 channel       text    where the next waiter listens
---       4 keep_ms       int>0   how long a repeated request_id is recognised
+--       3 channel       bytes  where the next waiter listens
+--       4 keep_ms       int>0  how long a repeated request_id is recognised
 -- OUT   "released"
 --       "lost"
 --       "conflict"

@@ -1,9 +1,6 @@
 -- lock.renew: begin the lease anew if it is still ours; or make the lease real that a policy gave out meanwhile.
 --
--- KEYS  1 lock          string  the holder's token; its TTL is the lease
---       2 fence         string  the last fence handed out
---       3 queue         zset    tokens of waiters, by their arrival in microseconds
---       4 alive         hash    until when each waiter must have asked again, in milliseconds
+-- KEYS  1-4 lock  @lock
 -- ARGV  1 token         text
 --       2 ttl_ms        int>0
 --       3 fence_ttl_ms  int>0
@@ -24,7 +21,7 @@ local away_fence = tonumber(ARGV[4])
 -- when this lease was made real and has ended. Where no fence is left, that is known for as long as one is kept.
 if away_fence > 0 then
   local now_us = clock_us()
-  local last = lock_fence(fence)
+  local last = lock_fence(fence, 9e15)
   local word, _, dead = lock_check(lock, queue, alive, token, now_us)
   local past = last == 0 and now_us - away_fence > tonumber(fence_ttl_ms) * 1000
   if word == "held" or past or last > away_fence or (last == away_fence and word ~= "ours") then return { "lost" } end
@@ -36,7 +33,7 @@ if away_fence > 0 then
   return { "ours", string.format("%.0f", away_fence), tonumber(ttl_ms), string.format("%.0f", now_us) }
 end
 if redis.call("GET", lock) ~= token then return { "lost" } end
-local last, now_us = lock_fence(fence), clock_us()
+local last, now_us = lock_fence(fence, 9e15), clock_us()
 lock_sound(lock, queue, alive)
 local number = lock_commit(lock, fence, last, queue, alive, token, ttl_ms, fence_ttl_ms, now_us)
 return { "ours", string.format("%.0f", number), tonumber(ttl_ms), string.format("%.0f", now_us) }

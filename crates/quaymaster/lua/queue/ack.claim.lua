@@ -1,18 +1,11 @@
 -- queue.ack.claim: jobs are done, and the next are handed out in the same step.
 --
--- KEYS  1.. queue      any    items, meta, stamps, overflow, jobs, held, delayed, leases, as queue.claim
---       2 request?     string the answer kept for a repeated request_id
--- ARGV  1 order        text   these eight as queue.claim has them
---       2 count        int>0
---       3 lease_ms     int>0
---       4 token        text
---       5 worker       text
---       6 max_attempts int>0
---       7 budget       int>0
---       8 largest      int>0
---       9 keep_ms      int>0  how long a repeated request_id is recognised
---       10.. leases    text   prefix (token attempt ), count, ids; and again; at most 1000 ids
--- OUT   "acked"  acked  given, then what queue.claim answers
+-- KEYS  1-8 queue   @claim
+--       9 request?  string  the answer kept for a repeated request_id
+-- ARGV  1-8 terms   @claim
+--       9 keep_ms   int>0    how long a repeated request_id is recognised
+--       10.. given  @leases  at most 1000 ids
+-- OUT   "acked"     acked  given  claim..; then what queue.claim answers
 --       "conflict"
 -- COST  O((ids + count) log n), at most 1000 each
 

@@ -5,9 +5,9 @@
 --       3 leases    zset   by the end of their lease
 --       4 meta      hash   counters
 --       5 request?  string the answer kept for a repeated request_id
--- ARGV  1 keep_ms   int>0  how long a repeated request_id is recognised
---       2.. leases  text   prefix (token attempt ), count, ids; and again; at most 1000 ids
--- OUT   "acked"  acked  given
+-- ARGV  1 keep_ms  int>0    how long a repeated request_id is recognised
+--       2.. given  @leases  at most 1000 ids
+-- OUT   "acked"     acked  given
 --       "conflict"
 -- COST  O(ids log n)
 

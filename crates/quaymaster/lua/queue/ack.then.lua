@@ -1,24 +1,21 @@
 -- queue.ack.then: jobs are done and what follows from them happens, all or nothing; then the next are handed out.
 --
--- KEYS  1.. queue      any    items, meta, stamps, overflow, jobs, held, delayed, leases, as queue.claim
---       2 parts        any    the keys of each part in order: of a push seven, of a batch fourteen, of a publish none
---       3 request?     string the answer kept for a repeated request_id
--- ARGV  1 order        text   these eight as queue.claim has them
---       2 count        int>=0 0 to claim nothing
---       3 lease_ms     int>0
---       4 token        text
---       5 worker       text
---       6 max_attempts int>0
---       7 budget       int>0
---       8 largest      int>0
---       9 keep_ms      int>0  how long a repeated request_id is recognised
---       10 asked       text   1 with a request
---       11 parts       int>0  at most 100
---       12.. words     text   of each part: kind, how many words, the words
---       13 leases      text   behind them: prefix (token attempt ), count, ids; and again; at most 1000 ids
--- OUT   "acked"    acked  given  batches, three each: part sealed =id; then what queue.claim answers
---       "lost"     0  lost  0, then what queue.claim answers
---       "refused"  part  why  what the batch said
+-- KEYS  1-8 queue    @claim
+--       9.. targets  any     the keys of each part in order: of a push seven, of a batch fourteen, of a publish none
+--       + request?   string  the answer kept for a repeated request_id
+-- ARGV  1-8 terms     @claim
+--       9 keep_ms     int>0    how long a repeated request_id is recognised
+--       10 asked      text     1 with a request
+--       11 count      int>0    of parts, at most 100
+--       12.. parts    each
+--           kind      text     push, batch or publish
+--           count     int>0    how many words follow
+--           .. words  bytes
+--       +.. given     @leases  at most 1000 ids
+-- OUT   "acked"     acked  given  batches  claim..; of each batch part sealed id, with = in front; then what
+--                   queue.claim answers
+--       "lost"      0  lost  batches  claim..; the same, without any batch
+--       "refused"   part  why:bytes  said:any; what the batch said
 --       "conflict"
 -- COST  O((ids + count + what is added) log n)
 
@@ -47,7 +44,7 @@ if request then
   end
 end
 queue_sound(KEYS, 1, ARGV[1])
-local leases_at, refused, why, said = queue_then_check(KEYS, 9, ARGV, 12, parts, now_us)
+local leases_at, numbers, refused, why, said = queue_then_check(KEYS, 9, ARGV, 12, parts, now_us)
 local ours, given = queue_held(KEYS[6], KEYS[8], ARGV, leases_at, now_ms)
 if ours < given then
   reply[1], reply[3], reply[4] = "lost", given - ours, 0
@@ -55,7 +52,7 @@ elseif refused > 0 then
   return { "refused", refused, why, said }
 else
   reply[2], reply[3] = queue_done(KEYS[5], KEYS[6], KEYS[8], KEYS[2], ARGV, leases_at, #ARGV, now_ms)
-  messages = queue_then_do(KEYS, 9, ARGV, 12, parts, now_us, reply)
+  messages = queue_then_do(KEYS, 9, ARGV, 12, parts, numbers, now_us, reply)
 end
 local ids, head = {}, #reply + 1
 if ARGV[2] ~= "0" and queue_claim(KEYS, 1, ARGV, 1, now_us, reply) > 0 then ids = queue_claimed(reply, head) end

@@ -6,9 +6,12 @@
 --       4 dead      list   dead letters
 --       5 meta      hash   counters
 --       6 request?  string the answer kept for a repeated request_id, or that of the claim which handed them out
--- ARGV  1 keep_ms   int>=0 how long a repeated request_id is recognised; 0: a claim that got nothing else is forgotten
---       2.. jobs    text   prefix (token attempt ), id, letter; and again; at most 1000
--- OUT   "buried"  then the ids
+-- ARGV  1 keep_ms    int>=0  how long a repeated request_id is recognised; 0: a claim that got nothing else is forgotten
+--       2.. letters  each    at most 1000
+--           prefix   text    token attempt
+--           id       int
+--           letter   bytes
+-- OUT   "buried"  ids..
 -- COST  O(jobs log n)
 
 --@include clock

@@ -4,12 +4,12 @@
 --       2 held      hash   their records
 --       3 leases    zset   by the end of their lease
 --       4 request?  string the answer kept for a repeated request_id
--- ARGV  1 id        text
+-- ARGV  1 id        int
 --       2 prefix    text   token attempt
 --       3 hold_ms   int>0  the lease lives at least so long from now
--- OUT   "dying"  now_us  first_failed_ms  score  payload
---       "dead"   0  the request has buried it
---       "retry"  delay_ms  the request has put it back
+-- OUT   "dying"     now_us  first_failed_ms  score:bytes  payload:bytes
+--       "dead"      0; the request has buried it
+--       "retry"     delay_ms; the request has put it back
 --       "lost"
 --       "conflict"
 -- COST  O(log n), and O(n) of the payload

@@ -3,8 +3,8 @@
 -- KEYS  1 held      hash  records of claimed jobs
 --       2 leases    zset  by the end of their lease
 -- ARGV  1 lease_ms  int>0
---       2.. leases  text  prefix (token attempt ), count, ids; and again; at most 1000 ids
--- OUT   "extended"  then the ids that are held
+--       2.. given   @leases  at most 1000 ids
+-- OUT   "extended"  ids..; those that are held
 -- COST  O(ids log n)
 
 --@include clock

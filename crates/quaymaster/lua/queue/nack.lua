@@ -5,13 +5,13 @@
 --       3 delayed   zset   by when they are due
 --       4 meta      hash   counters
 --       5 request?  string the answer kept for a repeated request_id
--- ARGV  1.. id      text
---       2 prefix    text   token attempt
+-- ARGV  1 id        int
+--       2 prefix    text    token attempt
 --       3 delay_ms  int>=0
---       4 keep_ms   int>0  how long a repeated request_id is recognised
--- OUT   "retry"  delay_ms
---       "dead"   0  kept for a request that buried the job
---       "lost"   0
+--       4 keep_ms   int>0   how long a repeated request_id is recognised
+-- OUT   "retry"     delay_ms
+--       "dead"      0; kept for a request that buried the job
+--       "lost"      0
 --       "conflict"
 -- COST  O(log n)
 

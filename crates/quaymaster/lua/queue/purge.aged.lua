@@ -2,9 +2,11 @@
 --
 -- KEYS  1 dead       list   dead letters
 --       2 request?   string how far a repeated request_id has come
--- ARGV  1 stone      text   what stands in a removed letter's place for the rest of this script
---       2 keep_ms    int>0  how long a repeated request_id is recognised
---       3.. letters  bytes  index, letter; and again; at most 1000
+-- ARGV  1 stone      bytes   what stands in a removed letter's place for the rest of this script
+--       2 keep_ms    int>0   how long a repeated request_id is recognised
+--       3.. letters  each    at most 1000
+--           index    int>=0
+--           letter   bytes
 -- OUT   "removed"  count
 -- COST  O(letters), and the way to the last index
 

@@ -1,27 +1,18 @@
 -- queue.push: add items at the end, all or none; move or drop the oldest of a full queue, or refuse.
 --
--- KEYS  1 items      any    the public list, or zset for a priority queue
---       2 meta       hash   switches and counters
---       3 stamps     list   when which push came
---       4 overflow   list   items moved out of a full queue
---       5 jobs       hash   items of delayed jobs
---       6 held       hash   their records
---       7 delayed    zset   when they are due
---       8.. more     string the id, the dedupe and the request, those that `marks` names, in that order
--- ARGV  1 order      text   fifo or priority
---       2 max_size   int>=0 0 for any number
---       3 policy     text   reject, dlq or drop_oldest
---       4 delay_ms   int>=0
---       5 score      text   the priority
---       6 count      int>0  at most 10,000
---       7.. payloads bytes  as many as count says
---       8 marks      text   only with more keys, behind the payloads: which, letters of i, d and r
---       9 id_ms      int>0  how long the id is remembered; 0 and empty words stand for what there is not
---       10 value     bytes  what the dedupe keeps
---       11 ttl_ms    int>=0 for how long
---       12 start_ms  int>=0 the bucket in the dedupe's key, 0 without one
---       13 end_ms    int>=0
---       14 keep_ms   int>0  how long a repeated request_id is recognised
+-- KEYS  1-7 queue    @queue
+--       8 id?        string  what remembers the caller's id
+--       9 first?     string  the dedupe's
+--       10 request?  string  the answer kept for a repeated request_id
+-- ARGV  1- add        @queue
+--       + marks?      each    only with more keys
+--           letters   text    which keys there are: i, d and r
+--           id_ms     int>0   how long the id is remembered; 0 and empty words stand for what there is not
+--           value     bytes   what the dedupe keeps
+--           ttl_ms    int>=0  for how long
+--           start_ms  int>=0  the bucket in the dedupe's key, 0 without one
+--           end_ms    int>=0
+--           keep_ms   int>0   how long a repeated request_id is recognised
 -- OUT   "pushed"     accepted  length  moved  dropped
 --       "duplicate"  0  length  0  0
 --       "full"       0  length  0  0

@@ -3,7 +3,7 @@
 -- KEYS  1 held      hash  records of claimed jobs
 --       2 leases    zset  by the end of their lease
 --       3 delayed   zset  by when they are due
--- ARGV  1.. leases  text  prefix (token attempt ), count, ids; and again; at most 1000 ids
+-- ARGV  1.. given  @leases  at most 1000 ids
 -- OUT   "released"  count
 -- COST  O(ids log n)
 

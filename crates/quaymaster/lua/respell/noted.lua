@@ -2,7 +2,7 @@
 --
 -- KEYS  1 note  string  one per schema
 -- ARGV  none
--- OUT   "noted"  digest of their patterns, empty for none
+-- OUT   "noted"  digest:bytes; of their patterns, empty for none
 -- COST  O(1)
 
 local note = KEYS[1]

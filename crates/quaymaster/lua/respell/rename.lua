@@ -1,8 +1,10 @@
 -- respell.rename: give keys the names of today, unless something lies under these already.
 --
--- KEYS  1.. names  any  the old name and the new one, and again; at most 100 pairs
+-- KEYS  1.. names  each  at most 100
+--           old    any
+--           new    any
 -- ARGV  none
--- OUT   "renamed"  0 gone, 1 renamed or 2 taken, for each pair …
+-- OUT   "renamed"  outcomes..; for each pair 0 gone, 1 renamed or 2 taken
 -- COST  O(pairs)
 
 local answer = { "renamed" }

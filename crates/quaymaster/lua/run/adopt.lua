@@ -1,15 +1,15 @@
 -- run.adopt: take over items that another program lists as processed, before the run is gone on with.
 --
--- KEYS  1.. run     hash    the nine of `inc/run.lua`
--- ARGV  1 ttl_ms    int>0   with keep_ms, pulse_ms, request and pulse: see `inc/run.lua`
---       2 keep_ms   int>0
---       3 pulse_ms  int>0
---       4 request   int>=0
---       5 pulse     int>=0
---       6.. own     text    max_bytes, count, then `count` pairs of item and JSON
--- OUT   "adopted"  added
+-- KEYS  1-9 run  @run
+-- ARGV  1-5 frame    @run
+--       6 max_bytes  int>0
+--       7 count      int>0  of the items that follow
+--       8.. items    each
+--           item     text
+--           json     json   empty where quotes are enough
+-- OUT   "adopted"    added
 --       "begun"
---       "malformed"  key
+--       "malformed"  key:bytes
 -- COST  O(count)
 
 --@include number

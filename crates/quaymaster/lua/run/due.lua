@@ -5,7 +5,7 @@
 -- ARGV  1 stale_ms   int>0
 --       2 expire_ms  int>0
 --       3 count      int>0
--- OUT   "due"  forgotten  known  at_work  id  active_ms …
+-- OUT   "due"  forgotten  known  at_work  rows..; id active_ms of each
 -- COST  O(log n + count)
 
 --@include clock

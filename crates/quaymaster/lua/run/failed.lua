@@ -1,19 +1,27 @@
 -- run.failed: note that an item failed; its attempts are counted until it is processed.
 --
--- KEYS  1.. run     hash    the nine of `inc/run.lua`; then those that the words below name
--- ARGV  1 ttl_ms    int>0   with keep_ms, pulse_ms, request and pulse: see `inc/run.lua`
---       2 keep_ms   int>0
---       3 pulse_ms  int>0
---       4 request   int>=0
---       5 pulse     int>=0
---       6.. own     text    item, error, cut (1: it was longer), max_failures, hour (its list's key, 0 for none), hour_ttl_ms, hour_max
--- OUT   "failed"     attempts  processed_count  failed_count  beat  again  again: 1 for a repeated request_id
---       "processed"  0         processed_count  failed_count  0     0      it is done; nothing was changed
+-- KEYS  1-9 run        @run
+--       10 request?    string      the answer kept for a repeated request_id
+--       11 hour_list?  list        ids that failed in the hour
+--       12-13 index?   @run_index
+--       14 counter?    string      the limit's
+-- ARGV  1-5 frame       @run
+--       6 item          text
+--       7 error         text
+--       8 cut           int>=0  1: it was longer
+--       9 max_failures  int>0
+--       10 hour_at      int>=0  which key the hour's list is, 0 for none
+--       11 hour_ttl_ms  int>0
+--       12 hour_max     int>0
+--       13-20 pulse?    @pulse
+-- OUT   "failed"     attempts  processed_count  failed_count  beat  again; again: 1 for a repeated request_id
+--       "processed"  0  processed_count  failed_count  0  0; it is done; nothing was changed
 --       "missing"
---       "malformed"  key
+--       "malformed"  key:bytes
 --       "foreign"
+--       "pulse"
 --       "full"
---       "stale"  now_ms
+--       "stale"      now_ms
 --       "conflict"
 -- COST  O(log n) of failures and runs, and of the run's list when it is rendered
 

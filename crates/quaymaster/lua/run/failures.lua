@@ -6,7 +6,7 @@
 -- ARGV  1 from_ms  int>=0
 --       2 to_ms    text   the first millisecond after, or +inf
 --       3 count    int>0
--- OUT   "failures"  item  failed_ms  record …
+-- OUT   "failures"  rows..; item failed_ms record of each
 --       "missing"
 -- COST  O(log n + count)
 

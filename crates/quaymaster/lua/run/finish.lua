@@ -1,18 +1,20 @@
 -- run.finish: end a run; a second time with the same status is the first time.
 --
--- KEYS  1.. run     hash    the nine of `inc/run.lua`; then those that the words below name
--- ARGV  1 ttl_ms    int>0   with keep_ms, pulse_ms, request and pulse: see `inc/run.lua`
---       2 keep_ms   int>0
---       3 pulse_ms  int>0
---       4 request   int>=0
---       5 pulse     int>=0
---       6.. own     text    status, stale_ms
--- OUT   "finished"  and so on as `run.show`
---       "ended"     status  it is finished, with another one
+-- KEYS  1-9 run       @run
+--       10 request?   string      the answer kept for a repeated request_id
+--       11-12 index?  @run_index
+--       13 counter?   string      the limit's
+-- ARGV  1-5 frame    @run
+--       6 status     text
+--       7 stale_ms   int>0
+--       8-15 pulse?  @pulse
+-- OUT   "finished"   view..; as `run.show`
+--       "ended"      status:bytes; it is finished, with another one
 --       "missing"
---       "malformed"  key
+--       "malformed"  key:bytes
 --       "foreign"
---       "stale"  now_ms
+--       "pulse"
+--       "stale"      now_ms
 --       "conflict"
 -- COST  O(n) of the run's list
 

@@ -2,10 +2,10 @@
 --
 -- KEYS  1 runs  zset  runs by last activity
 -- ARGV  1 from_ms  text    the newest, or +inf
---       2 to_ms    text    the oldest, or -inf
+--       2 to_ms    word    the oldest, or -inf
 --       3 skip     int>=0
 --       4 count    int>0
--- OUT   "runs"  id  active_ms …
+-- OUT   "runs"  rows..; id active_ms of each
 -- COST  O(log n + skip + count)
 
 --@include number

@@ -4,7 +4,7 @@
 -- ARGV  1 id       text    what it would be
 --       2 taken    text    an id that turned out to be another's, "" for none
 --       3 keep_ms  int>0
--- OUT   "named"  id
+-- OUT   "named"  id:bytes
 -- COST  O(1)
 
 --@include replay

@@ -1,19 +1,24 @@
 -- run.processed: note items as done; each is counted once, however often it is told.
 --
--- KEYS  1.. run     hash    the nine of `inc/run.lua`; then those that the words below name
--- ARGV  1 ttl_ms    int>0   with keep_ms, pulse_ms, request and pulse: see `inc/run.lua`
---       2 keep_ms   int>0
---       3 pulse_ms  int>0
---       4 request   int>=0
---       5 pulse     int>=0
---       6.. own     text    max_bytes, max_items, count, then `count` pairs of item and JSON
+-- KEYS  1-9 run       @run
+--       10 request?   string      the answer kept for a repeated request_id
+--       11-12 index?  @run_index
+--       13 counter?   string      the limit's
+-- ARGV  1-5 frame    @run
+--       6 max_bytes  int>0
+--       7 max_items  int>0
+--       8 count      int>0   of the items that follow
+--       9.. items    each
+--           item     text
+--           json     json    empty where quotes are enough
+--       + pulse?     @pulse
 -- OUT   "processed"  added  processed_count  failed_count  beat
 --       "missing"
---       "malformed"  key
+--       "malformed"  key:bytes
 --       "foreign"
 --       "pulse"
 --       "full"
---       "stale"  now_ms
+--       "stale"      now_ms
 --       "conflict"
 -- COST  O(count); with a pulse what `run.start` costs
 

@@ -3,8 +3,8 @@
 -- KEYS  1 state      hash  documented fields
 --       2 meta       hash  there while the run is ours
 --       3 processed  set   items done
--- ARGV  1.. item  text  at most a thousand
--- OUT   "remaining"  index …  counted from 1
+-- ARGV  1.. items  text  at most a thousand
+-- OUT   "remaining"  indexes..; counted from 1
 --       "missing"
 --       "foreign"
 -- COST  O(items)

@@ -1,17 +1,19 @@
 -- run.retry: hand failed items out for another try, each to one caller until its lease ends.
 --
--- KEYS  1.. run     hash    the nine of `inc/run.lua`; then those that the words below name
--- ARGV  1 ttl_ms    int>0   with keep_ms, pulse_ms, request and pulse: see `inc/run.lua`
---       2 keep_ms   int>0
---       3 pulse_ms  int>0
---       4 request   int>=0
---       5 pulse     int>=0
---       6.. own     text    count, lease_ms
--- OUT   "retry"  beat  item  record …
+-- KEYS  1-9 run       @run
+--       10 request?   string      the answer kept for a repeated request_id
+--       11-12 index?  @run_index
+--       13 counter?   string      the limit's
+-- ARGV  1-5 frame    @run
+--       6 count      int>0
+--       7 lease_ms   int>0
+--       8-15 pulse?  @pulse
+-- OUT   "retry"      beat  rows..; item record of each
 --       "missing"
---       "malformed"  key
+--       "malformed"  key:bytes
 --       "foreign"
---       "stale"  now_ms
+--       "pulse"
+--       "stale"      now_ms
 --       "conflict"
 -- COST  O(log n + count) of failures; with a pulse what `run.start` costs
 

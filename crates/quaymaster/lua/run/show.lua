@@ -1,17 +1,20 @@
 -- run.show: a run as it is, and its documented hash brought up to date. No sign of life.
 --
--- KEYS  1.. run     hash    the nine of `inc/run.lua`; then those that the words below name
--- ARGV  1 ttl_ms    int>0   with keep_ms, pulse_ms, request and pulse: see `inc/run.lua`
---       2 keep_ms   int>0
---       3 pulse_ms  int>0
---       4 request   int>=0
---       5 pulse     int>=0
---       6.. own     text    stale_ms, items (1: render the documented list too)
--- OUT   "shown"  now_us  start_us  active_us  finished_us  over  stale  status  start_time  hour  calls  keys  processed_count  failed_count  bytes  cut  tasks_total  fields  name value …  task times …
+-- KEYS  1-9 run       @run
+--       10-11 index?  @run_index
+--       12 counter?   string      the limit's
+-- ARGV  1-5 frame    @run
+--       6 stale_ms   int>0
+--       7 items      int>=0  1: render the documented list too
+--       8-15 pulse?  @pulse
+-- OUT   "shown"      view..; now_us start_us active_us finished_us over stale status start_time hour calls keys
+--                    processed_count failed_count bytes cut tasks_total fields, then name value of each field, then
+--                    task times of each task
 --       "missing"
---       "malformed"  key
+--       "malformed"  key:bytes
 --       "foreign"
---       "stale"  now_ms
+--       "pulse"
+--       "stale"      now_ms
 -- COST  O(tasks shown), at most a thousand; O(n) of the run's list when it is rendered
 
 --@include clock

@@ -1,18 +1,22 @@
 -- run.start: begin a run, or go on with it; never wipes one.
 --
--- KEYS  1.. run     hash    the nine of `inc/run.lua`; then those that the words below name
--- ARGV  1 ttl_ms    int>0   with keep_ms, pulse_ms, request and pulse: see `inc/run.lua`
---       2 keep_ms   int>0
---       3 pulse_ms  int>0
---       4 request   int>=0
---       5 pulse     int>=0
---       6.. own     text    id_field, id, fresh (1: only if there is none), read (length of the foreign list adopted), stale_ms
--- OUT   "started"  and so on as `run.show`
---       "resumed"  and so on
+-- KEYS  1-9 run       @run
+--       10 request?   string      the answer kept for a repeated request_id
+--       11-12 index?  @run_index
+--       13 counter?   string      the limit's
+-- ARGV  1-5 frame     @run
+--       6 id_field    text
+--       7 id          text
+--       8 fresh       int>=0  1: only if there is none
+--       9 read        int     length of the foreign list adopted, -1 for none
+--       10 stale_ms   int>0
+--       11-18 pulse?  @pulse
+-- OUT   "started"    view..; as `run.show`
+--       "resumed"    view..
 --       "exists"
---       "malformed"  key
---       "foreign"  text  the list of items of a run begun by another program, to be adopted first
---       "stale"    now_ms
+--       "malformed"  key:bytes
+--       "foreign"    list:bytes; the items of a run begun by another program, to be adopted first
+--       "stale"      now_ms
 --       "conflict"
 -- COST  O(log n) of runs, and of the run's list when it is rendered
 

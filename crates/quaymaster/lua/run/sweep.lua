@@ -1,17 +1,16 @@
 -- run.sweep: write into the documented hash that a run gives no sign of life.
 --
--- KEYS  1.. run     hash    the nine of `inc/run.lua`; then, where one step can, the indexes `runs` and `live`
--- ARGV  1 ttl_ms    int>0   with keep_ms, pulse_ms, request and pulse: see `inc/run.lua`
---       2 keep_ms   int>0
---       3 pulse_ms  int>0
---       4 request   int>=0
---       5 pulse     int>=0
---       6.. own     text    stale_ms, id, index (which key `runs` is, 0 for none)
--- OUT   "stale"  active_ms
---       "fresh"  active_ms
---       "over"   active_ms
---       "gone"   0
---       "malformed"  key
+-- KEYS  1-9 run       @run
+--       10-11 index?  @run_index
+-- ARGV  1-5 frame   @run
+--       6 stale_ms  int>0
+--       7 id        text
+--       8 index_at  int>=0  which key `runs` is, 0 for none
+-- OUT   "stale"      active_ms
+--       "fresh"      active_ms
+--       "over"       active_ms
+--       "gone"       active_ms
+--       "malformed"  key:bytes
 -- COST  O(log n) of runs, and of the run's list when it is rendered
 
 --@include clock

@@ -1,19 +1,23 @@
 -- run.task_finish: note how long a task took; a second time is the first time.
 --
--- KEYS  1.. run     hash    the nine of `inc/run.lua`; then those that the words below name
--- ARGV  1 ttl_ms    int>0   with keep_ms, pulse_ms, request and pulse: see `inc/run.lua`
---       2 keep_ms   int>0
---       3 pulse_ms  int>0
---       4 request   int>=0
---       5 pulse     int>=0
---       6.. own     text    task, key (which key the task's is), given (its start as another program has it, "" for none)
+-- KEYS  1-9 run       @run
+--       10 request?   string      the answer kept for a repeated request_id
+--       11 started    string      when the task began, as others read it
+--       12-13 index?  @run_index
+--       14 counter?   string      the limit's
+-- ARGV  1-5 frame     @run
+--       6 task        text
+--       7 started_at  int>0   which key the task's is
+--       8 given       text    its start as another program has it, "" for none
+--       9-16 pulse?   @pulse
 -- OUT   "finished"   duration_us  beat
---       "elsewhere"  text  when it started, as another program has written it
+--       "elsewhere"  text:bytes; when it started, as another program has written it
 --       "untimed"
 --       "missing"
---       "malformed"  key
+--       "malformed"  key:bytes
 --       "foreign"
---       "stale"  now_ms
+--       "pulse"
+--       "stale"      now_ms
 --       "conflict"
 -- COST  O(log n) of tasks; with a pulse what `run.start` costs
 

@@ -1,18 +1,22 @@
 -- run.task_start: note when a task began; the first time counts until it is finished.
 --
--- KEYS  1.. run     hash    the nine of `inc/run.lua`; then those that the words below name
--- ARGV  1 ttl_ms    int>0   with keep_ms, pulse_ms, request and pulse: see `inc/run.lua`
---       2 keep_ms   int>0
---       3 pulse_ms  int>0
---       4 request   int>=0
---       5 pulse     int>=0
---       6.. own     text    task, key (which key the task's is), max_tasks
--- OUT   "started"  start_us  beat
+-- KEYS  1-9 run       @run
+--       10 request?   string      the answer kept for a repeated request_id
+--       11 started    string      when the task began, as others read it
+--       12-13 index?  @run_index
+--       14 counter?   string      the limit's
+-- ARGV  1-5 frame     @run
+--       6 task        text
+--       7 started_at  int>0   which key the task's is
+--       8 max_tasks   int>0
+--       9-16 pulse?   @pulse
+-- OUT   "started"    start_us  beat
 --       "missing"
---       "malformed"  key
+--       "malformed"  key:bytes
 --       "foreign"
+--       "pulse"
 --       "full"
---       "stale"  now_ms
+--       "stale"      now_ms
 --       "conflict"
 -- COST  O(log n) of tasks; with a pulse what `run.start` costs
 

@@ -1,19 +1,25 @@
 -- run.update: set the status and fields of the caller's own.
 --
--- KEYS  1.. run     hash    the nine of `inc/run.lua`; then those that the words below name
--- ARGV  1 ttl_ms    int>0   with keep_ms, pulse_ms, request and pulse: see `inc/run.lua`
---       2 keep_ms   int>0
---       3 pulse_ms  int>0
---       4 request   int>=0
---       5 pulse     int>=0
---       6.. own     text    stale_ms, max_fields, count, then `count` pairs of name and value
--- OUT   "updated"  and so on as `run.show`
---       "ended"    status  it is finished; its status is not set
+-- KEYS  1-9 run       @run
+--       10 request?   string      the answer kept for a repeated request_id
+--       11-12 index?  @run_index
+--       13 counter?   string      the limit's
+-- ARGV  1-5 frame     @run
+--       6 stale_ms    int>0
+--       7 max_fields  int>0
+--       8 count       int>=0  of the fields that follow
+--       9.. fields    each
+--           name      text
+--           value     text
+--       + pulse?      @pulse
+-- OUT   "updated"    view..; as `run.show`
+--       "ended"      status:bytes; it is finished; its status is not set
 --       "missing"
---       "malformed"  key
+--       "malformed"  key:bytes
 --       "foreign"
+--       "pulse"
 --       "full"
---       "stale"  now_ms
+--       "stale"      now_ms
 --       "conflict"
 -- COST  O(fields); with a pulse what `run.start` costs
 

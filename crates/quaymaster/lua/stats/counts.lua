@@ -1,8 +1,8 @@
 -- stats.counts: the counters under some keys, 0 for what is not there.
 --
--- KEYS  1.. counter  string  any number of them, which the caller bounds
+-- KEYS  1.. counters  string  any number of them, which the caller bounds
 -- ARGV  none
--- OUT   "counts"  n …
+-- OUT   "counts"  counts..
 -- COST  O(n)
 
 local answer = { "counts" }

@@ -1,11 +1,33 @@
 -- stats.flush: add what processes counted since their last flush; the same flush counts once.
 --
--- KEYS  1.. key   string  eighteen, the request's record if there is one, then what is flushed: see `inc/stats.lua`
--- ARGV  1.. word  text    seventeen, then what is flushed: see `inc/stats.lua`
--- OUT   "flushed"    n        endpoints that the cap kept out
+-- KEYS  1-18 totals       @stats
+--       19 request?       string     the answer kept for a repeated request_id
+--       20 over_instance  string     requests of the instances over the cap
+--       21.. instances    string     requests of each
+--       +.. statuses      string     responses of each
+--       + over_endpoint   @endpoint
+--       +.. endpoints     @endpoint
+-- ARGV  1-17 flush         @stats
+--       18.. of_instances  each
+--           name           text
+--           process        text
+--           requests       int>=0
+--           connections    word    empty when not told
+--           peak           word
+--       +.. of_statuses    each
+--           code           int
+--           count          int>0
+--       +.. of_endpoints   each
+--           name           text
+--           count          int>0
+--           errors         int>=0
+--           sum_us         int>=0
+--           buckets        text    `bucket:count …`
+--           samples        text    `epoch_ms member …`
+-- OUT   "flushed"    kept_out; endpoints that the cap kept out
 --       "repeat"
---       "ahead"      now_ms   the hour has not begun
---       "malformed"  key
+--       "ahead"      now_ms; the hour has not begun
+--       "malformed"  key:bytes
 --       "conflict"
 -- COST  O(i log I + b + s log S) of its instances, buckets and samples, which the caller bounds
 

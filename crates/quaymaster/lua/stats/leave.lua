@@ -1,9 +1,9 @@
 -- stats.leave: forget instances that have not flushed for a day, with their counters.
 --
--- KEYS  1 instances    zset    by their last flush, in milliseconds
---       2.. requests   string  one per instance
--- ARGV  1.. instance   text    in the order of their keys
--- OUT   "left"  n
+-- KEYS  1 instances   zset    by their last flush, in milliseconds
+--       2.. requests  string  one per instance
+-- ARGV  1.. names  text  of the instances, in the order of their keys
+-- OUT   "left"  count
 -- COST  O(n log m) of those named and all
 
 --@include clock

@@ -1,19 +1,20 @@
 -- stats.report: the totals, what is true now, and the names of what is counted one by one.
 --
--- KEYS  1 total        string
---       2 accepted     string
---       3 errors       string
---       4 max          string  the most connections since a process was alive without a break
---       5 speed        string
---       6 max_speed    string
---       7 beats        zset
---       8 connections  hash
---       9 gauge        hash
---       10 statuses    set
---       11.. hourly    string  the hours asked for
+-- KEYS  1 requests_total     string
+--       2 requests_accepted  string
+--       3 errors_total       string
+--       4 connections_max    string  the most connections since a process was alive without a break
+--       5 speed              string
+--       6 max_speed          string
+--       7 beats              zset
+--       8 connections        hash
+--       9 gauge              hash
+--       10 statuses          set
+--       11.. hourly          string  the hours asked for
 -- ARGV  1 heartbeat_ms  int>0
--- OUT   "report"  now_ms  total  accepted  errors  current  max  speed  max_speed  alive  started_ms  statuses  hours
---       "malformed"  key
+-- OUT   "report"     now_ms  totals..; total accepted errors current max speed max_speed alive started_ms, then the
+--                    tables of statuses and hours
+--       "malformed"  key:bytes
 -- COST  O(n) of statuses, hours and processes that are gone and not yet forgotten
 
 --@include clock

@@ -2,7 +2,7 @@
 --
 -- KEYS  1 instances  zset   by their last flush, in milliseconds
 -- ARGV  1 count      int>0
--- OUT   "silent"  name …
+-- OUT   "silent"  names..
 -- COST  O(log n + count)
 
 --@include clock

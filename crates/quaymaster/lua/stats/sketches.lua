@@ -1,9 +1,9 @@
 -- stats.sketches: the response times of some endpoints, in buckets, and their sum of all time.
 --
--- KEYS  1 micros     hash    sums by endpoint
---       2.. sketch   hash    buckets; any number, which the caller bounds
--- ARGV  1.. endpoint text    those whose sums are asked for
--- OUT   "sketches"  sums  buckets …   each the fields and values of one sketch
+-- KEYS  1 micros      hash  sums by endpoint
+--       2.. sketches  hash  buckets; any number, which the caller bounds
+-- ARGV  1.. endpoints  text  those whose sums are asked for
+-- OUT   "sketches"  sums:any  sketches..; each the fields and values of one sketch
 -- COST  O(n) of the buckets
 
 local answer = { "sketches", {} }

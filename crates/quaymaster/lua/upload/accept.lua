@@ -1,29 +1,31 @@
 -- upload.accept: take a chunk whose bytes are there, once; the bytes are only renamed.
 --
--- KEYS  1.. own           any     the eight keys of `inc/upload.lua`
---       2 chunk           string  its bytes from now on; the ninth
---       3 staging?        string  its bytes until now, where they come through this store; the tenth
--- ARGV  1 ttl_ms          int>0
---       2 progress        text    channel
---       3 arrival         text    channel
---       4 id              text
---       5 number          int>=0
---       6 size            int>=0
---       7 digest          text    of its bytes
---       8 last            int     1 for the last one
---       9 place           text    where the bytes are: `store`, or what the caller calls it
---       10 chunk_ttl_ms   int>0
---       11 attempt        text    unique per attempt to send it
--- OUT   "accepted"    received  durable  total  complete  status  mark  attempt   mark: r or d; attempt: which brought it
---       "known"       the same: another attempt had brought these bytes before
---       "conflict"                other bytes have come under this number
---       "other_last"  number      another chunk is the last
---       "passed"      number      a chunk with a higher number has come
+-- KEYS  1-8 own      @upload
+--       9 chunk      string   its bytes from now on
+--       10 staging?  string   its bytes until now, where they come through this store
+-- ARGV  1 ttl_ms         int>0
+--       2 progress       bytes   channel
+--       3 arrival        bytes   channel
+--       4 id             text
+--       5 number         int>=0
+--       6 size           int>=0
+--       7 digest         text    of its bytes
+--       8 last           text    1 for the last one
+--       9 place          text    where the bytes are: `store`, or what the caller calls it
+--       10 chunk_ttl_ms  int>0
+--       11 attempt       text    unique per attempt to send it
+-- OUT   "accepted"    received  durable  total  complete  status:bytes  mark:bytes  attempt:bytes; mark: r or d;
+--                     attempt: which brought it
+--       "known"       received  durable  total  complete  status:bytes  mark:bytes  attempt:bytes; another attempt
+--                     had brought these bytes before
+--       "conflict"; other bytes have come under this number
+--       "other_last"  number; another chunk is the last
+--       "passed"      number; a chunk with a higher number has come
 --       "after_last"  number
---       "over"        bytes       more than announced
---       "under"       bytes       the last missing one, and fewer than announced
---       "unstaged"    length      the staged bytes are not as many
---       "closed"      status  error
+--       "over"        bytes; more than announced
+--       "under"       bytes; the last missing one, and fewer than announced
+--       "unstaged"    length; the staged bytes are not as many
+--       "closed"      status:bytes  error:bytes
 --       "unknown"
 -- COST  O(chunks) for the counts, a byte each
 

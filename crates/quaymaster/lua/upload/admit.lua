@@ -1,15 +1,13 @@
 -- upload.admit: reserve bytes in flight, if they fit; again under the same name, so many in all.
 --
--- KEYS  1 in_flight         hash    bytes by name
---       2 in_flight_until   zset    when each is given up
---       3 in_flight_total   string  their sum
+-- KEYS  1-3 flight  @flight
 -- ARGV  1 name              text
 --       2 bytes             int>0
 --       3 lease_ms          int>0
 --       4 most              int>0   bytes in flight over all names
 -- OUT   "admitted"  total
---       "busy"      total  next_ms   until one is given up at the latest, -1 when none is held
---       "lapsed"    total            the name was given up; only another one helps
+--       "busy"      total  next_ms; until one is given up at the latest, -1 when none is held
+--       "lapsed"    total; the name was given up; only another one helps
 -- COST  O(log n), and at most 100 pruned
 
 --@include clock

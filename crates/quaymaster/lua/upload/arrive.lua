@@ -1,9 +1,7 @@
 -- upload.arrive: a chunk is taken: its bytes count for as long as they can be there, and it is to be claimed.
 --
--- KEYS  1 in_flight         hash    bytes by name
---       2 in_flight_until   zset    when each is given up
---       3 in_flight_total   string  their sum
---       4 ready             zset    uploads with chunks to claim, by the microsecond
+-- KEYS  1-3 flight  @flight
+--       4 ready     zset     uploads with chunks to claim, by the microsecond
 -- ARGV  1 id                text    the upload
 --       2 back              text    a name that is given back, empty for none
 --       3 name              text    the chunk's; one that was given back meanwhile, being durable already, stays so

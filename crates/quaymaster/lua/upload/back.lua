@@ -1,9 +1,7 @@
 -- upload.back: give back bytes in flight.
 --
--- KEYS  1 in_flight         hash    bytes by name
---       2 in_flight_until   zset    when each is given up
---       3 in_flight_total   string  their sum
--- ARGV  1.. names           text    at most 1000
+-- KEYS  1-3 flight  @flight
+-- ARGV  1.. names  text  at most 1000
 -- OUT   "given"  count  total
 -- COST  O(names log n)
 

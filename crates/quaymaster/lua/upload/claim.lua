@@ -1,14 +1,14 @@
 -- upload.claim: hand out chunks that may be shipped now, each under a lease.
 --
--- KEYS  1.. own      any     the eight keys of `inc/upload.lua`
---       2 claim      string  the numbers this token got, given again when it comes again; the ninth
+-- KEYS  1-8 own  @upload
+--       9 claim  string   the numbers this token got, given again when it comes again
 -- ARGV  1 ttl_ms     int>0
 --       2 token      text    unique per claim
 --       3 count      int>0   at most 1000
 --       4 lease_ms   int>0
--- OUT   "chunks"   next_ms  node_id  key  multipart_id, then number  attempt  left_ms  facts …
---                  next_ms: when the next may be claimed, 0 for now, -1 for none
---       "closed"   status
+-- OUT   "chunks"   next_ms  node_id:bytes  key:bytes  multipart_id:bytes  rows..; next_ms: when the next may be
+--                  claimed, 0 for now, -1 for none; number attempt left_ms facts of each
+--       "closed"   status:bytes
 --       "unknown"
 -- COST  O(count log n)
 

@@ -1,14 +1,16 @@
 -- upload.create: write the state and metadata of a new upload.
 --
--- KEYS  1.. own          hash   the eight keys of `inc/upload.lua`
--- ARGV  1 ttl_ms         int>0
---       2 deadline_ms    int>0  when it expires
---       3 sized          int    1 when the size was announced
---       4 node_id        text   whose upload it is: another node's is not overwritten
---       5 count          int    how many words of state follow
---       6.. fields       text   names and values of the state, then of the metadata
+-- KEYS  1-8 own  @upload
+-- ARGV  1 ttl_ms       int>0
+--       2 deadline_ms  int>0   when it expires
+--       3 sized        text    1 when the size was announced
+--       4 node_id      text    whose upload it is: another node's is not overwritten
+--       5 count        int>=0  how many words of state follow
+--       6.. fields     each    of the state, then of the metadata
+--           name       text
+--           value      text
 -- OUT   "created"
---       "existing"  status
+--       "existing"  status:bytes
 --       "taken"
 -- COST  O(fields)
 

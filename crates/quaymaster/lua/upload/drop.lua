@@ -1,10 +1,10 @@
 -- upload.drop: remove the bytes of chunks that will never be shipped, of an upload that has ended.
 --
--- KEYS  1.. own        any     the eight keys of `inc/upload.lua`
---       2 chunks       string  the bytes of each chunk named; from the ninth on
--- ARGV  1.. numbers    int     at most 500
+-- KEYS  1-8 own     @upload
+--       9.. chunks  string   the bytes of each chunk named
+-- ARGV  1.. numbers  int  at most 500
 -- OUT   "dropped"  left
---       "open"     status
+--       "open"     status:bytes
 -- COST  O(numbers log n)
 
 --@include number

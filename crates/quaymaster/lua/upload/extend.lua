@@ -1,12 +1,14 @@
 -- upload.extend: leases of one upload's chunks begin anew, those that are held.
 --
--- KEYS  1.. own            any     the eight keys of `inc/upload.lua`
---       2 chunks           string  the bytes of each chunk named; from the ninth on
--- ARGV  1.. ttl_ms         int>0
---       2 lease_ms         int>0
---       3 chunk_ttl_ms     int>0
---       4 leases           text    number and token of each, at most 500
--- OUT   "extended"  then 1 for each that is held, 0 for one that is lost
+-- KEYS  1-8 own     @upload
+--       9.. chunks  string   the bytes of each chunk named
+-- ARGV  1 ttl_ms        int>0
+--       2 lease_ms      int>0
+--       3 chunk_ttl_ms  int>0
+--       4.. leases      each    at most 500
+--           number      int>=0
+--           token       text
+-- OUT   "extended"  held..; 1 for each that is held, 0 for one that is lost
 -- COST  O(leases log n)
 
 --@include clock

@@ -1,14 +1,14 @@
 -- upload.failed: shipping a chunk did not work; it comes again later, or the upload has FAILED.
 --
--- KEYS  1.. own           any     the eight keys of `inc/upload.lua`
---       2 chunk           string  its bytes; the ninth
--- ARGV  1 ttl_ms          int>0
---       2 progress        text    channel
---       3 number          int>=0
---       4 token           text
---       5 delay_ms        int     when it comes again, -1 to give up
---       6 error           text    what went wrong
---       7 chunk_ttl_ms    int>0
+-- KEYS  1-8 own  @upload
+--       9 chunk  string   its bytes
+-- ARGV  1 ttl_ms        int>0
+--       2 progress      bytes   channel
+--       3 number        int>=0
+--       4 token         text
+--       5 delay_ms      int     when it comes again, -1 to give up
+--       6 error         text    what went wrong
+--       7 chunk_ttl_ms  int>0
 -- OUT   "retry"   attempts
 --       "failed"  attempts
 --       "lost"

@@ -1,11 +1,9 @@
 -- upload.flight: a page of what is in flight, what ends first in front.
 --
--- KEYS  1 in_flight         hash    bytes by name
---       2 in_flight_until   zset    when each is given up
---       3 in_flight_total   string  their sum
+-- KEYS  1-3 flight  @flight
 -- ARGV  1 offset            int>=0
 --       2 count             int>=0
--- OUT   "flight"  total  names, then name  taken …   taken: 1 for a chunk that is taken
+-- OUT   "flight"  total  names  rows..; name taken of each; taken: 1 for a chunk that is taken
 -- COST  O(log n + count)
 
 --@include number

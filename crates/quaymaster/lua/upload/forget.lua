@@ -1,10 +1,10 @@
 -- upload.forget: remove every key of an upload that has ended, once its chunks are gone.
 --
--- KEYS  1.. own    any    the eight keys of `inc/upload.lua`
+-- KEYS  1-8 own  @upload
 -- ARGV  none
 -- OUT   "forgotten"
---       "open"   status
---       "bytes"  left
+--       "open"       status:bytes
+--       "bytes"      left
 -- COST  O(chunks)
 
 --@include number

@@ -1,11 +1,11 @@
 -- upload.hold: count bytes that are there, whether or not they fit.
 --
--- KEYS  1 in_flight         hash    bytes by name
---       2 in_flight_until   zset    when each is given up
---       3 in_flight_total   string  their sum
--- ARGV  1.. lease_ms        int>0
---       2 mark              text    ` c` for chunks that are taken, else empty
---       3 names             text    name and bytes of each, at most 500
+-- KEYS  1-3 flight  @flight
+-- ARGV  1 lease_ms  int>0
+--       2 mark      text    ` c` for chunks that are taken, else empty
+--       3.. names   each    at most 500
+--           name    text
+--           bytes   int>=0
 -- OUT   "held"  total
 -- COST  O(names log n)
 

@@ -1,11 +1,9 @@
 -- upload.lapsed: name what was given up on its way in, so that what was staged under it is removed.
 --
--- KEYS  1 in_flight         hash    bytes by name
---       2 in_flight_until   zset    when each is given up
---       3 in_flight_total   string  their sum
+-- KEYS  1-3 flight  @flight
 -- ARGV  1 count             int>0   at most 1000
 --       2 lease_ms          int>0   how long the asker may take
--- OUT   "lapsed"  then their names
+-- OUT   "lapsed"  names..
 -- COST  O(count log n)
 
 --@include clock

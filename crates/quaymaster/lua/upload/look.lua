@@ -1,10 +1,10 @@
 -- upload.look: which chunks wait to be shipped, for the sweep.
 --
--- KEYS  1.. own    any    the eight keys of `inc/upload.lua`
+-- KEYS  1-8 own  @upload
 -- ARGV  1 offset   int>=0
 --       2 count    int>0
--- OUT   "look"  status  aborted  next_ms  waiting  marked, then number  held  facts …
---               marked: chunks that the map calls received; held: 1 for one under a lease that lives
+-- OUT   "look"     status:bytes  aborted  next_ms  waiting  marked  rows..; marked: chunks that the map calls
+--                  received; number held facts of each; held: 1 for one under a lease that lives
 --       "unknown"
 -- COST  O(log n + count), and O(chunks) for the map
 

@@ -1,6 +1,6 @@
 -- upload.mend: put every chunk that the map calls received into the schedule, and nothing else.
 --
--- KEYS  1.. own     any    the eight keys of `inc/upload.lua`
+-- KEYS  1-8 own  @upload
 -- ARGV  1 ttl_ms    int>0
 -- OUT   "mended"  added  removed
 -- COST  O(chunks log n), at most 10,000

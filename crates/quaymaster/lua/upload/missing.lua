@@ -1,11 +1,11 @@
 -- upload.missing: the bytes of a claimed chunk are gone; the client is asked for them again.
 --
--- KEYS  1.. own       any     the eight keys of `inc/upload.lua`
---       2 chunk       string  where the bytes were; the ninth
--- ARGV  1 ttl_ms      int>0
---       2 progress    text    channel
---       3 number      int>=0
---       4 token       text
+-- KEYS  1-8 own  @upload
+--       9 chunk  string   where the bytes were
+-- ARGV  1 ttl_ms    int>0
+--       2 progress  bytes   channel
+--       3 number    int>=0
+--       4 token     text
 -- OUT   "missing"
 --       "lost"
 -- COST  O(log n), and O(chunks) for the counts

@@ -1,16 +1,18 @@
 -- upload.move: change the status, if it is one that may become the other.
 --
--- KEYS  1.. own        any    the eight keys of `inc/upload.lua`
--- ARGV  1.. ttl_ms     int>0  how long the keys live from now on
---       2 progress     text   channel
---       3 to           text   the new status
---       4 from         text   the statuses it may come from, each between commas
---       5 needs        text   `all` when every chunk must be durable, else `-`
---       6 aborted      int    1 when nothing can follow
---       7 fields       text   names and values for the state
--- OUT   "moved"       status  it had
---       "already"     status
---       "refused"     status  error
+-- KEYS  1-8 own  @upload
+-- ARGV  1 ttl_ms    int>0  how long the keys live from now on
+--       2 progress  bytes  channel
+--       3 to        text   the new status
+--       4 from      text   the statuses it may come from, each between commas
+--       5 needs     text   `all` when every chunk must be durable, else `-`
+--       6 aborted   text   1 when nothing can follow
+--       7.. fields  each   for the state
+--           name    text
+--           value   text
+-- OUT   "moved"       status:bytes; it had
+--       "already"     status:bytes
+--       "refused"     status:bytes  error:bytes
 --       "incomplete"  durable  total
 --       "unknown"
 -- COST  O(chunks) for the counts

@@ -1,11 +1,11 @@
 -- upload.note: say why a completion waits, while it does; how long the keys live stays as it is.
 --
--- KEYS  1.. own        any    the eight keys of `inc/upload.lua`
--- ARGV  1 progress     text   channel
---       2 reason       text   empty to leave what is said
+-- KEYS  1-8 own  @upload
+-- ARGV  1 progress  bytes  channel
+--       2 reason    text   empty to leave what is said
 -- OUT   "noted"
 --       "already"
---       "refused"  status     it is not being completed
+--       "refused"  status:bytes; it is not being completed
 --       "unknown"
 -- COST  O(chunks) for the counts
 

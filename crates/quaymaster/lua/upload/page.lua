@@ -3,7 +3,7 @@
 -- KEYS  1 uploads   zset   uploads by the millisecond the sweep is to act
 -- ARGV  1 offset    int>=0
 --       2 count     int>0
--- OUT   "page"  id  at_ms …
+-- OUT   "page"  rows..; id at_ms of each
 -- COST  O(log n + count)
 
 --@include number

@@ -2,8 +2,8 @@
 --
 -- KEYS  1 ready   zset   uploads with chunks to claim, by the microsecond
 -- ARGV  none
--- OUT   "picked"  id  score     score: what `upload.rest` must find
---       "none"    next_ms       until there is one, -1 when there is none
+-- OUT   "picked"  id:bytes  score; score: what `upload.rest` must find
+--       "none"    next_ms; until there is one, -1 when there is none
 -- COST  O(log n)
 
 --@include clock

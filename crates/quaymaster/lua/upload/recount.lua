@@ -1,11 +1,9 @@
 -- upload.recount: the sum of the bytes in flight, made anew from what is held; what has ended is given back.
 --
--- KEYS  1 in_flight         hash    bytes by name
---       2 in_flight_until   zset    when each is given up
---       3 in_flight_total   string  their sum
+-- KEYS  1-3 flight  @flight
 -- ARGV  1 most              int>0   names above which it is not worth it
 --       2 lease_ms          int>0   what a name without an end gets
--- OUT   "counted"  total  pruned  off   off: by how much the sum was wrong
+-- OUT   "counted"  total  pruned  off; off: by how much the sum was wrong
 --       "many"     names
 -- COST  O(names), at most `most`
 

@@ -1,6 +1,6 @@
 -- upload.release: give a chunk back unshipped; the attempt does not count.
 --
--- KEYS  1.. own     any    the eight keys of `inc/upload.lua`
+-- KEYS  1-8 own  @upload
 -- ARGV  1 ttl_ms    int>0
 --       2 number    int>=0
 --       3 token     text

@@ -2,10 +2,10 @@
 --
 -- KEYS  1 in_flight         hash  bytes by name
 --       2 in_flight_until   zset  when each is given up
--- ARGV  1.. lease_ms        int>0
---       2 mark              text  ` c` for chunks that are taken, else empty
---       3 names             text  at most 1000
--- OUT   "renewed"  then 1 for each that is held, 0 for one that was given up
+-- ARGV  1 lease_ms  int>0
+--       2 mark      text   ` c` for chunks that are taken, else empty
+--       3.. names   text   at most 1000
+-- OUT   "renewed"  held..; 1 for each that is held, 0 for one that was given up
 -- COST  O(names log n)
 
 --@include clock

@@ -1,14 +1,14 @@
 -- upload.reopen: go on with an upload that failed: every attempt begins anew, and nobody holds a chunk any more.
 --
--- KEYS  1.. own          any    the eight keys of `inc/upload.lua`
--- ARGV  1.. ttl_ms       int>0
---       2 progress       text   channel
---       3 deadline_ms    int    the new one, 0 to keep it
---       4 multipart_id   text   the new one, empty to keep it
---       5 all            int    1 when every durable chunk is to be sent again
---       6 numbers        int    durable chunks to be sent again
+-- KEYS  1-8 own  @upload
+-- ARGV  1 ttl_ms        int>0
+--       2 progress      bytes   channel
+--       3 deadline_ms   int>=0  the new one, 0 to keep it
+--       4 multipart_id  text    the new one, empty to keep it
+--       5 all           text    1 when every durable chunk is to be sent again
+--       6.. numbers     int     durable chunks to be sent again
 -- OUT   "reopened"  waiting  durable  total  complete  deadline_ms
---       "refused"   status  error
+--       "refused"   status:bytes  error:bytes
 --       "unknown"
 -- COST  O(chunks), at most 10,000
 

@@ -1,9 +1,9 @@
 -- upload.rest: an upload has nothing to claim until later, unless something came since it was picked.
 --
 -- KEYS  1 ready     zset   uploads with chunks to claim, by the microsecond
--- ARGV  1 id        text
---       2 score     int    as it was picked
---       3 next_ms   int    until there is something, -1 for never
+-- ARGV  1 id       text
+--       2 score    int   as it was picked
+--       3 next_ms  int   until there is something, -1 for never
 -- OUT   "rests"
 --       "called"
 -- COST  O(log n)

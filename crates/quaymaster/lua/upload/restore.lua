@@ -1,16 +1,20 @@
 -- upload.restore: make the state say what the ledger knows: durable parts, how many there are, how it ended.
 --
--- KEYS  1.. own            any     the eight keys of `inc/upload.lua`
---       2 chunks           string  where the bytes of each part may still be; from the ninth on
--- ARGV  1.. ttl_ms         int>0
---       2 progress         text    channel
---       3 total            int     how many chunks there are, 0 for unknown
---       4 status           text    empty to leave it
---       5 error            text    empty for none
---       6 final_etag       text    empty for none
---       7 final_size       text    empty for none
---       8 parts            text    number, size, digest and ETag of each, at most 200
--- OUT   "restored"  received  durable  total  complete, then number  attempt of each that waited and is durable now
+-- KEYS  1-8 own     @upload
+--       9.. chunks  string   where the bytes of each part may still be
+-- ARGV  1 ttl_ms      int>0
+--       2 progress    bytes   channel
+--       3 total       int>=0  how many chunks there are, 0 for unknown
+--       4 status      text    empty to leave it
+--       5 error       text    empty for none
+--       6 final_etag  text    empty for none
+--       7 final_size  text    empty for none
+--       8.. parts     each    at most 200
+--           number    int>=0
+--           size      int>=0
+--           digest    text
+--           etag      text
+-- OUT   "restored"  received  durable  total  complete  rows..; number attempt of each that waited and is durable now
 --       "unknown"
 -- COST  O(parts log n), and O(chunks) for the counts
 

@@ -1,14 +1,14 @@
 -- upload.shipped: a chunk is durable and recorded; its bytes go.
 --
--- KEYS  1.. own       any     the eight keys of `inc/upload.lua`
---       2 chunk       string  its bytes; the ninth
--- ARGV  1 ttl_ms      int>0
---       2 progress    text    channel
---       3 number      int>=0
---       4 token       text
---       5 etag        text
+-- KEYS  1-8 own  @upload
+--       9 chunk  string   its bytes
+-- ARGV  1 ttl_ms    int>0
+--       2 progress  bytes   channel
+--       3 number    int>=0
+--       4 token     text
+--       5 etag      text
 -- OUT   "shipped"  received  durable  total  complete
---       "known"    the same: it was durable already
+--       "known"    received  durable  total  complete; it was durable already
 --       "lost"
 --       "unknown"
 -- COST  O(log n), and O(chunks) for the counts

@@ -1,9 +1,9 @@
 -- upload.status: all there is to know of an upload, with its metadata if they are wanted.
 --
--- KEYS  1.. own     any    the eight keys of `inc/upload.lua`
--- ARGV  1 wanted    int    1: metadata too
--- OUT   "state"  now_ms  map  the sixteen documented fields, then deadline  bytes_received  bytes_uploaded  sized  seq  aborted  first_at,
---                then the metadata, as `upload.metadata` has them
+-- KEYS  1-8 own  @upload
+-- ARGV  1 wanted  int>=0  1: metadata too
+-- OUT   "state"    now_ms  map:bytes  fields..; the sixteen documented fields, then deadline bytes_received
+--                  bytes_uploaded sized seq aborted first_at, then the metadata, as `upload.metadata` has them
 --       "unknown"
 -- COST  O(chunks), a byte each
 

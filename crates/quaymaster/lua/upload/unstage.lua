@@ -2,7 +2,7 @@
 --
 -- KEYS  1 staging   string
 -- ARGV  none
--- OUT   "gone"  1 when there were some
+-- OUT   "gone"  count
 -- COST  O(1)
 
 local staging = KEYS[1]

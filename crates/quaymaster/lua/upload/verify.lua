@@ -1,12 +1,12 @@
 -- upload.verify: find waiting chunks whose bytes are not here any more; the client is asked for them again.
 --
--- KEYS  1.. own        any     the eight keys of `inc/upload.lua`
---       2 chunks       string  the bytes of each chunk named; from the ninth on
--- ARGV  1.. ttl_ms     int>0
---       2 progress     text    channel
---       3 lapsed       int     1: what lies elsewhere has waited long enough, if the upload has FAILED
---       4 numbers      int     at most 500
--- OUT   "verified"  then the numbers that are lost
+-- KEYS  1-8 own     @upload
+--       9.. chunks  string   the bytes of each chunk named
+-- ARGV  1 ttl_ms     int>0
+--       2 progress   bytes  channel
+--       3 lapsed     int>=0 1: what lies elsewhere has waited long enough, if the upload has FAILED
+--       4.. numbers  int    at most 500
+-- OUT   "verified"  lost..; the numbers that are lost
 -- COST  O(numbers log n), and O(chunks) for the counts when one is lost
 
 --@include clock

@@ -3,8 +3,12 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use quaymaster_store::{Parts, Reply};
+use quaymaster_store::Reply;
 
+use crate::scripts::{
+    batch_add, batch_adopt, batch_close, batch_due, batch_forget, batch_list, batch_read, batch_seal,
+    batch_show,
+};
 use crate::{Code, Error, Result, json, moment};
 
 /// The answer of `add`.
@@ -82,81 +86,119 @@ pub(super) struct Held {
     pub(super) started_us: i64,
 }
 
-fn text(bytes: &Bytes) -> String {
+fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
 /// Ids come with `=` in front, so that none is taken for a number on its way.
-fn id(parts: &mut Parts) -> Result<String> {
-    let told = text(&parts.bytes()?);
-    Ok(told.strip_prefix('=').map_or(told.clone(), str::to_owned))
+fn id(told: &Bytes) -> String {
+    text(told.strip_prefix(b"=").unwrap_or(told))
 }
 
-fn count(parts: &mut Parts) -> Result<u64> {
-    Ok(u64::try_from(parts.int()?).unwrap_or(0))
+fn count(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or(0)
 }
 
 pub(super) fn added(op: &'static str, reply: Reply) -> Result<Told> {
-    let mut parts = reply.parts(op)?;
-    let word = parts.bytes()?;
-    match &word[..] {
-        b"added" | b"duplicate" => {
-            let (size, sealed) = (count(&mut parts)?, parts.int()? == 1);
-            Ok(Told::Added { id: id(&mut parts)?, size, sealed, duplicate: &word[..] == b"duplicate" })
+    use batch_add::Reply as Said;
+    match Said::read(op, reply)? {
+        Said::Added { size, sealed, id: told } => {
+            Ok(Told::Added { id: id(&told), size: count(size), sealed: sealed == 1, duplicate: false })
         }
-        b"elsewhere" => Ok(Told::Elsewhere(text(&parts.bytes()?))),
-        b"foreign" => Ok(Told::Foreign(text(&parts.bytes()?))),
-        b"malformed" => Err(malformed(op, &text(&parts.bytes()?))),
-        b"full" => {
+        Said::Duplicate { size, id: told } => {
+            Ok(Told::Added { id: id(&told), size: count(size), sealed: false, duplicate: true })
+        }
+        Said::Elsewhere { id } => Ok(Told::Elsewhere(text(&id))),
+        Said::Foreign { id } => Ok(Told::Foreign(text(&id))),
+        Said::Malformed { key } => Err(malformed(op, &text(&key))),
+        Said::Full => {
             let detail =
                 format!("{} batches are open, which is the most: is nobody sweeping them?", super::MAX_OPEN);
             Err(Error::new(op, Code::QueueFull, detail))
         }
-        b"conflict" => Err(conflict(op)),
-        other => Err(unknown(op, other)),
+        Said::Conflict => Err(conflict(op)),
     }
 }
 
 pub(super) fn sealed(op: &'static str, reply: Reply) -> Result<Option<String>> {
-    let mut parts = reply.parts(op)?;
-    match &parts.bytes()?[..] {
-        b"sealed" => id(&mut parts).map(Some),
-        b"none" => Ok(None),
-        b"malformed" => Err(malformed(op, &text(&parts.bytes()?))),
-        b"conflict" => Err(conflict(op)),
-        other => Err(unknown(op, other)),
+    match batch_seal::Reply::read(op, reply)? {
+        batch_seal::Reply::Sealed { id: told } => Ok(Some(id(&told))),
+        batch_seal::Reply::None => Ok(None),
+        batch_seal::Reply::Malformed { key } => Err(malformed(op, &text(&key))),
+        batch_seal::Reply::Conflict => Err(conflict(op)),
     }
 }
 
 pub(super) fn held(op: &'static str, reply: Reply) -> Result<Option<Held>> {
-    let mut parts = reply.parts(op)?;
-    match &parts.bytes()?[..] {
-        b"read" => {
-            let now_us = parts.int()?;
-            let (by, items) = (text(&parts.bytes()?), parts.bytes()?);
-            let started_us = moment::from_seconds(&parts.bytes()?).unwrap_or(now_us);
-            Ok(Some(Held { now_us, by, items, started_us }))
+    Ok(match batch_read::Reply::read(op, reply)? {
+        batch_read::Reply::Read { now_us, by, items, started_at } => {
+            let started_us = moment::from_seconds(&started_at).unwrap_or(now_us);
+            Some(Held { now_us, by: text(&by), items, started_us })
         }
-        b"none" => Ok(None),
-        other => Err(unknown(op, other)),
-    }
+        batch_read::Reply::None => None,
+    })
 }
 
 pub(super) fn shown(op: &'static str, reply: Reply, id: &str, closes_in: Duration) -> Result<Option<Open>> {
-    let mut parts = reply.parts(op)?;
-    match &parts.bytes()?[..] {
-        b"shown" => {
-            let by = text(&parts.bytes()?);
-            let (started, last) = (parts.bytes()?, parts.bytes()?);
-            let started_us = moment::from_seconds(&started).unwrap_or(0);
-            let last_us = moment::from_seconds(&last).unwrap_or(started_us);
-            let size = count(&mut parts)?;
-            Ok(Some(Open { batch_id: id.to_owned(), by, size, started_us, last_us, closes_in }))
+    match batch_show::Reply::read(op, reply)? {
+        batch_show::Reply::Shown { by, started_at, last_activity, size } => {
+            let started_us = moment::from_seconds(&started_at).unwrap_or(0);
+            let last_us = moment::from_seconds(&last_activity).unwrap_or(started_us);
+            let (batch_id, size) = (id.to_owned(), count(size));
+            Ok(Some(Open { batch_id, by: text(&by), size, started_us, last_us, closes_in }))
         }
-        b"none" => Ok(None),
-        b"malformed" => Err(malformed(op, &text(&parts.bytes()?))),
-        other => Err(unknown(op, other)),
+        batch_show::Reply::None => Ok(None),
+        batch_show::Reply::Malformed { key } => Err(malformed(op, &text(&key))),
     }
+}
+
+/// A page of open batches: each id, and when it closes.
+pub(super) fn listed(op: &'static str, reply: Reply) -> Result<Vec<(String, Duration)>> {
+    let batch_list::Reply::Open { now_us, mut rows } = batch_list::Reply::read(op, reply)?;
+    let mut found = Vec::new();
+    while let Some(Reply::Bytes(id)) = rows.any() {
+        let left = rows.int()? - now_us.div_euclid(1000);
+        found.push((text(&id), Duration::from_millis(count(left))));
+    }
+    Ok(found)
+}
+
+/// Which batches are due, and when the next one is.
+pub(super) fn due(op: &'static str, reply: Reply) -> Result<(Vec<String>, Option<Duration>)> {
+    let batch_due::Reply::Due { next_ms, mut ids } = batch_due::Reply::read(op, reply)?;
+    let mut due = Vec::new();
+    while let Some(Reply::Bytes(id)) = ids.any() {
+        due.push(text(&id));
+    }
+    Ok((due, u64::try_from(next_ms).ok().map(Duration::from_millis)))
+}
+
+/// What `batch.close` told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Closing {
+    Closed,
+    /// Somebody else has, or it is not to be closed yet.
+    Settled,
+    /// What was read is not all of it any more.
+    Changed,
+    Full,
+}
+
+pub(super) fn closing(op: &'static str, reply: Reply) -> Result<Closing> {
+    Ok(match batch_close::Reply::read(op, reply)? {
+        batch_close::Reply::Closed { .. } => Closing::Closed,
+        batch_close::Reply::Gone | batch_close::Reply::Early { .. } => Closing::Settled,
+        batch_close::Reply::Changed => Closing::Changed,
+        batch_close::Reply::Full => Closing::Full,
+    })
+}
+
+/// Whether a batch whose keys are gone was still in the index.
+pub(super) fn forgotten(op: &'static str, reply: Reply) -> Result<bool> {
+    Ok(match batch_forget::Reply::read(op, reply)? {
+        batch_forget::Reply::Forgotten => true,
+        batch_forget::Reply::Kept => false,
+    })
 }
 
 /// The documented item of a closed batch.
@@ -182,11 +224,9 @@ pub(super) fn item(by: &str, items_as: &str, id: &str, held: &Held) -> String {
 
 /// Whether a batch was taken over; not when it changed meanwhile.
 pub(super) fn adopted(op: &'static str, reply: Reply) -> Result<()> {
-    let mut parts = reply.parts(op)?;
-    match &parts.bytes()?[..] {
-        b"adopted" | b"changed" => Ok(()),
-        b"malformed" => Err(malformed(op, &text(&parts.bytes()?))),
-        other => Err(unknown(op, other)),
+    match batch_adopt::Reply::read(op, reply)? {
+        batch_adopt::Reply::Adopted | batch_adopt::Reply::Changed => Ok(()),
+        batch_adopt::Reply::Malformed { key } => Err(malformed(op, &text(&key))),
     }
 }
 
@@ -196,9 +236,6 @@ pub(crate) fn malformed(op: &'static str, key: &str) -> Error {
 }
 
 fn conflict(op: &'static str) -> Error {
-    Error::new(op, Code::RequestInvalid, "request_id was already used for another verb on this batch")
-}
-
-pub(super) fn unknown(op: &'static str, word: &[u8]) -> Error {
-    Error::new(op, Code::StoreReply, format!("unknown status {:?}", String::from_utf8_lossy(word)))
+    Error::new(op, Code::RequestReused, "request_id was already used for another verb on this batch")
+        .field("request_id")
 }

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::stream::{self, StreamExt as _};
-use quaymaster_store::{Reply, Words};
+use quaymaster_store::Words;
 
-use super::answer::{self, Closed, Held, Swept};
+use super::answer::{self, Closed, Closing, Held, Swept};
 use super::{AT_ONCE, Batch, keys, ops};
 use crate::bound::Key;
 use crate::queue::pack::pack;
@@ -113,14 +113,7 @@ impl Batch {
     /// Those that are due, but for the first `skip`; and when the next one is.
     async fn due(&self, skip: usize) -> Result<(Vec<String>, Option<Duration>)> {
         const OP: &str = ops::SWEEP;
-        let mut told = self.bound.run(OP, ops::due(self, PAGE, skip)?).await?.parts(OP)?;
-        told.bytes()?;
-        let next = u64::try_from(told.int()?).ok().map(Duration::from_millis);
-        let mut due = Vec::new();
-        while let Some(Reply::Bytes(id)) = told.any() {
-            due.push(String::from_utf8_lossy(&id).into_owned());
-        }
-        Ok((due, next))
+        answer::due(OP, self.bound.run(OP, ops::due(self, PAGE, skip)?).await?)
     }
 
     /// Queues a batch that has just taken its last item. Whatever keeps it from being queued, a sweep tries again.
@@ -137,16 +130,14 @@ impl Batch {
             };
             let item = self.render(id, &held);
             let call = ops::close(op, self, &held.by, id, held.items.len(), &item)?;
-            let mut told = self.bound.run(op, call).await?.parts(op)?;
-            return match &told.bytes()?[..] {
-                b"closed" => {
+            return match answer::closing(op, self.bound.run(op, call).await?)? {
+                Closing::Closed => {
                     self.counts.closed.fetch_add(1, Relaxed);
                     Ok(End::Closed)
                 }
-                b"gone" | b"early" => Ok(End::Settled),
-                b"full" => Ok(End::Full),
-                b"changed" => continue,
-                other => Err(answer::unknown(op, other)),
+                Closing::Settled => Ok(End::Settled),
+                Closing::Full => Ok(End::Full),
+                Closing::Changed => continue,
             };
         }
         Ok(End::Settled)
@@ -154,15 +145,13 @@ impl Batch {
 
     /// The keys of a batch are gone: queued by somebody else, or expired.
     async fn forget(&self, op: &'static str, id: &str) -> Result<End> {
-        let mut told = self.bound.run(op, ops::forget(op, &self.bound, id)?).await?.parts(op)?;
-        match &told.bytes()?[..] {
-            b"forgotten" => {
-                self.counts.expired.fetch_add(1, Relaxed);
-                tracing::warn!(batch = self.name(), id, "a batch expired before anybody queued it");
-                Ok(End::Expired)
-            }
-            _ => Ok(End::Settled),
+        let told = self.bound.run(op, ops::forget(op, &self.bound, id)?).await?;
+        if !answer::forgotten(op, told)? {
+            return Ok(End::Settled);
         }
+        self.counts.expired.fetch_add(1, Relaxed);
+        tracing::warn!(batch = self.name(), id, "a batch expired before anybody queued it");
+        Ok(End::Expired)
     }
 
     /// The documented item. A list that another program has spoiled goes along as text: a job that fails is seen,
@@ -189,7 +178,9 @@ impl Batch {
         };
         let malformed = || {
             let mut key = Words::default();
-            match keys::bind_of(OP, &self.bound, "items", id, &mut key) {
+            let named = [("batch_id", id)];
+            let items = keys::of(OP, &self.bound, "items", &named);
+            match items.and_then(|items| items.spell(OP, self.bound.engine.topology(), &mut key)) {
                 Ok(()) => answer::malformed(OP, &first(&key)),
                 Err(error) => error,
             }

@@ -3,51 +3,53 @@
 use quaymaster_schema::Resource;
 use quaymaster_store::Words;
 
-use crate::bound::{self, Bound, Key};
-use crate::{Code, Error, Result};
+use crate::Result;
+use crate::bound::{self, Bound, Key, KeyBinding};
+use crate::scripts::QueueKeys;
 
-/// A batch's own keys, in the order every script and include takes them.
-pub(super) const OWN: [&str; 6] = ["by", "items", "started_at", "last_activity", "size", "ids"];
+/// The roles of a batch's own keys.
+const OWN: [&str; 6] = ["by", "items", "started_at", "last_activity", "size", "ids"];
 
-/// What adding to a queue needs of its keys, in the order of `queue_add`.
-const QUEUE: [&str; 7] = ["items", "meta", "stamps", "overflow", "jobs", "held", "delayed"];
-
-fn bind_role(
-    op: &'static str,
-    bound: &Bound,
-    resource: &Resource,
-    role: &str,
-    values: Key<'_>,
-    keys: &mut Words,
-) -> Result<()> {
-    let row = resource.key(role).ok_or_else(|| {
-        Error::new(op, Code::Internal, format!("{}.{} has no key {role:?}", resource.kind, resource.name))
-    })?;
-    bound::bind(op, &row.pattern, values, 0, bound.engine.topology(), keys).map(drop)
+/// One key of the batch that `id` names: `[("batch_id", id)]`.
+pub(super) fn of<'a>(op: &'static str, bound: &'a Bound, role: &str, id: Key<'a>) -> Result<KeyBinding<'a>> {
+    bound.role(op, role, id)
 }
 
-/// Appends one key of the batch `id`.
-pub(super) fn bind_of(op: &'static str, bound: &Bound, role: &str, id: &str, keys: &mut Words) -> Result<()> {
-    bind_role(op, bound, &bound.resource, role, &[("batch_id", id)], keys)
+/// A batch's own keys, in the order of [`OWN`].
+pub(super) fn own<'a>(op: &'static str, bound: &'a Bound, id: Key<'a>) -> Result<[KeyBinding<'a>; 6]> {
+    let of = |role| of(op, bound, role, id);
+    let [by, items, started_at, last_activity, size, ids] = OWN;
+    Ok([of(by)?, of(items)?, of(started_at)?, of(last_activity)?, of(size)?, of(ids)?])
 }
 
 /// Appends all keys of the batch `id`.
 pub(super) fn bind_own(op: &'static str, bound: &Bound, id: &str, keys: &mut Words) -> Result<()> {
-    OWN.iter().try_for_each(|role| bind_of(op, bound, role, id, keys))
+    let topology = bound.engine.topology();
+    own(op, bound, &[("batch_id", id)])?.into_iter().try_for_each(|key| key.spell(op, topology, keys))
 }
 
-/// Appends the index of open batches.
-pub(super) fn bind_open(op: &'static str, bound: &Bound, keys: &mut Words) -> Result<()> {
-    bind_role(op, bound, &bound.resource, "open", &[], keys)
+/// The index of open batches.
+pub(super) fn open<'a>(op: &'static str, bound: &'a Bound) -> Result<KeyBinding<'a>> {
+    bound.role(op, "open", &[])
 }
 
-/// Appends the record of a `request_id`.
-pub(super) fn bind_request(op: &'static str, bound: &Bound, id: &str, keys: &mut Words) -> Result<()> {
-    bound::check_request_id(op, id)?;
-    bind_role(op, bound, &bound.resource, "request", &[("request_id", id)], keys)
+/// The record of a `request_id`; `id` is `[("request_id", id)]`, empty for none.
+pub(super) fn request<'a>(op: &'static str, bound: &'a Bound, id: Key<'a>) -> Result<Option<KeyBinding<'a>>> {
+    let Some((_, text)) = id.first() else { return Ok(None) };
+    bound::check_request_id(op, text)?;
+    bound.role(op, "request", id).map(Some)
 }
 
-/// Appends what adding to `queue` needs.
-pub(super) fn bind_queue(op: &'static str, bound: &Bound, queue: &Resource, keys: &mut Words) -> Result<()> {
-    QUEUE.iter().try_for_each(|role| bind_role(op, bound, queue, role, &[], keys))
+/// What adding to `queue` needs.
+pub(super) fn queue<'a>(op: &'static str, queue: &'a Resource) -> Result<QueueKeys<'a>> {
+    let of = |role| bound::role_of(op, queue, role, &[]);
+    Ok(QueueKeys {
+        items: of("items")?,
+        meta: of("meta")?,
+        stamps: of("stamps")?,
+        overflow: of("overflow")?,
+        jobs: of("jobs")?,
+        held: of("held")?,
+        delayed: of("delayed")?,
+    })
 }

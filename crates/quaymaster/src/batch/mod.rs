@@ -16,15 +16,14 @@ mod tests;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use parking_lot::Mutex;
-use quaymaster_schema::{BatchSpec, QueueSpec, Resource};
+use quaymaster_schema::{BatchSpec, QueueSpec, Resource, is_longer};
 
 pub use answer::{Added, Closed, Open, Swept};
 
-use crate::bound::{Bound, Key};
+use crate::bound::{Bound, Key, key_field};
 use crate::wrote::in_steps;
 use crate::{Code, Error, Result, Retry};
 use answer::Told;
@@ -113,7 +112,7 @@ pub(crate) struct Target {
 /// A batch of the schema on a store. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Batch {
-    bound: Bound,
+    pub(crate) bound: Bound,
     spec: BatchSpec,
     to: Target,
     counts: Arc<Counts>,
@@ -190,18 +189,10 @@ impl Batch {
         const OP: &str = ops::LIST;
         if count == 0 || count > LIST_MAX {
             let detail = format!("count: 1 to {LIST_MAX}, got {count}");
-            return Err(Error::new(OP, Code::RequestInvalid, detail));
+            return Err(Error::new(OP, Code::RequestInvalid, detail).field("count"));
         }
         crate::bound::check_offset(OP, offset)?;
-        let mut told = self.bound.run(OP, ops::list(&self.bound, offset, count)?).await?.parts(OP)?;
-        told.bytes()?;
-        let now_us = told.int()?;
-        let mut found = Vec::new();
-        while let Some(quaymaster_store::Reply::Bytes(id)) = told.any() {
-            let id = String::from_utf8_lossy(&id).into_owned();
-            let left = told.int()? - now_us.div_euclid(1000);
-            found.push((id, Duration::from_millis(u64::try_from(left).unwrap_or(0))));
-        }
+        let found = answer::listed(OP, self.bound.run(OP, ops::list(&self.bound, offset, count)?).await?)?;
         let shown = stream::iter(found).map(|(id, closes_in)| async move {
             let shown = async {
                 let told = self.bound.run(OP, ops::show(&self.bound, &id)?).await?;
@@ -226,13 +217,16 @@ impl Batch {
         let item = add.item.trim_ascii();
         if item.len() > MAX_ITEM_BYTES {
             let detail = format!("item has {} bytes; the most is {MAX_ITEM_BYTES}", item.len());
-            return Err(Error::new(op, Code::RequestTooLarge, detail));
+            return Err(Error::new(op, Code::RequestTooLarge, detail).field("item"));
         }
         if let Err(why) = crate::json::check(item) {
-            return Err(Error::new(op, Code::RequestInvalid, format!("item is not JSON: {why}")));
+            return Err(
+                Error::new(op, Code::RequestInvalid, format!("item is not JSON: {why}")).field("item")
+            );
         }
-        if add.id.is_some_and(|id| id.is_empty() || id.len() > ITEM_ID_MAX) {
-            return Err(Error::new(op, Code::RequestInvalid, format!("id: 1 to {ITEM_ID_MAX} bytes")));
+        if add.id.is_some_and(|id| id.is_empty() || is_longer(id, ITEM_ID_MAX)) {
+            return Err(Error::new(op, Code::RequestInvalid, format!("id: 1 to {ITEM_ID_MAX} characters"))
+                .field("id"));
         }
         Ok(())
     }
@@ -245,7 +239,8 @@ impl Batch {
             None => {
                 let mut words = quaymaster_store::Words::default();
                 self.bound.bind(op, key, 0, &mut words)?;
-                Err(Error::new(op, Code::KeyMissing, format!("`{}` has no value", self.spec.by)))
+                let by = &self.spec.by;
+                Err(Error::new(op, Code::KeyMissing, format!("`{by}` has no value")).field(key_field(by)))
             }
         }
     }

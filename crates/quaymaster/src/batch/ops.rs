@@ -2,12 +2,16 @@
 
 use std::time::Duration;
 
-use quaymaster_schema::{BatchSpec, Order};
+use quaymaster_schema::BatchSpec;
 use quaymaster_store::{Invocation, Words, Workload};
 
 use super::{Add, Batch, Target, keys};
+use crate::Result;
 use crate::bound::{Bound, Key};
-use crate::{Result, scripts};
+use crate::scripts::{
+    At, BatchArgs, BatchKeys, QueueArgs, batch_add, batch_adopt, batch_close, batch_due, batch_forget,
+    batch_list, batch_read, batch_seal, batch_show,
+};
 
 pub(super) const ADD: &str = "batch.add";
 pub(super) const LIST: &str = "batch.list";
@@ -31,45 +35,81 @@ pub(crate) struct Guess {
     pub(crate) fresh: String,
 }
 
-/// Appends the fourteen keys and eleven words of one add, as `lua/inc/batch.lua` takes them.
-pub(crate) fn bind_add(
+impl Guess {
+    /// What names the two batches in their keys.
+    pub(crate) fn ids(&self) -> [[(&str, &str); 1]; 2] {
+        [[("batch_id", &self.guess)], [("batch_id", &self.fresh)]]
+    }
+}
+
+fn at(bound: &Bound, op: &'static str) -> At {
+    bound.at(op, Workload::Queue)
+}
+
+/// The keys of one add; `ids` are [`Guess::ids`].
+pub(crate) fn add_keys<'a>(
+    op: &'static str,
+    bound: &'a Bound,
+    key: Key<'a>,
+    [guess, fresh]: &'a [[(&'a str, &'a str); 1]; 2],
+) -> Result<BatchKeys<'a>> {
+    let [guess_by, guess_items, guess_started_at, guess_last_activity, guess_size, guess_ids] =
+        keys::own(op, bound, guess)?;
+    let [fresh_by, fresh_items, fresh_started_at, fresh_last_activity, fresh_size, fresh_ids] =
+        keys::own(op, bound, fresh)?;
+    Ok(BatchKeys {
+        current: bound.key(key, 0),
+        open: keys::open(op, bound)?,
+        guess_by,
+        guess_items,
+        guess_started_at,
+        guess_last_activity,
+        guess_size,
+        guess_ids,
+        fresh_by,
+        fresh_items,
+        fresh_started_at,
+        fresh_last_activity,
+        fresh_size,
+        fresh_ids,
+    })
+}
+
+/// The words of one add.
+pub(crate) fn add_args<'a>(
     op: &'static str,
     batch: &Batch,
-    key: Key<'_>,
-    add: &Add<'_>,
-    guess: &Guess,
-    keys: &mut Words,
-    args: &mut Words,
-) -> Result<()> {
-    let (bound, spec) = (&batch.bound, &batch.spec);
-    bound.bind(op, key, 0, keys)?;
-    keys::bind_open(op, bound, keys)?;
-    keys::bind_own(op, bound, &guess.guess, keys)?;
-    keys::bind_own(op, bound, &guess.fresh, keys)?;
-    args.push(&guess.guess);
-    args.push(&guess.fresh);
-    args.push(batch.by(op, key)?);
-    args.push(add.item.trim_ascii());
-    args.push(add.id.unwrap_or_default());
-    args.push_int(millis(spec.window));
-    args.push_int(millis(spec.idle));
-    args.push_int(spec.max_items.and_then(|most| i64::try_from(most).ok()).unwrap_or(0));
-    args.push_int(super::MAX_LIST_BYTES as i64);
-    args.push_int(millis(spec.ttl));
-    args.push_int(super::MAX_OPEN as i64);
-    Ok(())
+    key: Key<'a>,
+    add: &Add<'a>,
+    guess: &'a Guess,
+) -> Result<BatchArgs<'a>> {
+    let spec = &batch.spec;
+    Ok(BatchArgs {
+        guess: &guess.guess,
+        fresh: &guess.fresh,
+        by: batch.by(op, key)?,
+        item: add.item.trim_ascii(),
+        item_id: add.id.unwrap_or_default(),
+        window_ms: millis(spec.window),
+        idle_ms: millis(spec.idle),
+        max_items: spec.max_items.and_then(|most| i64::try_from(most).ok()).unwrap_or(0),
+        max_bytes: super::MAX_LIST_BYTES as i64,
+        ttl_ms: millis(spec.ttl),
+        max_open: super::MAX_OPEN as i64,
+    })
 }
 
 /// Sent again only with a `request_id`: an item's id may find another batch open by then.
 pub(super) fn add(batch: &Batch, key: Key<'_>, add: &Add<'_>, guess: &Guess) -> Result<Invocation> {
-    let mut call = Invocation::new(&scripts::BATCH_ADD.script, Workload::Queue);
-    call.args.push_int(KEEP_MS);
-    bind_add(ADD, batch, key, add, guess, &mut call.keys, &mut call.args)?;
-    if let Some(id) = add.request_id {
-        keys::bind_request(ADD, &batch.bound, id, &mut call.keys)?;
-        call = call.repeat_safe();
-    }
-    Ok(call)
+    let (ids, request) = (guess.ids(), add.request_id.map(|id| ("request_id", id)));
+    let call = batch_add::Call {
+        batch: add_keys(ADD, &batch.bound, key, &ids)?,
+        request: keys::request(ADD, &batch.bound, request.as_slice())?,
+        keep_ms: KEEP_MS,
+        add: add_args(ADD, batch, key, add, guess)?,
+    };
+    let call = call.on(at(&batch.bound, ADD))?;
+    Ok(if request.is_some() { call.repeat_safe() } else { call })
 }
 
 pub(super) fn adopt(
@@ -81,41 +121,44 @@ pub(super) fn adopt(
     count: usize,
 ) -> Result<Invocation> {
     let Batch { bound, spec, .. } = batch;
-    let mut call = Invocation::new(&scripts::BATCH_ADOPT.script, Workload::Queue).compound().repeat_safe();
-    keys::bind_open(ADD, bound, &mut call.keys)?;
-    for role in ["items", "started_at", "size", "by"] {
-        keys::bind_of(ADD, bound, role, id, &mut call.keys)?;
-    }
-    call.args.push(id);
-    call.args.push_int(read as i64);
-    call.args.push(list);
-    call.args.push_int(count as i64);
-    call.args.push_int(millis(spec.window));
-    call.args.push_int(millis(spec.idle));
-    call.args.push_int(millis(spec.ttl));
-    call.args.push(by);
-    Ok(call)
+    let named = [("batch_id", id)];
+    let of = |role| keys::of(ADD, bound, role, &named);
+    let call = batch_adopt::Call {
+        open: keys::open(ADD, bound)?,
+        items: of("items")?,
+        started_at: of("started_at")?,
+        size: of("size")?,
+        by: of("by")?,
+        id,
+        length: read as i64,
+        list,
+        count: count as i64,
+        window_ms: millis(spec.window),
+        idle_ms: millis(spec.idle),
+        ttl_ms: millis(spec.ttl),
+        of: by,
+    };
+    Ok(call.on(at(bound, ADD))?.compound().repeat_safe())
 }
 
 /// Sealing twice would seal the next batch too: sent again only with a `request_id`.
 pub(super) fn seal(bound: &Bound, key: Key<'_>, request_id: Option<&str>) -> Result<Invocation> {
-    let mut call = Invocation::new(&scripts::BATCH_SEAL.script, Workload::Queue);
-    bound.bind(CLOSE, key, 0, &mut call.keys)?;
-    keys::bind_open(CLOSE, bound, &mut call.keys)?;
-    if let Some(id) = request_id {
-        keys::bind_request(CLOSE, bound, id, &mut call.keys)?;
-        call = call.repeat_safe();
-    }
-    call.args.push_int(KEEP_MS);
-    Ok(call)
+    let request = request_id.map(|id| ("request_id", id));
+    let call = batch_seal::Call {
+        current: bound.key(key, 0),
+        open: keys::open(CLOSE, bound)?,
+        request: keys::request(CLOSE, bound, request.as_slice())?,
+        keep_ms: KEEP_MS,
+    };
+    let call = call.on(at(bound, CLOSE))?;
+    Ok(if request.is_some() { call.repeat_safe() } else { call })
 }
 
 pub(super) fn read(op: &'static str, bound: &Bound, id: &str) -> Result<Invocation> {
-    let mut call = Invocation::new(&scripts::BATCH_READ.script, Workload::Queue).compound();
-    for role in ["by", "items", "started_at"] {
-        keys::bind_of(op, bound, role, id, &mut call.keys)?;
-    }
-    Ok(call)
+    let named = [("batch_id", id)];
+    let of = |role| keys::of(op, bound, role, &named);
+    let call = batch_read::Call { by: of("by")?, items: of("items")?, started_at: of("started_at")? };
+    Ok(call.on(at(bound, op))?.compound())
 }
 
 /// Closing twice is closing once: the second finds it gone.
@@ -128,38 +171,44 @@ pub(super) fn close(
     item: &[u8],
 ) -> Result<Invocation> {
     let Batch { bound, spec, to: Target { resource, spec: queue }, .. } = batch;
-    let mut call = Invocation::new(&scripts::BATCH_CLOSE.script, Workload::Queue).compound().repeat_safe();
-    keys::bind_open(op, bound, &mut call.keys)?;
-    if bound.bind(op, &[(&spec.by, by)], 0, &mut call.keys).is_err() {
-        // Nobody knows whose it is, so it is nobody's current one; a key of its own stands in that place.
-        keys::bind_of(op, bound, "by", id, &mut call.keys)?;
-    }
-    keys::bind_own(op, bound, id, &mut call.keys)?;
-    keys::bind_queue(op, bound, resource, &mut call.keys)?;
-    call.args.push(id);
-    call.args.push_int(read as i64);
-    call.args.push_int(millis(spec.ttl));
-    call.args.push_int(AGAIN_MS);
-    call.args.push_int(far_ms(spec));
-    call.args.push(match queue.order {
-        Order::Fifo => "fifo",
-        Order::Priority => "priority",
-    });
-    call.args.push_int(queue.max_size.and_then(|most| i64::try_from(most).ok()).unwrap_or(0));
-    call.args.push(queue.overflow.name());
-    for word in ["0", "0", "1"] {
-        call.args.push(word);
-    }
-    call.args.push(item);
-    Ok(call)
+    let (named, group) = ([("batch_id", id)], [(&*spec.by, by)]);
+    let [own_by, items, started_at, last_activity, size, ids] = keys::own(op, bound, &named)?;
+    let current = bound.key(&group, 0);
+    let known = current.spell(op, bound.engine.topology(), &mut Words::default()).is_ok();
+    let call = batch_close::Call {
+        open: keys::open(op, bound)?,
+        // Where nobody knows whose it is, it is nobody's current one; a key of its own stands in that place.
+        current: if known { current } else { own_by },
+        by: own_by,
+        items,
+        started_at,
+        last_activity,
+        size,
+        ids,
+        queue: keys::queue(op, resource)?,
+        id,
+        length: read as i64,
+        ttl_ms: millis(spec.ttl),
+        again_ms: AGAIN_MS,
+        far_ms: far_ms(spec),
+        add: QueueArgs {
+            order: queue.order.name(),
+            max_size: queue.max_size.and_then(|most| i64::try_from(most).ok()).unwrap_or(0),
+            policy: queue.overflow.name(),
+            delay_ms: 0,
+            score: "0",
+            count: 1,
+            payloads: &|args| args.push(item),
+        },
+    };
+    Ok(call.on(at(bound, op))?.compound().repeat_safe())
 }
 
 pub(super) fn forget(op: &'static str, bound: &Bound, id: &str) -> Result<Invocation> {
-    let mut call = Invocation::new(&scripts::BATCH_FORGET.script, Workload::Queue).repeat_safe();
-    keys::bind_open(op, bound, &mut call.keys)?;
-    keys::bind_of(op, bound, "items", id, &mut call.keys)?;
-    call.args.push(id);
-    Ok(call)
+    let named = [("batch_id", id)];
+    let call =
+        batch_forget::Call { open: keys::open(op, bound)?, items: keys::of(op, bound, "items", &named)?, id };
+    Ok(call.on(at(bound, op))?.repeat_safe())
 }
 
 /// No deadline that a script of ours gives is further away.
@@ -168,26 +217,32 @@ fn far_ms(spec: &BatchSpec) -> i64 {
 }
 
 pub(super) fn due(batch: &Batch, count: usize, skip: usize) -> Result<Invocation> {
-    let mut call = Invocation::new(&scripts::BATCH_DUE.script, Workload::Queue).compound();
-    keys::bind_open(SWEEP, &batch.bound, &mut call.keys)?;
-    call.args.push_int(count as i64);
-    call.args.push_int(skip as i64);
-    call.args.push_int(far_ms(&batch.spec));
-    Ok(call)
+    let call = batch_due::Call {
+        open: keys::open(SWEEP, &batch.bound)?,
+        count: count as i64,
+        skip: skip as i64,
+        far_ms: far_ms(&batch.spec),
+    };
+    Ok(call.on(at(&batch.bound, SWEEP))?.compound())
 }
 
 pub(super) fn list(bound: &Bound, offset: u64, count: u64) -> Result<Invocation> {
-    let mut call = Invocation::new(&scripts::BATCH_LIST.script, Workload::Queue).compound();
-    keys::bind_open(LIST, bound, &mut call.keys)?;
-    call.args.push_int(i64::try_from(offset).unwrap_or(i64::MAX / 2));
-    call.args.push_int(i64::try_from(count).unwrap_or(i64::MAX / 2));
-    Ok(call)
+    let call = batch_list::Call {
+        open: keys::open(LIST, bound)?,
+        offset: i64::try_from(offset).unwrap_or(i64::MAX / 2),
+        count: i64::try_from(count).unwrap_or(i64::MAX / 2),
+    };
+    Ok(call.on(at(bound, LIST))?.compound())
 }
 
 pub(super) fn show(bound: &Bound, id: &str) -> Result<Invocation> {
-    let mut call = Invocation::new(&scripts::BATCH_SHOW.script, Workload::Queue);
-    for role in ["by", "started_at", "last_activity", "size"] {
-        keys::bind_of(LIST, bound, role, id, &mut call.keys)?;
-    }
-    Ok(call)
+    let named = [("batch_id", id)];
+    let of = |role| keys::of(LIST, bound, role, &named);
+    let call = batch_show::Call {
+        by: of("by")?,
+        started_at: of("started_at")?,
+        last_activity: of("last_activity")?,
+        size: of("size")?,
+    };
+    call.on(at(bound, LIST))
 }

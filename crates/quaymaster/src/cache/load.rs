@@ -18,6 +18,7 @@ use quaymaster_schema::Outage;
 use tokio::task::JoinError;
 use tokio::time::Instant;
 
+use super::answer::{self, Told};
 use super::counts::Ended;
 use super::{Cache, Fetched, Value, keys, ops, value};
 use crate::bound::Key;
@@ -138,7 +139,7 @@ impl Cache {
         self.ttl(ops::LOAD, load.ttl)?;
         if load.lease.as_millis() == 0 || load.lease > LONGEST_LEASE {
             let what = format!("lease must be from 1 ms to {} s", LONGEST_LEASE.as_secs());
-            return Err(Error::new(ops::LOAD, Code::RequestInvalid, what).into());
+            return Err(Error::new(ops::LOAD, Code::RequestInvalid, what).field("lease").into());
         }
         let loader: Loader = Box::new(|| {
             let loading = async { loader().await.map_err(|error| Arc::from(error.into())) };
@@ -186,7 +187,7 @@ impl Cache {
 
     fn rendered(&self, key: Key<'_>) -> Result<Vec<u8>, Error> {
         let mut words = quaymaster_store::Words::default();
-        keys::entry(ops::LOAD, &self.bound, key, self.bound.engine.now_us(), &mut words)?;
+        self.bound.bind(ops::LOAD, key, self.bound.engine.now_us(), &mut words)?;
         Ok(words.word(0).unwrap_or_default().to_vec())
     }
 }
@@ -215,7 +216,7 @@ async fn find_or_load(cache: &Cache, key: Key<'_>, load: Load, loader: Loader) -
     let channel = keys::channel(ops::LOAD, &cache.bound, key)?;
     let mut wake: Option<Wake> = None;
     loop {
-        let mut told = match cache.run(ops::LOAD, ops::load(entry, &token, load.lease)?).await {
+        let told = match cache.run(ops::LOAD, ops::load(entry, &token, load.lease)?).await {
             Ok(told) => told,
             Err(error) => {
                 let outage = cache.bound.shared.outages.excuse(&cache.bound.resource, &error);
@@ -229,9 +230,9 @@ async fn find_or_load(cache: &Cache, key: Key<'_>, load: Load, loader: Loader) -
                 return Ok(Landed { value, outage, current: true });
             }
         };
-        match &told.bytes()?[..] {
-            b"hit" => {
-                if let Some(value) = cache.read(ops::LOAD, entry, &mut told)? {
+        let remaining = match answer::loading(ops::LOAD, cache.spec.holds, told)? {
+            Told::Hit(held) => {
+                if let Some(value) = cache.read(ops::LOAD, entry, held)? {
                     return Ok(Landed { value, outage: None, current: true });
                 }
                 // Not believed: it is removed, so that one of those who want the value can claim the load.
@@ -241,11 +242,9 @@ async fn find_or_load(cache: &Cache, key: Key<'_>, load: Load, loader: Loader) -
                 let _ = cache.delete(key, None).await?;
                 continue;
             }
-            b"load" => return load_and_fill(cache, entry, &token, load, loader).await,
-            b"wait" => {}
-            other => return Err(super::unexpected(ops::LOAD, other).into()),
-        }
-        let remaining = Duration::from_millis(u64::try_from(told.int()?).unwrap_or(0));
+            Told::Load => return load_and_fill(cache, entry, &token, load, loader).await,
+            Told::Wait(remaining) => remaining,
+        };
         let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Err(LoadError::TimedOut(load.patience));
@@ -300,8 +299,9 @@ async fn load_and_fill(
         }
     };
     let mut outage = None;
-    let kept = match cache.run(ops::FILL, call).await {
-        Ok(mut told) => &told.bytes()?[..] == b"filled",
+    let filled = cache.run(ops::FILL, call).await;
+    let kept = match filled.and_then(|told| answer::filled(ops::FILL, cache.spec.holds, told)) {
+        Ok(kept) => kept,
         // The value is good; that it could not be kept is the cache's loss, not the caller's.
         Err(error) => {
             tracing::debug!(cache = cache.name(), code = %error.code, "what was loaded was not kept: {}", error.detail);

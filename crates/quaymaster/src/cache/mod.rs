@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quaymaster_schema::CacheSpec;
-use quaymaster_store::{Invocation, Parts};
+use quaymaster_store::{Invocation, Reply};
 
 pub use answer::{Deleted, Fetched, Presence, Stored};
 pub use counts::{Counts, Reads};
@@ -98,31 +98,22 @@ impl Cache {
         value::check(ops::PUT, self.spec.holds, value)?;
         let ttl = self.ttl(ops::PUT, put.ttl)?;
         let call = ops::put(self.entry(key), value, ttl, put.when, put.request_id)?;
-        let mut told = match self.run(ops::PUT, call).await {
-            Ok(told) => told,
+        match self.run(ops::PUT, call).await {
+            Ok(told) => answer::stored(ops::PUT, self.spec.holds, told),
             Err(error) => {
                 let outage = self.bound.shared.outages.excuse(&self.bound.resource, &error);
-                return outage.map(Stored::Away).ok_or(error);
+                outage.map(Stored::Away).ok_or(error)
             }
-        };
-        match &told.bytes()?[..] {
-            b"stored" => Ok(Stored::Stored),
-            b"present" => Ok(Stored::Present),
-            other => Err(unexpected(ops::PUT, other)),
         }
     }
 
     /// The value, if it is there.
     pub async fn get(&self, key: Key<'_>) -> Result<Fetched> {
         let entry = self.entry(key);
-        let fetched = match self.run(ops::GET, ops::get(entry)?).await {
-            Ok(mut told) => match &told.bytes()?[..] {
-                b"hit" => match self.read(ops::GET, entry, &mut told)? {
-                    Some(value) => Fetched::Hit(value),
-                    None => Fetched::Miss { outage: None },
-                },
-                b"miss" => Fetched::Miss { outage: None },
-                other => return Err(unexpected(ops::GET, other)),
+        let fetched = match self.run(ops::GET, ops::get(ops::GET, entry)?).await {
+            Ok(told) => match self.believed(ops::GET, entry, told)? {
+                Some(value) => Fetched::Hit(value),
+                None => Fetched::Miss { outage: None },
             },
             // Another program's: it can be put again.
             Err(error) if error.code == Code::KeyWrongType => Fetched::Miss { outage: None },
@@ -142,44 +133,48 @@ impl Cache {
     pub async fn exists(&self, key: Key<'_>) -> Result<Presence> {
         let entry = self.entry(key);
         // Whether an entry is believed shows only in what it holds.
-        let call = if self.bound.sealed_only() { ops::get(entry)? } else { ops::exists(entry)? };
-        let mut told = match self.run(ops::EXISTS, call).await {
+        let shows = self.bound.sealed_only();
+        let call = if shows { ops::get(ops::EXISTS, entry)? } else { ops::exists(entry)? };
+        let told = match self.run(ops::EXISTS, call).await {
             Ok(told) => told,
             Err(error) => {
                 let outage = self.bound.shared.outages.excuse(&self.bound.resource, &error);
                 return Ok(Presence::Absent { outage: Some(outage.ok_or(error)?) });
             }
         };
-        match &told.bytes()?[..] {
-            b"present" => Ok(Presence::Present),
-            b"hit" if self.read(ops::EXISTS, entry, &mut told)?.is_some() => Ok(Presence::Present),
-            b"absent" | b"hit" | b"miss" => Ok(Presence::Absent { outage: None }),
-            other => Err(unexpected(ops::EXISTS, other)),
-        }
+        let there = if shows {
+            self.believed(ops::EXISTS, entry, told)?.is_some()
+        } else {
+            answer::exists(ops::EXISTS, told)?
+        };
+        Ok(if there { Presence::Present } else { Presence::Absent { outage: None } })
     }
 
     /// Forgets it, and what somebody is loading in its place.
     pub async fn delete(&self, key: Key<'_>, request_id: Option<&str>) -> Result<Deleted> {
-        let mut told = self.run(ops::DELETE, ops::delete(self.entry(key), request_id)?).await?;
-        match &told.bytes()?[..] {
-            b"deleted" => Ok(Deleted::Deleted),
-            b"absent" => Ok(Deleted::Absent),
-            other => Err(unexpected(ops::DELETE, other)),
-        }
+        let told = self.run(ops::DELETE, ops::delete(self.entry(key), request_id)?).await?;
+        answer::deleted(ops::DELETE, told)
     }
 
     fn entry<'a>(&'a self, key: Key<'a>) -> Entry<'a> {
         Entry { bound: &self.bound, holds: self.spec.holds, key, now_us: self.bound.engine.now_us() }
     }
 
-    async fn run(&self, op: &'static str, call: Invocation) -> Result<Parts> {
-        let reply = self.bound.run(op, call).await.inspect_err(|_| self.counts.error())?;
-        reply.parts(op)
+    async fn run(&self, op: &'static str, call: Invocation) -> Result<Reply> {
+        self.bound.run(op, call).await.inspect_err(|_| self.counts.error())
+    }
+
+    /// What `get` found and is believed.
+    fn believed(&self, op: &'static str, entry: Entry<'_>, told: Reply) -> Result<Option<Value>> {
+        match answer::got(op, self.spec.holds, told)? {
+            Some(held) => self.read(op, entry, held),
+            None => Ok(None),
+        }
     }
 
     /// `None` for an entry that is not believed: whoever reads misses it, whoever writes replaces it.
-    fn read(&self, op: &'static str, entry: Entry<'_>, told: &mut Parts) -> Result<Option<Value>> {
-        let value = entry.cover(op)?.read(op, told.any());
+    fn read(&self, op: &'static str, entry: Entry<'_>, held: answer::Held) -> Result<Option<Value>> {
+        let value = entry.cover(op)?.read(op, held);
         value.inspect_err(|_| self.counts.error())
     }
 
@@ -187,26 +182,16 @@ impl Cache {
     fn ttl(&self, op: &'static str, asked: Option<Duration>) -> Result<Option<Duration>> {
         let declared = self.spec.ttl.duration();
         let Some(asked) = asked else { return Ok(declared) };
-        let wrong = |what: String| Err(Error::new(op, Code::RequestInvalid, what));
+        let wrong = |code, what: String| Err(Error::new(op, code, what).field("ttl_ms"));
         if asked.as_millis() == 0 {
-            return wrong("ttl_ms must be an integer of at least 1".into());
+            return wrong(Code::RequestInvalid, "ttl_ms must be an integer of at least 1".into());
         }
         match declared {
             Some(declared) if asked > declared => {
-                wrong(format!("ttl_ms must be at most {}, as the schema declares", declared.as_millis()))
+                let what = format!("ttl_ms must be at most {}, as the schema declares", declared.as_millis());
+                wrong(Code::ResourceMismatch, what)
             }
             _ => Ok(Some(asked)),
         }
     }
-}
-
-fn unexpected(op: &'static str, word: &[u8]) -> Error {
-    if word == b"conflict" {
-        return Error::new(
-            op,
-            Code::RequestInvalid,
-            "request_id was already used for another verb on this entry",
-        );
-    }
-    Error::new(op, Code::StoreReply, format!("unknown status {:?}", String::from_utf8_lossy(word)))
 }

@@ -4,12 +4,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use quaymaster_schema::CacheType;
-use quaymaster_store::{Invocation, Words, Workload};
+use quaymaster_store::{Invocation, Workload};
 
 use super::value::{Cover, Value};
 use super::{When, keys};
-use crate::bound::{Bound, Key};
-use crate::scripts::{self, Operation};
+use crate::bound::{Bound, Key, KeyBinding};
+use crate::scripts::{
+    At, cache_delete, cache_exists, cache_fill_hash, cache_fill_string, cache_get_hash, cache_get_string,
+    cache_leave, cache_load_hash, cache_load_string, cache_put_hash, cache_put_string, cache_renew,
+};
 use crate::{Result, Token};
 
 pub(super) const PUT: &str = "cache.put";
@@ -38,50 +41,41 @@ impl<'a> Entry<'a> {
         Cover::of(op, self.bound, self.key, self.now_us)
     }
 
-    fn of(self, string: &'static Operation, hash: &'static Operation) -> Invocation {
-        let operation = match self.holds {
-            CacheType::String => string,
-            CacheType::Hash => hash,
-        };
-        Invocation::new(&operation.script, Workload::Cache)
+    fn at(self, op: &'static str) -> At {
+        self.bound.at(op, Workload::Cache)
     }
 
-    fn bind(self, op: &'static str, call: &mut Invocation) -> Result<()> {
-        keys::entry(op, self.bound, self.key, self.now_us, &mut call.keys)
+    fn entry(self) -> KeyBinding<'a> {
+        self.bound.key(self.key, self.now_us)
     }
 
-    fn bind_load(self, op: &'static str, call: &mut Invocation) -> Result<()> {
-        keys::load(op, self.bound, self.key, &mut call.keys)
+    fn load(self) -> KeyBinding<'a> {
+        keys::load(self.bound, self.key)
     }
 
-    fn bind_request(self, op: &'static str, id: Option<&str>, mut call: Invocation) -> Result<Invocation> {
-        if let Some(id) = id {
-            self.bound.bind_request(op, self.key, id, &mut call.keys)?;
-            call = call.repeat_safe();
-        }
-        Ok(call)
+    fn request(self, id: Option<&'a str>) -> Option<KeyBinding<'a>> {
+        id.map(|id| self.bound.request(self.key, id))
     }
 
-    fn push_channel(self, op: &'static str, args: &mut Words) -> Result<()> {
-        args.push(keys::channel(op, self.bound, self.key)?);
-        Ok(())
+    fn channel(self, op: &'static str) -> Result<Vec<u8>> {
+        keys::channel(op, self.bound, self.key)
     }
 }
 
-/// Sealed where it must be, in the order of the script's arguments.
-fn stored(op: &'static str, entry: Entry<'_>, value: &Value) -> Result<Vec<Bytes>> {
+/// What is stored for a value, sealed where it must be: a string, or fields with their values.
+fn stored(op: &'static str, entry: Entry<'_>, value: &Value) -> Result<Vec<(Bytes, Bytes)>> {
     let cover = entry.cover(op)?;
     match value {
-        Value::Bytes(bytes) => Ok(vec![cover.close(op, b"", bytes)?]),
+        Value::Bytes(bytes) => Ok(vec![(Bytes::new(), cover.close(op, b"", bytes)?)]),
         Value::Fields(fields) => {
-            let mut words = Vec::with_capacity(fields.len() * 2);
-            for (field, value) in fields {
-                words.push(field.clone());
-                words.push(cover.close(op, field, value)?);
-            }
-            Ok(words)
+            fields.iter().map(|(field, value)| Ok((field.clone(), cover.close(op, field, value)?))).collect()
         }
     }
+}
+
+/// The string among what [`stored`] made.
+fn string(stored: &[(Bytes, Bytes)]) -> &[u8] {
+    stored.first().map_or(b"", |(_, value)| value)
 }
 
 pub(super) fn put(
@@ -91,56 +85,76 @@ pub(super) fn put(
     when: When,
     request_id: Option<&str>,
 ) -> Result<Invocation> {
-    let mut call = entry.of(&scripts::CACHE_PUT_STRING, &scripts::CACHE_PUT_HASH);
-    entry.bind(PUT, &mut call)?;
-    entry.bind_load(PUT, &mut call)?;
-    let words = stored(PUT, entry, value)?;
-    if entry.holds == CacheType::String {
-        push_all(&mut call.args, &words);
-    }
-    call.args.push_int(millis(ttl));
-    call.args.push(match when {
+    let stored = stored(PUT, entry, value)?;
+    let when = match when {
         When::Always => "always",
         When::Absent if entry.bound.sealed_only() => "unsealed",
         When::Absent => "absent",
-    });
-    entry.push_channel(PUT, &mut call.args)?;
-    call.args.push_int(KEEP_MS);
-    if entry.holds == CacheType::Hash {
-        push_all(&mut call.args, &words);
-    }
-    entry.bind_request(PUT, request_id, call)
+    };
+    let (ttl_ms, channel, request) = (millis(ttl), &*entry.channel(PUT)?, entry.request(request_id));
+    let call = match entry.holds {
+        CacheType::String => cache_put_string::Call {
+            entry: entry.entry(),
+            load: entry.load(),
+            request,
+            value: string(&stored),
+            ttl_ms,
+            when,
+            channel,
+            keep_ms: KEEP_MS,
+        }
+        .on(entry.at(PUT)),
+        CacheType::Hash => cache_put_hash::Call {
+            entry: entry.entry(),
+            load: entry.load(),
+            request,
+            ttl_ms,
+            when,
+            channel,
+            keep_ms: KEEP_MS,
+            fields: &|args| {
+                for (field, value) in &stored {
+                    cache_put_hash::Fields { field, value }.put(args);
+                }
+            },
+        }
+        .on(entry.at(PUT)),
+    }?;
+    Ok(if request_id.is_some() { call.repeat_safe() } else { call })
 }
 
-pub(super) fn get(entry: Entry<'_>) -> Result<Invocation> {
-    let mut call = entry.of(&scripts::CACHE_GET_STRING, &scripts::CACHE_GET_HASH);
-    entry.bind(GET, &mut call)?;
-    Ok(call)
+pub(super) fn get(op: &'static str, entry: Entry<'_>) -> Result<Invocation> {
+    match entry.holds {
+        CacheType::String => cache_get_string::Call { entry: entry.entry() }.on(entry.at(op)),
+        CacheType::Hash => cache_get_hash::Call { entry: entry.entry() }.on(entry.at(op)),
+    }
 }
 
 pub(super) fn exists(entry: Entry<'_>) -> Result<Invocation> {
-    let mut call = entry.of(&scripts::CACHE_EXISTS, &scripts::CACHE_EXISTS);
-    entry.bind(EXISTS, &mut call)?;
-    Ok(call)
+    cache_exists::Call { entry: entry.entry() }.on(entry.at(EXISTS))
 }
 
 pub(super) fn delete(entry: Entry<'_>, request_id: Option<&str>) -> Result<Invocation> {
-    let mut call = entry.of(&scripts::CACHE_DELETE, &scripts::CACHE_DELETE);
-    entry.bind(DELETE, &mut call)?;
-    entry.bind_load(DELETE, &mut call)?;
-    entry.push_channel(DELETE, &mut call.args)?;
-    call.args.push_int(KEEP_MS);
-    entry.bind_request(DELETE, request_id, call)
+    let call = cache_delete::Call {
+        entry: entry.entry(),
+        load: entry.load(),
+        request: entry.request(request_id),
+        channel: &entry.channel(DELETE)?,
+        keep_ms: KEEP_MS,
+    };
+    let call = call.on(entry.at(DELETE))?;
+    Ok(if request_id.is_some() { call.repeat_safe() } else { call })
 }
 
 /// A repetition finds its own token in the lease.
 pub(super) fn load(entry: Entry<'_>, token: &Token, lease: Duration) -> Result<Invocation> {
-    let mut call = entry.of(&scripts::CACHE_LOAD_STRING, &scripts::CACHE_LOAD_HASH).repeat_safe();
-    entry.bind(LOAD, &mut call)?;
-    entry.bind_load(LOAD, &mut call)?;
-    call.args.push(token.as_str());
-    call.args.push_int(millis(Some(lease)));
-    Ok(call)
+    let (token, lease_ms) = (token.as_str(), millis(Some(lease)));
+    let (key, load) = (entry.entry(), entry.load());
+    let call = match entry.holds {
+        CacheType::String => cache_load_string::Call { entry: key, load, token, lease_ms }.on(entry.at(LOAD)),
+        CacheType::Hash => cache_load_hash::Call { entry: key, load, token, lease_ms }.on(entry.at(LOAD)),
+    };
+    Ok(call?.repeat_safe())
 }
 
 /// The first one ends the lease, so a repetition writes nothing.
@@ -150,42 +164,40 @@ pub(super) fn fill(
     value: &Value,
     ttl: Option<Duration>,
 ) -> Result<Invocation> {
-    let mut call = entry.of(&scripts::CACHE_FILL_STRING, &scripts::CACHE_FILL_HASH).repeat_safe();
-    entry.bind(FILL, &mut call)?;
-    entry.bind_load(FILL, &mut call)?;
-    call.args.push(token.as_str());
-    let words = stored(FILL, entry, value)?;
-    if entry.holds == CacheType::String {
-        push_all(&mut call.args, &words);
-    }
-    call.args.push_int(millis(ttl));
-    entry.push_channel(FILL, &mut call.args)?;
-    if entry.holds == CacheType::Hash {
-        push_all(&mut call.args, &words);
-    }
-    Ok(call)
+    let stored = stored(FILL, entry, value)?;
+    let (token, ttl_ms, channel) = (token.as_str(), millis(ttl), &*entry.channel(FILL)?);
+    let (key, load) = (entry.entry(), entry.load());
+    let call = match entry.holds {
+        CacheType::String => {
+            let value = string(&stored);
+            cache_fill_string::Call { entry: key, load, token, value, ttl_ms, channel }.on(entry.at(FILL))
+        }
+        CacheType::Hash => cache_fill_hash::Call {
+            entry: key,
+            load,
+            token,
+            ttl_ms,
+            channel,
+            fields: &|args| {
+                for (field, value) in &stored {
+                    cache_fill_hash::Fields { field, value }.put(args);
+                }
+            },
+        }
+        .on(entry.at(FILL)),
+    };
+    Ok(call?.repeat_safe())
 }
 
 pub(super) fn renew(entry: Entry<'_>, token: &Token, lease: Duration) -> Result<Invocation> {
-    let mut call = Invocation::new(&scripts::CACHE_RENEW.script, Workload::Cache).repeat_safe();
-    entry.bind_load(RENEW, &mut call)?;
-    call.args.push(token.as_str());
-    call.args.push_int(millis(Some(lease)));
-    Ok(call)
+    let call = cache_renew::Call { load: entry.load(), token: token.as_str(), lease_ms: millis(Some(lease)) };
+    Ok(call.on(entry.at(RENEW))?.repeat_safe())
 }
 
 pub(super) fn leave(entry: Entry<'_>, token: &Token) -> Result<Invocation> {
-    let mut call = Invocation::new(&scripts::CACHE_LEAVE.script, Workload::Cache).repeat_safe();
-    entry.bind_load(LEAVE, &mut call)?;
-    call.args.push(token.as_str());
-    entry.push_channel(LEAVE, &mut call.args)?;
-    Ok(call)
-}
-
-fn push_all(args: &mut Words, words: &[Bytes]) {
-    for word in words {
-        args.push(word);
-    }
+    let channel = &entry.channel(LEAVE)?;
+    let call = cache_leave::Call { load: entry.load(), token: token.as_str(), channel };
+    Ok(call.on(entry.at(LEAVE))?.repeat_safe())
 }
 
 /// 0 is for ever.

@@ -33,9 +33,9 @@ fn a_value_that_the_cache_cannot_hold_is_refused_by_name() {
     let large = Value::from(vec![0; MAX_BYTES + 1]);
     let wide = Value::fields((0..=MAX_FIELDS).map(|n| (n.to_string(), "")));
     for (holds, value, code) in [
-        (CacheType::String, Value::fields([("a", "b")]), Code::RequestInvalid),
-        (CacheType::Hash, Value::from("a"), Code::RequestInvalid),
-        (CacheType::Hash, Value::Fields(Vec::new()), Code::RequestInvalid),
+        (CacheType::String, Value::fields([("a", "b")]), Code::ResourceMismatch),
+        (CacheType::Hash, Value::from("a"), Code::ResourceMismatch),
+        (CacheType::Hash, Value::Fields(Vec::new()), Code::ResourceMismatch),
         (CacheType::String, large, Code::RequestTooLarge),
         (CacheType::Hash, wide, Code::RequestTooLarge),
     ] {
@@ -158,7 +158,7 @@ async fn what_a_loader_may_not_say_fails_the_load_and_leaves_no_lease() {
     let load = Load::default();
     let wrong = cache.get_or_load(A, load, || async { Ok::<_, String>(Value::fields([("a", "b")])) }).await;
     assert!(
-        matches!(&wrong, Err(LoadError::Store(error)) if error.code == Code::RequestInvalid),
+        matches!(&wrong, Err(LoadError::Store(error)) if error.code == Code::ResourceMismatch),
         "{wrong:?}"
     );
     for lease in [Duration::ZERO, Duration::from_secs(61)] {

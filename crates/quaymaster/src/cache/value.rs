@@ -4,7 +4,7 @@ use bytes::Bytes;
 use quaymaster_schema::{CacheType, Spelling};
 use quaymaster_store::Reply;
 
-use crate::bound::{Bound, Key};
+use crate::bound::{Bound, Key, unspellable};
 use crate::seal::Seal;
 use crate::{Code, Error, Result};
 
@@ -77,14 +77,14 @@ impl From<Bytes> for Value {
     }
 }
 
-/// Refuses what the cache cannot hold; the detail begins with the field that is wrong.
+/// Refuses what the cache cannot hold.
 pub(super) fn check(op: &'static str, holds: CacheType, value: &Value) -> Result<()> {
-    let wrong = |code: Code, what: String| Err(Error::new(op, code, what));
+    let wrong = |code: Code, what: String| Err(Error::new(op, code, what).field("value"));
     let bytes = match (holds, value) {
         (CacheType::String, Value::Bytes(bytes)) => bytes.len(),
         (CacheType::Hash, Value::Fields(fields)) => {
             if fields.is_empty() {
-                return wrong(Code::RequestInvalid, "value must have at least one field".into());
+                return wrong(Code::ResourceMismatch, "value must have at least one field".into());
             }
             if fields.len() > MAX_FIELDS {
                 let what = format!("value has {} fields; the most is {MAX_FIELDS}", fields.len());
@@ -93,10 +93,10 @@ pub(super) fn check(op: &'static str, holds: CacheType, value: &Value) -> Result
             fields.iter().map(|(field, value)| field.len() + value.len()).sum()
         }
         (CacheType::String, Value::Fields(_)) => {
-            return wrong(Code::RequestInvalid, "value must be bytes: the cache's type is string".into());
+            return wrong(Code::ResourceMismatch, "value must be bytes: the cache's type is string".into());
         }
         (CacheType::Hash, Value::Bytes(_)) => {
-            return wrong(Code::RequestInvalid, "value must have fields: the cache's type is hash".into());
+            return wrong(Code::ResourceMismatch, "value must have fields: the cache's type is hash".into());
         }
     };
     if bytes > MAX_BYTES {
@@ -119,7 +119,7 @@ impl<'a> Cover<'a> {
             bound
                 .pattern()
                 .render(key, now_us, Spelling::Single, &mut at)
-                .map_err(|error| Error::new(op, error.code, error.detail))?;
+                .map_err(|error| unspellable(op, error))?;
             Some(at)
         } else {
             None

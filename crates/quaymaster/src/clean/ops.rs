@@ -1,9 +1,12 @@
-//! One function per operation: the call it becomes. No policy.
+//! One function per operation: the call it becomes, and what its reply means. No policy.
 
+use bytes::Bytes;
 use quaymaster_schema::RedisType;
-use quaymaster_store::{Invocation, Workload};
+use quaymaster_store::{Invocation, Reply};
 
-use crate::scripts;
+use crate::Result;
+use crate::bound::KeyBinding::Spelled;
+use crate::scripts::{At, clean_heal, clean_members, clean_prune, clean_remove};
 
 pub(super) const REMOVE: &str = "clean.remove";
 pub(super) const HEAL: &str = "clean.heal";
@@ -11,37 +14,66 @@ pub(super) const MEMBERS: &str = "clean.members";
 pub(super) const PRUNE: &str = "clean.prune";
 
 /// Each change judges anew what it finds, so that one sent twice does nothing the second time.
-pub(super) fn remove(key: &[u8], holds: RedisType, over_ms: i64) -> Invocation {
-    let mut call = Invocation::new(&scripts::CLEAN_REMOVE.script, Workload::Default).compound();
-    call.keys.push(key);
-    call.args.push(holds.name());
-    call.args.push_int(over_ms);
-    call.repeat_safe()
+pub(super) fn remove(key: &[u8], holds: RedisType, over_ms: i64) -> Result<Invocation> {
+    let call = clean_remove::Call { key: Spelled(key), holds: holds.name(), over_ms };
+    Ok(call.on(At::spelled(REMOVE))?.compound().repeat_safe())
 }
 
-pub(super) fn heal(key: &[u8], holds: RedisType, ttl_ms: i64) -> Invocation {
-    let mut call = Invocation::new(&scripts::CLEAN_HEAL.script, Workload::Default);
-    call.keys.push(key);
-    call.args.push(holds.name());
-    call.args.push_int(ttl_ms);
-    call.repeat_safe()
+/// Whether the key was removed.
+pub(super) fn removed(reply: Reply) -> Result<bool> {
+    Ok(match clean_remove::Reply::read(REMOVE, reply)? {
+        clean_remove::Reply::Done => true,
+        clean_remove::Reply::Kept => false,
+    })
 }
 
-pub(super) fn members(index: &[u8], offset: u64, count: u64) -> Invocation {
-    let mut call = Invocation::new(&scripts::CLEAN_MEMBERS.script, Workload::Default).compound();
-    call.keys.push(index);
-    call.args.push_int(i64::try_from(offset).unwrap_or(i64::MAX));
-    call.args.push_int(i64::try_from(count).unwrap_or(i64::MAX));
-    call
+pub(super) fn heal(key: &[u8], holds: RedisType, ttl_ms: i64) -> Result<Invocation> {
+    let call = clean_heal::Call { key: Spelled(key), holds: holds.name(), ttl_ms };
+    Ok(call.on(At::spelled(HEAL))?.repeat_safe())
+}
+
+/// Whether the key has its life again.
+pub(super) fn healed(reply: Reply) -> Result<bool> {
+    Ok(match clean_heal::Reply::read(HEAL, reply)? {
+        clean_heal::Reply::Done => true,
+        clean_heal::Reply::Kept => false,
+    })
+}
+
+pub(super) fn members(index: &[u8], offset: u64, count: u64) -> Result<Invocation> {
+    let call = clean_members::Call {
+        index: Spelled(index),
+        offset: i64::try_from(offset).unwrap_or(i64::MAX),
+        count: i64::try_from(count).unwrap_or(i64::MAX),
+    };
+    Ok(call.on(At::spelled(MEMBERS))?.compound())
+}
+
+/// The members of a page with their scores.
+pub(super) fn listed(reply: Reply) -> Result<Vec<(Bytes, Bytes)>> {
+    let clean_members::Reply::Members { mut rows } = clean_members::Reply::read(MEMBERS, reply)?;
+    let mut members = Vec::new();
+    while let Some(Reply::Bytes(member)) = rows.any() {
+        members.push((member, rows.bytes()?));
+    }
+    Ok(members)
 }
 
 /// The members with the scores they were read with.
-pub(super) fn prune<'a>(index: &[u8], gone: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> Invocation {
-    let mut call = Invocation::new(&scripts::CLEAN_PRUNE.script, Workload::Default).compound();
-    call.keys.push(index);
-    for (member, score) in gone {
-        call.args.push(member);
-        call.args.push(score);
-    }
-    call.repeat_safe()
+pub(super) fn prune(index: &[u8], gone: &[(Bytes, Bytes, String)]) -> Result<Invocation> {
+    let call = clean_prune::Call {
+        index: Spelled(index),
+        members: &|args| {
+            for (member, score, _) in gone {
+                clean_prune::Members { member, score }.put(args);
+            }
+        },
+    };
+    Ok(call.on(At::spelled(PRUNE))?.compound().repeat_safe())
+}
+
+/// How many were dropped.
+pub(super) fn pruned(reply: Reply) -> Result<u64> {
+    let clean_prune::Reply::Pruned { count } = clean_prune::Reply::read(PRUNE, reply)?;
+    Ok(u64::try_from(count).unwrap_or(0))
 }

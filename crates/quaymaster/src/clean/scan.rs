@@ -9,12 +9,12 @@ use bytes::Bytes;
 use futures_util::StreamExt as _;
 use futures_util::future::BoxFuture;
 use quaymaster_schema::{Bucket, KeyRow, Resource, Spec};
-use quaymaster_store::{Engine, Reply, ScanCursor};
+use quaymaster_store::{Engine, ScanCursor};
 use tokio::time::Instant;
 
 use super::judge::{Verdict, can_err, judge};
 use super::{Ask, Finding, Mode, Report, What, ops};
-use crate::bound::spelling;
+use crate::bound::{spelling, unspellable};
 use crate::{Code, Error, Quaymaster, Result};
 
 const OP: &str = "clean.scan";
@@ -30,7 +30,9 @@ const CURSOR_MAX: usize = 1024;
 
 pub(super) async fn run(quaymaster: &Quaymaster, ask: Ask, mut told: impl FnMut(&Report)) -> Result<Report> {
     if ask.rate == 0 {
-        return Err(Error::new(OP, Code::RequestInvalid, "rate: at least 1 key a second, got 0"));
+        return Err(
+            Error::new(OP, Code::RequestInvalid, "rate: at least 1 key a second, got 0").field("rate")
+        );
     }
     let wanted = wanted(quaymaster, &ask)?;
     let mut cursor = ask.from.as_deref().map(cursor).transpose()?;
@@ -85,6 +87,7 @@ fn cursor(text: &str) -> Result<ScanCursor> {
             Code::RequestInvalid,
             "from: no scan gave this out; give `next` as it was told, or begin again without --from",
         )
+        .field("from")
     };
     bytes.map(ScanCursor).ok_or_else(wrong)
 }
@@ -93,6 +96,7 @@ fn cursor(text: &str) -> Result<ScanCursor> {
 fn stopped(mut error: Error) -> Error {
     if error.code == Code::RequestInvalid {
         error.detail = format!("from: {} (--from)", error.detail);
+        error = error.field("from");
     }
     error.during(OP)
 }
@@ -186,8 +190,8 @@ impl Walk<'_> {
         let index_key = self.spelled(index, &[])?;
         let mut offset = 0;
         loop {
-            let call = ops::members(&index_key, offset, MEMBERS);
-            let page = members(self.engine.run(call).await.map_err(|error| error.during(ops::MEMBERS))?)?;
+            let call = ops::members(&index_key, offset, MEMBERS)?;
+            let page = ops::listed(self.engine.run(call).await.map_err(|error| error.during(ops::MEMBERS))?)?;
             let (seen, mut gone) = (page.len() as u64, Vec::new());
             for (member, score) in page {
                 let value = String::from_utf8_lossy(&member).into_owned();
@@ -221,11 +225,8 @@ impl Walk<'_> {
         if self.mode == Mode::Look || gone.is_empty() {
             return Ok(0);
         }
-        let pairs = gone.iter().map(|(member, score, _)| (&member[..], &score[..]));
-        let reply = self.engine.run(ops::prune(index, pairs)).await;
-        let mut parts = reply.map_err(|error| error.during(ops::PRUNE))?.parts(ops::PRUNE)?;
-        parts.bytes()?;
-        Ok(u64::try_from(parts.int()?).unwrap_or(0))
+        let reply = self.engine.run(ops::prune(index, gone)?).await;
+        ops::pruned(reply.map_err(|error| error.during(ops::PRUNE))?)
     }
 
     fn spelled(&self, row: &KeyRow, values: &[(&str, &str)]) -> Result<Vec<u8>> {
@@ -233,7 +234,7 @@ impl Walk<'_> {
         let spelled = spelling(self.engine.topology());
         row.pattern
             .render(values, self.engine.now_us(), spelled, &mut key)
-            .map_err(|error| Error::new(OP, error.code, error.detail))?;
+            .map_err(|error| unspellable(OP, error))?;
         Ok(key)
     }
 }
@@ -251,16 +252,21 @@ async fn look(
     let Some(verdict) = facts.and_then(|facts| judge(row, bucket, &facts, engine.now_us() / 1000)) else {
         return Ok(None);
     };
-    let (what, op, call) = match verdict {
-        Verdict::Stale { over_ms } => (What::Stale, ops::REMOVE, Some(ops::remove(&key, row.kind, over_ms))),
-        Verdict::Immortal { ttl_ms } => (What::Immortal, ops::HEAL, Some(ops::heal(&key, row.kind, ttl_ms))),
-        Verdict::OtherType => (What::OtherType, OP, None),
+    let apply = mode == Mode::Apply;
+    let run = async |op: &'static str, call| engine.run(call).await.map_err(|error| error.during(op));
+    let (what, done) = match verdict {
+        Verdict::Stale { over_ms } if apply => {
+            let reply = run(ops::REMOVE, ops::remove(&key, row.kind, over_ms)?).await?;
+            (What::Stale, ops::removed(reply)?)
+        }
+        Verdict::Immortal { ttl_ms } if apply => {
+            let reply = run(ops::HEAL, ops::heal(&key, row.kind, ttl_ms)?).await?;
+            (What::Immortal, ops::healed(reply)?)
+        }
+        Verdict::Stale { .. } => (What::Stale, false),
+        Verdict::Immortal { .. } => (What::Immortal, false),
+        Verdict::OtherType => (What::OtherType, false),
     };
-    let mut done = false;
-    if let (Mode::Apply, Some(call)) = (mode, call) {
-        let reply = engine.run(call).await.map_err(|error| error.during(op))?;
-        done = &reply.parts(op)?.bytes()?[..] == b"done";
-    }
     Ok(Some(Finding {
         key: String::from_utf8_lossy(&key).into_owned(),
         resource: format!("{}.{}", resource.kind, resource.name),
@@ -269,16 +275,6 @@ async fn look(
         member: None,
         done,
     }))
-}
-
-fn members(reply: Reply) -> Result<Vec<(Bytes, Bytes)>> {
-    let mut parts = reply.parts(ops::MEMBERS)?;
-    parts.bytes()?;
-    let mut members = Vec::new();
-    while let Some(Reply::Bytes(member)) = parts.any() {
-        members.push((member, parts.bytes()?));
-    }
-    Ok(members)
 }
 
 /// No faster than so many keys a second.

@@ -4,7 +4,6 @@
 //! the schema declares. A key that another program made by `SET … NX` counts. A time bucket in the key is
 //! judged by the store's clock: nobody is first in a bucket that is over.
 
-mod keys;
 mod ops;
 #[cfg(test)]
 mod tests;
@@ -17,6 +16,7 @@ use quaymaster_schema::DedupeSpec;
 
 use crate::bound::{Bound, Key};
 use crate::cache::value::Cover;
+use crate::scripts::dedupe_first::Reply;
 use crate::{Code, Error, Result};
 
 /// The longest value.
@@ -122,33 +122,27 @@ impl Dedupe {
         let value = Bytes::copy_from_slice(first.value.unwrap_or(b"1"));
         if value.len() > MAX_BYTES {
             let detail = format!("value has {} bytes; the most is {MAX_BYTES}", value.len());
-            return Err(Error::new(OP, Code::RequestTooLarge, detail));
+            return Err(Error::new(OP, Code::RequestTooLarge, detail).field("value"));
         }
         let mut now_us = self.bound.engine.now_us();
         for _ in 0..STALE_TRIES {
             let cover = Cover::of(OP, &self.bound, key, now_us)?;
             let stored = cover.close(OP, b"", &value)?;
             let call = ops::first(&self.bound, key, &stored, self.spec.ttl, first.request_id, now_us)?;
-            let mut told = self.bound.run(OP, call).await?.parts(OP)?;
-            match &told.bytes()?[..] {
-                b"first" => return Ok(Seen::First),
-                b"duplicate" => {
-                    let held = told.bytes()?;
+            match Reply::read(OP, self.bound.run(OP, call).await?)? {
+                Reply::First => return Ok(Seen::First),
+                Reply::Duplicate { value } => {
                     // The documented `1` of another program says nothing that could be false.
-                    if held != "1" && cover.refuses(&held) {
+                    if value != "1" && cover.refuses(&value) {
                         let detail = "what the first one left is not sealed, and require_seal_key is set";
                         return Err(Error::new(OP, Code::KeyMalformed, detail));
                     }
-                    return Ok(Seen::Duplicate { value: cover.open(OP, b"", held)? });
+                    return Ok(Seen::Duplicate { value: cover.open(OP, b"", value)? });
                 }
-                b"stale" => now_us = told.int()? * 1000,
-                b"conflict" => {
+                Reply::Stale { now_ms } => now_us = now_ms * 1000,
+                Reply::Conflict => {
                     let detail = "request_id was already used for another verb on this key";
-                    return Err(Error::new(OP, Code::RequestInvalid, detail));
-                }
-                other => {
-                    let detail = format!("unknown status {:?}", String::from_utf8_lossy(other));
-                    return Err(Error::new(OP, Code::StoreReply, detail));
+                    return Err(Error::new(OP, Code::RequestReused, detail).field("request_id"));
                 }
             }
         }

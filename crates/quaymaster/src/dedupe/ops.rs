@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use quaymaster_store::{Invocation, Workload};
 
-use super::keys;
+use crate::Result;
 use crate::bound::{Bound, Key};
-use crate::{Result, scripts};
+use crate::scripts::dedupe_first;
 
 pub(super) const FIRST: &str = "dedupe.first";
 
@@ -21,12 +21,16 @@ pub(super) fn first(
     request_id: Option<&str>,
     now_us: i64,
 ) -> Result<Invocation> {
-    let mut call = Invocation::new(&scripts::DEDUPE_FIRST.script, Workload::Default);
-    let bucket = keys::bind(FIRST, bound, key, request_id, now_us, &mut call.keys)?;
-    call.args.push(stored);
-    call.args.push_int(i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX));
-    call.args.push_int(bucket.map_or(0, |bucket| bucket.start_ms));
-    call.args.push_int(bucket.map_or(0, |bucket| bucket.end_ms));
-    call.args.push_int(KEEP_MS);
+    let (start_ms, end_ms) = bound.bucket_ms(now_us);
+    let call = dedupe_first::Call {
+        first: bound.key(key, now_us),
+        request: request_id.map(|id| bound.request(key, id)),
+        value: stored,
+        ttl_ms: i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX),
+        start_ms,
+        end_ms,
+        keep_ms: KEEP_MS,
+    };
+    let call = call.on(bound.at(FIRST, Workload::Default))?;
     Ok(if request_id.is_some() { call.repeat_safe() } else { call })
 }

@@ -1,8 +1,6 @@
 //! Binds the schema's key table to one call of an event.
 
-use quaymaster_store::Words;
-
-use crate::bound::{Bound, Key, check_request_id, spelling};
+use crate::bound::{Bound, Key, KeyBinding, unspellable};
 use crate::{Code, Error, Result};
 
 /// The channel, spelled alike on every topology.
@@ -11,49 +9,22 @@ pub(crate) fn channel(op: &'static str, bound: &Bound, key: Key<'_>) -> Result<V
     let row = bound.resource.channel("messages").ok_or_else(|| undeclared(op, bound))?;
     row.pattern
         .render(key, 0, quaymaster_schema::Spelling::Single, &mut name)
-        .map_err(|error| Error::new(op, error.code, error.detail))?;
+        .map_err(|error| unspellable(op, error))?;
     Ok(name)
 }
 
-/// Appends the key that plays `role`.
-pub(super) fn bind(
+/// The key that plays `role`.
+pub(super) fn role<'a>(
     op: &'static str,
-    bound: &Bound,
+    bound: &'a Bound,
     role: &str,
-    values: Key<'_>,
-    keys: &mut Words,
-) -> Result<()> {
+    values: Key<'a>,
+) -> Result<KeyBinding<'a>> {
     let row = bound.resource.key(role).ok_or_else(|| undeclared(op, bound))?;
-    crate::bound::bind(op, &row.pattern, values, 0, bound.engine.topology(), keys).map(drop)
+    Ok(KeyBinding::Row { pattern: &row.pattern, values, now_us: 0 })
 }
 
-/// Appends the key under which the answer to `id` is kept.
-pub(super) fn bind_request(
-    op: &'static str,
-    bound: &Bound,
-    key: Key<'_>,
-    id: &str,
-    keys: &mut Words,
-) -> Result<()> {
-    check_request_id(op, id)?;
-    let mut values = key.to_vec();
-    values.push(("publish_id", id));
-    bind(op, bound, "request", &values, keys)
-}
-
-/// Appends the documented key of a queue.
-pub(super) fn bind_queue(
-    op: &'static str,
-    bound: &Bound,
-    queue: &quaymaster_schema::Resource,
-    keys: &mut Words,
-) -> Result<()> {
-    let row = queue.primary().ok_or_else(|| undeclared(op, bound))?;
-    keys.push_with(|out| row.pattern.render(&[], 0, spelling(bound.engine.topology()), out).map(drop))
-        .map_err(|error| Error::new(op, error.code, error.detail))
-}
-
-fn undeclared(op: &'static str, bound: &Bound) -> Error {
+pub(super) fn undeclared(op: &'static str, bound: &Bound) -> Error {
     let detail = format!("event {:?} has no such key: its schema declares no `status`", bound.resource.name);
     Error::new(op, Code::RequestInvalid, detail)
 }

@@ -20,6 +20,7 @@ pub use quaymaster_store::Message;
 pub use status::{MAX_REPORTED, Told};
 
 use crate::bound::{Bound, Key};
+use crate::scripts::event_publish;
 use crate::{Code, Error, Result};
 
 /// The page's examples are compiled.
@@ -105,18 +106,15 @@ impl Event {
         const OP: &str = ops::PUBLISH;
         check_data(OP, data)?;
         let call = ops::publish(&self.bound, key, data, request_id)?;
-        let mut told = self.bound.run(OP, call).await?.parts(OP)?;
-        match &told.bytes()?[..] {
-            b"published" => Ok(u64::try_from(told.int()?).unwrap_or(0)),
-            b"refused" => {
-                let why = told.bytes()?;
+        match event_publish::Reply::read(OP, self.bound.run(OP, call).await?)? {
+            event_publish::Reply::Published { receivers } => Ok(u64::try_from(receivers).unwrap_or(0)),
+            event_publish::Reply::Refused { why } => {
                 Err(Error::new(OP, Code::StorePermission, String::from_utf8_lossy(&why).into_owned()))
             }
-            b"conflict" => {
+            event_publish::Reply::Conflict => {
                 let detail = "request_id was already used for something else";
-                Err(Error::new(OP, Code::RequestInvalid, detail))
+                Err(Error::new(OP, Code::RequestReused, detail).field("request_id"))
             }
-            other => Err(unknown(OP, other)),
         }
     }
 
@@ -147,12 +145,8 @@ impl Event {
 pub(crate) fn check_data(op: &'static str, data: &[u8]) -> Result<()> {
     if data.len() > MAX_BYTES {
         let detail = format!("data has {} bytes; the most is {MAX_BYTES}", data.len());
-        return Err(Error::new(op, Code::RequestTooLarge, detail));
+        return Err(Error::new(op, Code::RequestTooLarge, detail).field("data"));
     }
     crate::json::check(data)
-        .map_err(|why| Error::new(op, Code::RequestInvalid, format!("data is not JSON: {why}")))
-}
-
-fn unknown(op: &'static str, word: &[u8]) -> Error {
-    Error::new(op, Code::StoreReply, format!("unknown status {:?}", String::from_utf8_lossy(word)))
+        .map_err(|why| Error::new(op, Code::RequestInvalid, format!("data is not JSON: {why}")).field("data"))
 }

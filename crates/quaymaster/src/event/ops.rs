@@ -6,8 +6,9 @@ use quaymaster_schema::Resource;
 use quaymaster_store::{Invocation, Workload};
 
 use super::keys;
-use crate::bound::{Bound, Key};
-use crate::{Result, scripts};
+use crate::Result;
+use crate::bound::{Bound, Key, KeyBinding, check_request_id};
+use crate::scripts::{event_depth, event_publish, event_report, event_turn};
 
 pub(super) const PUBLISH: &str = "event.publish";
 pub(super) const SUBSCRIBE: &str = "event.stream";
@@ -31,15 +32,21 @@ pub(super) fn publish(
     data: &[u8],
     request_id: Option<&str>,
 ) -> Result<Invocation> {
-    let mut call = Invocation::new(&scripts::EVENT_PUBLISH.script, Workload::Default);
-    if let Some(id) = request_id {
-        keys::bind_request(PUBLISH, bound, key, id, &mut call.keys)?;
-        call = call.repeat_safe();
-    }
-    call.args.push(keys::channel(PUBLISH, bound, key)?);
-    call.args.push(data);
-    call.args.push_int(KEEP_MS);
-    Ok(call)
+    let (values, request) = match request_id {
+        Some(id) => {
+            check_request_id(PUBLISH, id)?;
+            (key.iter().copied().chain([("publish_id", id)]).collect(), true)
+        }
+        None => (Vec::new(), false),
+    };
+    let call = event_publish::Call {
+        request: if request { Some(keys::role(PUBLISH, bound, "request", &values)?) } else { None },
+        channel: &keys::channel(PUBLISH, bound, key)?,
+        data,
+        keep_ms: KEEP_MS,
+    };
+    let call = call.on(bound.at(PUBLISH, Workload::Default))?;
+    Ok(if request { call.repeat_safe() } else { call })
 }
 
 /// Reporting twice is reporting once.
@@ -49,29 +56,32 @@ pub(super) fn report(
     ttl: Duration,
     most: usize,
 ) -> Result<Invocation> {
-    let mut call = Invocation::new(&scripts::EVENT_REPORT.script, Workload::Default).repeat_safe();
-    keys::bind(REPORT, bound, "reported", &[], &mut call.keys)?;
-    call.args.push_int(millis(ttl));
-    call.args.push_int(REPORTED_MS);
-    call.args.push_int(most as i64);
-    for (name, json) in values {
-        call.args.push(name);
-        call.args.push(json);
-    }
-    Ok(call)
+    let call = event_report::Call {
+        reported: keys::role(REPORT, bound, "reported", &[])?,
+        ttl_ms: millis(ttl),
+        keep_ms: REPORTED_MS,
+        most: most as i64,
+        values: &|args| {
+            for (name, json) in values {
+                event_report::Values { name, json }.put(args);
+            }
+        },
+    };
+    Ok(call.on(bound.at(REPORT, Workload::Default))?.repeat_safe())
 }
 
 /// Sent once: a turn that was taken and not used is one status left out.
 pub(super) fn turn(bound: &Bound, every: Duration) -> Result<Invocation> {
-    let mut call = Invocation::new(&scripts::EVENT_TURN.script, Workload::Default).compound();
-    keys::bind(STATUS, bound, "turn", &[], &mut call.keys)?;
-    keys::bind(STATUS, bound, "reported", &[], &mut call.keys)?;
-    call.args.push_int(millis(every));
-    Ok(call)
+    let call = event_turn::Call {
+        turn: keys::role(STATUS, bound, "turn", &[])?,
+        reported: keys::role(STATUS, bound, "reported", &[])?,
+        every_ms: millis(every),
+    };
+    Ok(call.on(bound.at(STATUS, Workload::Default))?.compound())
 }
 
 pub(super) fn depth(bound: &Bound, queue: &Resource) -> Result<Invocation> {
-    let mut call = Invocation::new(&scripts::EVENT_DEPTH.script, Workload::Default);
-    keys::bind_queue(STATUS, bound, queue, &mut call.keys)?;
-    Ok(call)
+    let row = queue.primary().ok_or_else(|| keys::undeclared(STATUS, bound))?;
+    let items = KeyBinding::Row { pattern: &row.pattern, values: &[], now_us: 0 };
+    event_depth::Call { items }.on(bound.at(STATUS, Workload::Default))
 }

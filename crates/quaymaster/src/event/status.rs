@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use futures_util::future::try_join_all;
 
-use super::{Event, ops, unknown};
+use super::{Event, ops};
+use crate::scripts::{event_depth, event_report, event_turn};
 use crate::{Code, Error, Result, json, moment};
 
 /// How many values may be reported at a time.
@@ -51,37 +52,44 @@ impl Event {
 
     async fn leave(&self, values: &[(&str, &str)], ttl: Duration) -> Result<()> {
         const OP: &str = ops::REPORT;
-        let refuse = |detail: String| Err(Error::new(OP, Code::RequestInvalid, detail));
         if self.spec.status.is_none() {
-            return refuse(format!("event {:?} declares no status", self.name()));
+            return Err(without_status(OP, self.name()));
         }
+        let refuse = |field: &'static str, detail: String| {
+            Err(Error::new(OP, Code::RequestInvalid, detail).field(field))
+        };
         if ttl < Duration::from_millis(1) || ttl > LONGEST {
-            return refuse("ttl_ms: a value counts for 1 ms to 24 h".to_owned());
+            return refuse("ttl_ms", "ttl_ms: a value counts for 1 ms to 24 h".to_owned());
         }
         for (name, text) in values {
             let plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte));
             if name.is_empty() || name.len() > NAME_MAX || !plain || OURS.contains(name) {
-                return refuse(format!(
-                    "data: a name is 1 to {NAME_MAX} letters, digits, `_`, `-` and `.`, and none of {OURS:?}"
-                ));
+                return refuse(
+                    "data",
+                    format!(
+                        "data: a name is 1 to {NAME_MAX} letters, digits, `_`, `-` and `.`, and none of {OURS:?}"
+                    ),
+                );
             }
             if text.len() > JSON_MAX {
                 let detail = format!("data.{name} has {} bytes; the most is {JSON_MAX}", text.len());
-                return Err(Error::new(OP, Code::RequestTooLarge, detail));
+                return Err(Error::new(OP, Code::RequestTooLarge, detail).field(format!("data.{name}")));
             }
             if let Err(why) = json::check(text.as_bytes()) {
-                return refuse(format!("data.{name} is not JSON: {why}"));
+                let detail = format!("data.{name} is not JSON: {why}");
+                return Err(Error::new(OP, Code::RequestInvalid, detail).field(format!("data.{name}")));
             }
         }
         if values.is_empty() || values.len() > MAX_REPORTED {
-            return refuse(format!("data: 1 to {MAX_REPORTED} values, got {}", values.len()));
+            return refuse("data", format!("data: 1 to {MAX_REPORTED} values, got {}", values.len()));
         }
         let call = ops::report(&self.bound, values, ttl, MAX_REPORTED)?;
-        let mut told = self.bound.run(OP, call).await?.parts(OP)?;
-        match &told.bytes()?[..] {
-            b"reported" => Ok(()),
-            b"full" => refuse(format!("data: more than {MAX_REPORTED} names would be reported at a time")),
-            other => Err(unknown(OP, other)),
+        match event_report::Reply::read(OP, self.bound.run(OP, call).await?)? {
+            event_report::Reply::Reported { .. } => Ok(()),
+            event_report::Reply::Full { .. } => {
+                let detail = format!("data: more than {MAX_REPORTED} names would be reported at a time");
+                Err(Error::new(OP, Code::EventFull, detail).field("data"))
+            }
         }
     }
 
@@ -103,21 +111,19 @@ impl Event {
     async fn tell(&self) -> Result<Told> {
         const OP: &str = ops::STATUS;
         let Some(status) = &self.spec.status else {
-            let detail = format!("event {:?} declares no status", self.name());
-            return Err(Error::new(OP, Code::RequestInvalid, detail));
+            return Err(without_status(OP, self.name()));
         };
-        let mut told = self.bound.run(OP, ops::turn(&self.bound, status.every)?).await?.parts(OP)?;
-        let now_us = match &told.bytes()?[..] {
-            b"ours" => told.int()?,
-            b"theirs" => {
-                let left = Duration::from_millis(u64::try_from(told.int()?).unwrap_or(0));
+        let turn = self.bound.run(OP, ops::turn(&self.bound, status.every)?).await?;
+        let (now_us, mut rows) = match event_turn::Reply::read(OP, turn)? {
+            event_turn::Reply::Ours { now_us, rows } => (now_us, rows),
+            event_turn::Reply::Theirs { left_ms } => {
+                let left = Duration::from_millis(u64::try_from(left_ms).unwrap_or(0));
                 return Ok(Told::NotYet { left });
             }
-            other => return Err(unknown(OP, other)),
         };
         let mut reported = BTreeMap::new();
         while let (Some(quaymaster_store::Reply::Bytes(name)), Some(quaymaster_store::Reply::Bytes(text))) =
-            (told.any(), told.any())
+            (rows.any(), rows.any())
         {
             // Another program may have written there; what is not JSON would spoil the whole message.
             if json::check(&text).is_ok() {
@@ -128,9 +134,9 @@ impl Event {
             }
         }
         let depths = try_join_all(self.queues.iter().map(|queue| async {
-            let mut told = self.bound.run(OP, ops::depth(&self.bound, queue)?).await?.parts(OP)?;
-            told.bytes()?;
-            Ok::<_, Error>((queue.name.as_str(), told.int()?))
+            let told = self.bound.run(OP, ops::depth(&self.bound, queue)?).await?;
+            let event_depth::Reply::Depth { length } = event_depth::Reply::read(OP, told)?;
+            Ok::<_, Error>((queue.name.as_str(), length))
         }))
         .await?;
         let message = render(now_us, &depths, &reported);
@@ -140,6 +146,10 @@ impl Event {
 }
 
 /// The documented message.
+fn without_status(op: &'static str, event: &str) -> Error {
+    Error::new(op, Code::ResourceMismatch, format!("event {event:?} declares no status"))
+}
+
 pub(super) fn render(now_us: i64, depths: &[(&str, i64)], reported: &BTreeMap<String, String>) -> String {
     let mut out = String::from("{\"type\":\"status\",\"data\":{\"timestamp\":");
     json::push_text(&mut out, &moment::document_text(now_us));

@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use quaymaster_schema::Outage;
-use quaymaster_store::Reply;
+use quaymaster_store::{Parts, Reply};
 
 use crate::idempotency::{Held, Replay};
 use crate::limit::{Limit, Quota, Verdict};
 use crate::lock::Released;
+use crate::scripts::{guard_back, guard_enter, guard_leave, guard_look, unknown};
 use crate::{Code, Error, Result, Token};
 
 /// The answer of `enter`; when several parts would say no, the first of this order is told: mismatch, finished
@@ -122,31 +123,39 @@ pub(super) fn entered<'a>(
     reply: Reply,
     limits: impl Iterator<Item = &'a Limit>,
 ) -> Result<Told> {
-    let mut parts = reply.parts(op)?;
-    let word = parts.bytes()?;
-    Ok(match &word[..] {
-        yes @ (b"entered" | b"again" | b"limited") => {
-            let fence = u64::try_from(parts.int()?).unwrap_or(0);
-            let (claim, at_ms) = (millis(parts.int()?), parts.int()?);
-            let verdicts = limits.map(|limit| limit.read_unit(op, &mut parts)).collect::<Result<_>>()?;
-            match yes {
-                b"limited" => Told::Limited(verdicts),
-                _ => Told::Entered { again: yes == b"again", fence, claim, at_ms, verdicts },
-            }
+    use guard_enter::Reply as Said;
+    let read = |mut rows: Parts| limits.map(|limit| limit.read_unit(op, &mut rows)).collect::<Result<_>>();
+    let entered = |again, fence, claim_ms, at_ms, verdicts| Told::Entered {
+        again,
+        fence: u64::try_from(fence).unwrap_or(0),
+        claim: millis(claim_ms),
+        at_ms,
+        verdicts,
+    };
+    Ok(match Said::read(op, reply)? {
+        Said::Entered { fence, claim_ms, at_ms, rows } => entered(false, fence, claim_ms, at_ms, read(rows)?),
+        Said::Again { fence, claim_ms, at_ms, rows } => entered(true, fence, claim_ms, at_ms, read(rows)?),
+        Said::Limited { rows, .. } => Told::Limited(read(rows)?),
+        Said::InProgress { remaining_ms } => Told::InProgress(soon(remaining_ms)),
+        Said::Held { remaining_ms } => Told::Held(soon(remaining_ms)),
+        Said::Finished { enc, bytes } => Told::Finished { encoding: enc, bytes },
+        Said::Mismatch { kept_fp } => Told::Mismatch { kept: kept_fp },
+        Said::Stale { now_ms } => Told::Stale { now_ms },
+        Said::Malformed { limit } => {
+            Told::Malformed(usize::try_from(limit).ok().and_then(|place| place.checked_sub(1)))
         }
-        b"in_progress" => Told::InProgress(soon(parts.int()?)),
-        b"held" => Told::Held(soon(parts.int()?)),
-        b"finished" => Told::Finished { encoding: parts.bytes()?, bytes: parts.bytes()? },
-        b"mismatch" => {
-            parts.int()?;
-            Told::Mismatch { kept: parts.bytes()? }
+        Said::Conflict => {
+            let detail = "request_id: already used for another call under this key";
+            return Err(Error::new(op, Code::RequestReused, detail).field("request_id"));
         }
-        b"stale" => Told::Stale { now_ms: parts.int()? },
-        b"malformed" => {
-            Told::Malformed(usize::try_from(parts.int()?).ok().and_then(|place| place.checked_sub(1)))
-        }
-        other => return Err(unknown(op, other)),
     })
+}
+
+/// Reads the reply of a step that was given back. What was lost meanwhile need not be.
+pub(super) fn back(op: &'static str, reply: Reply) -> Result<()> {
+    match guard_back::Reply::read(op, reply)? {
+        guard_back::Reply::Back { .. } => Ok(()),
+    }
 }
 
 /// What one step of `guard.leave` told.
@@ -162,41 +171,35 @@ pub(super) enum Leaving {
 
 /// Reads the reply of a step.
 pub(super) fn left(op: &'static str, reply: Reply) -> Result<Leaving> {
-    let mut parts = reply.parts(op)?;
-    match &parts.bytes()?[..] {
-        b"left" => {}
-        b"malformed" => return Ok(Leaving::Malformed),
-        b"conflict" => return Ok(Leaving::Conflict),
-        other => return Err(unknown(op, other)),
-    }
-    let idempotency = match &parts.bytes()?[..] {
+    let (claim, lease, held) = match guard_leave::Reply::read(op, reply)? {
+        guard_leave::Reply::Left { claim, lease, same, enc, bytes } => {
+            (claim, lease, Held::of(same, enc, bytes))
+        }
+        guard_leave::Reply::Malformed => return Ok(Leaving::Malformed),
+        guard_leave::Reply::Conflict => return Ok(Leaving::Conflict),
+    };
+    let idempotency = match &claim[..] {
         b"-" => None,
         b"finished" => Some(Settled::Finished { kept: true }),
         b"abandoned" => Some(Settled::Abandoned),
         b"lost" => Some(Settled::Lost),
         other => return Err(unknown(op, other)),
     };
-    let lock = match &parts.bytes()?[..] {
+    let lock = match &lease[..] {
         b"-" => None,
         b"released" => Some(Released::Released),
         b"lost" => Some(Released::Lost),
         other => return Err(unknown(op, other)),
     };
-    Ok(Leaving::Left(Left { idempotency, lock, outage: None }, Held::read(&mut parts)?))
+    Ok(Leaving::Left(Left { idempotency, lock, outage: None }, held))
 }
 
 /// What `guard.look` said: how long the lock is not to be had.
 pub(super) fn looked(op: &'static str, reply: Reply) -> Result<Option<Duration>> {
-    let mut parts = reply.parts(op)?;
-    match &parts.bytes()?[..] {
-        b"held" => Ok(Some(soon(parts.int()?))),
-        b"free" | b"ours" => Ok(None),
-        other => Err(unknown(op, other)),
-    }
-}
-
-fn unknown(op: &'static str, word: &[u8]) -> Error {
-    Error::new(op, Code::StoreReply, format!("unknown status {:?}", String::from_utf8_lossy(word)))
+    Ok(match guard_look::Reply::read(op, reply)? {
+        guard_look::Reply::Held { remaining_ms } => Some(soon(remaining_ms)),
+        guard_look::Reply::Free | guard_look::Reply::Ours { .. } => None,
+    })
 }
 
 fn millis(value: i64) -> Duration {

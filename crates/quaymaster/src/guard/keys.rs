@@ -3,7 +3,7 @@
 use quaymaster_store::Topology;
 
 use super::Guard;
-use crate::bound::Key;
+use crate::bound::{Key, key_field};
 use crate::{Code, Error, Result};
 
 /// Parts that one script enters: all of them on one keyspace, those under one hash tag on a cluster.
@@ -82,7 +82,7 @@ pub(super) fn split<'a>(op: &'static str, guard: &Guard, key: Key<'a>) -> Result
         let has: Vec<String> = guard.names.iter().map(|name| format!("`{name}`")).collect();
         let has = if has.is_empty() { "no placeholders".to_owned() } else { has.join(", ") };
         let detail = format!("{detail}; the parts of guard.{} have {has}", guard.name());
-        return Err(Error::new(op, Code::KeyUnknown, detail));
+        return Err(Error::new(op, Code::KeyUnknown, detail).field(key_field(name)));
     }
     let of = |bound: &crate::bound::Bound| -> PartKey<'a> {
         let pattern = bound.pattern();

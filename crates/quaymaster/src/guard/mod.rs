@@ -28,7 +28,7 @@ use ops::{ENTER, End, LEAVE};
 
 use quaymaster_store::Words;
 
-use crate::bound::{Bound, Key, check_request_id};
+use crate::bound::{Bound, Key, check_request_id, unspellable};
 use crate::idempotency::Idempotency;
 use crate::limit::Limit;
 use crate::lock::Lock;
@@ -175,9 +175,9 @@ impl Guard {
     async fn tell_and_enter(&self, asked: ops::Asked<'_>, fingerprint: Option<&[u8]>) -> Result<Entered> {
         let outages = &self.bound.shared.outages;
         let now_us = self.bound.engine.now_us();
-        let (mut words, mut unread) = (Words::default(), Words::default());
+        let mut words = Words::default();
         for (limit, key) in self.limits.iter().zip(&asked.key.limits) {
-            limit.bind_unit(ENTER, key, now_us, &mut words, &mut unread)?;
+            limit.bound.bind(ENTER, key, now_us, &mut words)?;
         }
         let keys: Vec<&[u8]> = words.iter().collect();
         let tell = async { outages.carry_keys(&keys).await.map_err(|error| error.during(ENTER)) };
@@ -195,11 +195,17 @@ impl Guard {
 
     async fn leave_once(&self, key: Key<'_>, token: &Token, leave: Leave<'_>) -> Result<Left> {
         let parts = keys::split(LEAVE, self, key)?;
+        // Nothing is given back to limits; their values are told wrong all the same.
+        for (part, values) in self.limits.iter().zip(&parts.limits) {
+            for (name, value) in values {
+                part.bound.pattern().check(name, value).map_err(|error| unspellable(LEAVE, error))?;
+            }
+        }
         self.refuse_meaningless("response", leave.response.is_some(), LEAVE)?;
         self.refuse_meaningless("abandon", leave.abandon, LEAVE)?;
         if leave.abandon && leave.response.is_some() {
             let detail = "response: an operation that is abandoned has none";
-            return Err(Error::new(LEAVE, Code::RequestInvalid, detail));
+            return Err(Error::new(LEAVE, Code::RequestInvalid, detail).field("response"));
         }
         if token.is_away() {
             return Box::pin(outage::leave(self, key, &parts, token, leave)).await;
@@ -244,7 +250,8 @@ impl Guard {
                 Leaving::Conflict => {
                     let detail =
                         "request_id: already used to leave another lease, or to leave this one otherwise";
-                    refused = refused.or(Some(Error::new(LEAVE, Code::RequestInvalid, detail)));
+                    refused =
+                        refused.or(Some(Error::new(LEAVE, Code::RequestReused, detail).field("request_id")));
                 }
             }
         }
@@ -259,7 +266,7 @@ impl Guard {
             (None, None) => Duration::ZERO,
             (None, Some(_)) => {
                 let detail = format!("ttl_ms: guard.{} has no lock", self.name());
-                return Err(Error::new(ENTER, Code::RequestInvalid, detail));
+                return Err(Error::new(ENTER, Code::RequestInvalid, detail).field("ttl_ms"));
             }
         };
         let token = self.derived(ENTER, key, enter.request_id)?;
@@ -286,10 +293,10 @@ impl Guard {
         Ok(Some(Token::derived(&parts)))
     }
 
-    fn refuse_meaningless(&self, field: &str, given: bool, op: &'static str) -> Result<()> {
+    fn refuse_meaningless(&self, field: &'static str, given: bool, op: &'static str) -> Result<()> {
         if given && self.idempotency.is_none() {
             let detail = format!("{field}: guard.{} has no idempotency", self.name());
-            return Err(Error::new(op, Code::RequestInvalid, detail));
+            return Err(Error::new(op, Code::ResourceMismatch, detail).field(field));
         }
         Ok(())
     }

@@ -2,12 +2,15 @@
 
 use std::time::Duration;
 
-use quaymaster_store::{Invocation, Script, Words, Workload};
+use quaymaster_store::{Invocation, Words, Workload};
 
 use super::Guard;
 use super::keys::{PartKeys, Step};
-use crate::idempotency::Packed;
-use crate::{Result, Token, lock, scripts};
+use crate::bound::KeyBinding;
+use crate::idempotency::{Idempotency, Packed};
+use crate::lock::{self, Lock};
+use crate::scripts::{Keys, LockKeys, guard_back, guard_enter, guard_leave, guard_look};
+use crate::{Result, Token};
 
 pub(super) const ENTER: &str = "guard.enter";
 pub(super) const LEAVE: &str = "guard.leave";
@@ -33,119 +36,160 @@ pub(super) struct Asked<'a> {
     pub(super) known: bool,
 }
 
-/// What a step took, as its call named it: enough to give it back.
+/// The units of a step's limits as they were counted: enough to give them back.
 #[derive(Debug, Default)]
-pub(super) struct Bundle {
-    pub(super) keys: Words,
+pub(super) struct Units {
+    /// What the keys of the limits were rendered for.
+    now_us: i64,
     /// Seven words per limit.
-    pub(super) limits: Words,
+    words: Words,
 }
 
-/// Keys and limits of a step whose buckets are those of `now_us`.
-pub(super) fn bind(guard: &Guard, step: &Step, asked: &Asked<'_>, now_us: i64) -> Result<Bundle> {
-    let (mut keys, mut limits) = (Words::default(), Words::default());
-    bind_leases(ENTER, guard, step, &asked.key, &mut keys)?;
-    for place in &step.limits {
-        guard.limits[*place].bind_unit(ENTER, &asked.key.limits[*place], now_us, &mut keys, &mut limits)?;
+impl Units {
+    /// One of each limit of a step, in the buckets of `now_us`.
+    pub(super) fn new(guard: &Guard, step: &Step, now_us: i64) -> Self {
+        let mut words = Words::default();
+        for place in &step.limits {
+            guard.limits[*place].put_unit(now_us, &mut words);
+        }
+        Self { now_us, words }
     }
-    // Claim and lease are found again by their token; counted units only by what is kept of the request.
-    if let Some(place) = step.limits.first().filter(|_| asked.repeated) {
-        let kept = Token::derived(&[b"guard.enter.request", asked.token.as_str().as_bytes()]);
-        let suffix = format!("req:{}", kept.as_str());
-        guard.limits[*place].bound.bind_side(ENTER, &asked.key.limits[*place], &suffix, &mut keys)?;
+
+    fn put(&self, args: &mut Words) {
+        for word in self.words.iter() {
+            args.push(word);
+        }
     }
-    Ok(Bundle { keys, limits })
+
+    fn put_keys(&self, guard: &Guard, step: &Step, asked: &Asked<'_>, keys: &mut Keys<'_>) -> Result<()> {
+        step.limits.iter().try_for_each(|place| {
+            keys.put(guard.limits[*place].bound.key(&asked.key.limits[*place], self.now_us))
+        })
+    }
 }
 
-fn bind_leases(
-    op: &'static str,
-    guard: &Guard,
+/// The suffix of the key beside the first limit that keeps what was counted. Claim and lease are found again by their
+/// token; counted units only by what is kept of the request.
+fn kept_units(step: &Step, asked: &Asked<'_>) -> Option<String> {
+    if !asked.repeated || step.limits.is_empty() {
+        return None;
+    }
+    let kept = Token::derived(&[b"guard.enter.request", asked.token.as_str().as_bytes()]);
+    Some(format!("req:{}", kept.as_str()))
+}
+
+fn kept_beside<'a>(
+    guard: &'a Guard,
     step: &Step,
-    key: &PartKeys<'_>,
-    keys: &mut Words,
-) -> Result<()> {
-    if let Some(part) = guard.idempotency.as_ref().filter(|_| step.record) {
-        part.bound.bind(op, &key.record, 0, keys)?;
+    asked: &'a Asked<'_>,
+    suffix: Option<&'a str>,
+) -> Option<KeyBinding<'a>> {
+    let place = *step.limits.first()?;
+    Some(guard.limits[place].bound.side(&asked.key.limits[place], suffix?))
+}
+
+/// The parts of a step that have leases.
+struct Leases<'a> {
+    record: Option<&'a Idempotency>,
+    lock: Option<&'a Lock>,
+    key: &'a PartKeys<'a>,
+}
+
+impl<'a> Leases<'a> {
+    fn of(guard: &'a Guard, step: &Step, key: &'a PartKeys<'a>) -> Self {
+        let record = guard.idempotency.as_ref().filter(|_| step.record);
+        Self { record, lock: guard.lock.as_ref().filter(|_| step.lock), key }
     }
-    if let Some(part) = guard.lock.as_ref().filter(|_| step.lock) {
-        lock::keys::bind(op, &part.bound, &key.lock, keys)?;
+
+    fn record_key(&self) -> Option<KeyBinding<'a>> {
+        self.record.map(|part| part.bound.key(&self.key.record, 0))
     }
-    Ok(())
+
+    fn lock_keys(&self) -> Option<LockKeys<'a>> {
+        self.lock.map(|part| lock::keys::all(&part.bound, &self.key.lock))
+    }
+
+    fn fence_ttl_ms(&self) -> i64 {
+        self.lock.map_or(0, |part| millis(part.spec().fence_ttl()))
+    }
+
+    /// Where those listen who wait for the record; empty without one.
+    fn record_channel(&self, op: &'static str) -> Result<Vec<u8>> {
+        self.record.map_or(Ok(Vec::new()), |part| part.channel(op, &self.key.record))
+    }
+
+    /// Where the next waiter for the lock listens; empty without one.
+    fn lock_channel(&self, op: &'static str) -> Result<Vec<u8>> {
+        self.lock.map_or(Ok(Vec::new()), |part| lock::keys::channel(op, &part.bound, &self.key.lock))
+    }
 }
 
 /// The call that enters a step.
-pub(super) fn enter(guard: &Guard, step: &Step, asked: &Asked<'_>, bundle: &Bundle) -> Invocation {
-    let claim = guard.idempotency.as_ref().filter(|_| step.record).map(|part| part.spec().in_progress_ttl);
-    let lock = guard.lock.as_ref().filter(|_| step.lock);
-    let lease = lock.map(|_| asked.lock_ttl);
+pub(super) fn enter(guard: &Guard, step: &Step, asked: &Asked<'_>, units: &Units) -> Result<Invocation> {
+    let leases = Leases::of(guard, step, &asked.key);
+    let claim = leases.record.map(|part| part.spec().in_progress_ttl);
+    let lease = leases.lock.map(|_| asked.lock_ttl);
     // The token finds its own claim and lease again, and then counts nothing.
     let recognised = claim.into_iter().chain(lease).any(|lives| lives >= LONG_LEASE);
     // So is what a request counted, where a lease of this step or of one before tells that it is the same.
     let kept = asked.repeated && (asked.known || claim.is_some() || lease.is_some());
-    let mut call = new(&scripts::GUARD_ENTER.script, kept || recognised || step.limits.is_empty());
-    call.keys = bundle.keys.clone();
-    call.args.push(asked.token.as_str());
-    call.args.push(&asked.print);
-    call.args.push_int(claim.map_or(0, millis));
-    call.args.push_int(lease.map_or(0, millis));
-    call.args.push_int(lock.map_or(0, |part| millis(part.spec().fence_ttl())));
-    call.args.push_int(KEEP_MS);
-    call.args.push(if asked.known { "1" } else { "0" });
-    push_all(&mut call.args, &bundle.limits);
-    call
+    let suffix = kept_units(step, asked);
+    let call = guard_enter::Call {
+        record: leases.record_key(),
+        lock: leases.lock_keys(),
+        limits: &|keys| units.put_keys(guard, step, asked, keys),
+        request: kept_beside(guard, step, asked, suffix.as_deref()),
+        token: asked.token.as_str(),
+        fp: &asked.print,
+        in_progress_ms: claim.map_or(0, millis),
+        lock_ms: lease.map_or(0, millis),
+        fence_ttl_ms: leases.fence_ttl_ms(),
+        keep_ms: KEEP_MS,
+        known: if asked.known { "1" } else { "0" },
+        units: &|args| units.put(args),
+    };
+    let call = call.on(guard.bound.at(ENTER, Workload::Default))?;
+    Ok(repeated(call, kept || recognised || step.limits.is_empty()))
 }
 
-/// Which limits of a step are given back.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Units {
-    /// They were counted at this moment.
-    CountedAt(i64),
-    /// Nobody knows whether they were counted: better a unit too many than one too few.
-    Unknown,
-}
-
-/// The call that gives a step back. Safe to repeat only without limits: units would be given back twice.
+/// The call that gives a step back. `counted` are its units and when they were counted; where nobody knows whether they
+/// were, better a unit too many than one too few. Safe to repeat only without units: they would be given back twice.
 pub(super) fn back(
     guard: &Guard,
     step: &Step,
     asked: &Asked<'_>,
-    bundle: Bundle,
-    units: Units,
+    counted: Option<(&Units, i64)>,
 ) -> Result<Invocation> {
-    let record = guard.idempotency.as_ref().filter(|_| step.record);
-    let lock = guard.lock.as_ref().filter(|_| step.lock);
-    let mut call = new(&scripts::GUARD_BACK.script, step.limits.is_empty() || units == Units::Unknown);
-    call.args.push(asked.token.as_str());
-    match record {
-        Some(part) => call.args.push(part.channel(ENTER, &asked.key.record)?),
-        None => call.args.push(""),
-    }
-    call.args.push_int(lock.map_or(0, |part| millis(part.spec().fence_ttl())));
-    match lock {
-        Some(part) => call.args.push(lock::keys::channel(ENTER, &part.bound, &asked.key.lock)?),
-        None => call.args.push(""),
-    }
-    match units {
-        Units::CountedAt(at_ms) => {
-            call.args.push_int(at_ms);
-            push_all(&mut call.args, &bundle.limits);
-            call.keys = bundle.keys;
-        }
-        Units::Unknown => {
-            call.args.push("0");
-            bind_leases(ENTER, guard, step, &asked.key, &mut call.keys)?;
-        }
-    }
-    Ok(call)
+    let leases = Leases::of(guard, step, &asked.key);
+    let suffix = counted.and_then(|_| kept_units(step, asked));
+    let call = guard_back::Call {
+        record: leases.record_key(),
+        lock: leases.lock_keys(),
+        limits: &|keys| counted.map_or(Ok(()), |(units, _)| units.put_keys(guard, step, asked, keys)),
+        request: kept_beside(guard, step, asked, suffix.as_deref()),
+        token: asked.token.as_str(),
+        record_channel: &leases.record_channel(ENTER)?,
+        fence_ttl_ms: leases.fence_ttl_ms(),
+        lock_channel: &leases.lock_channel(ENTER)?,
+        taken_ms: counted.map_or(0, |(_, at_ms)| at_ms),
+        units: &|args| {
+            if let Some((units, _)) = counted {
+                units.put(args);
+            }
+        },
+    };
+    let call = call.on(guard.bound.at(ENTER, Workload::Default))?;
+    Ok(repeated(call, step.limits.is_empty() || counted.is_none()))
 }
 
 /// The call that asks whether the lock could be had.
 pub(super) fn look(guard: &Guard, asked: &Asked<'_>) -> Result<Option<Invocation>> {
     let Some(part) = &guard.lock else { return Ok(None) };
-    let mut call = new(&scripts::GUARD_LOOK.script, true);
-    lock::keys::bind_queue(ENTER, &part.bound, &asked.key.lock, &mut call.keys)?;
-    call.args.push(asked.token.as_str());
-    Ok(Some(call))
+    let (lock, [queue, alive]) =
+        (part.bound.key(&asked.key.lock, 0), lock::keys::waiters(&part.bound, &asked.key.lock));
+    let call = guard_look::Call { lock, queue, alive, token: asked.token.as_str() };
+    let call = call.on(guard.bound.at(ENTER, Workload::Default))?;
+    Ok(Some(repeated(call, true)))
 }
 
 /// How the claim ends.
@@ -164,59 +208,43 @@ pub(super) fn leave(
     end: &End<'_>,
     request: Option<&Token>,
 ) -> Result<Invocation> {
-    let record = guard.idempotency.as_ref().filter(|_| step.record);
-    let lock = guard.lock.as_ref().filter(|_| step.lock);
+    let leases = Leases::of(guard, step, key);
     // A finish is known again by its token; an abandoned claim and a released lock are gone.
     let gone = step.lock || matches!(end, End::Abandon);
-    let mut call = new(&scripts::GUARD_LEAVE.script, request.is_some() || !gone);
-    bind_leases(LEAVE, guard, step, key, &mut call.keys)?;
-    if let Some(request) = request {
-        let suffix = format!("req:{}", request.as_str());
-        match (record, lock) {
-            (Some(part), _) => part.bound.bind_side(LEAVE, &key.record, &suffix, &mut call.keys)?,
-            (None, Some(part)) => part.bound.bind_side(LEAVE, &key.lock, &suffix, &mut call.keys)?,
-            (None, None) => {}
-        }
-    }
-    call.args.push(token.as_str());
-    match (record, end) {
+    let suffix = request.map(|request| format!("req:{}", request.as_str()));
+    let kept = |suffix| match (leases.record, leases.lock) {
+        (Some(part), _) => Some(part.bound.side(&key.record, suffix)),
+        (None, Some(part)) => Some(part.bound.side(&key.lock, suffix)),
+        (None, None) => None,
+    };
+    let (verb, ttl_ms, enc, bytes) = match (leases.record, end) {
         (Some(part), End::Finish(packed)) => {
-            call.args.push("finish");
-            call.args.push_int(millis(part.spec().ttl));
-            call.args.push(packed.encoding);
-            call.args.push(&packed.bytes);
+            ("finish", millis(part.spec().ttl), packed.encoding, &packed.bytes[..])
         }
-        (Some(_), End::Abandon) => push_words(&mut call.args, ["abandon", "0", "-", ""]),
-        (None, _) => push_words(&mut call.args, ["-", "0", "-", ""]),
-    }
-    match record {
-        Some(part) => call.args.push(part.channel(LEAVE, &key.record)?),
-        None => call.args.push(""),
-    }
-    call.args.push_int(lock.map_or(0, |part| millis(part.spec().fence_ttl())));
-    match lock {
-        Some(part) => call.args.push(lock::keys::channel(LEAVE, &part.bound, &key.lock)?),
-        None => call.args.push(""),
-    }
-    call.args.push_int(KEEP_MS);
-    Ok(call)
+        (Some(_), End::Abandon) => ("abandon", 0, "-", b"".as_slice()),
+        (None, _) => ("-", 0, "-", b"".as_slice()),
+    };
+    let call = guard_leave::Call {
+        record: leases.record_key(),
+        lock: leases.lock_keys(),
+        request: suffix.as_deref().and_then(kept),
+        token: token.as_str(),
+        verb,
+        ttl_ms,
+        enc,
+        bytes,
+        record_channel: &leases.record_channel(LEAVE)?,
+        fence_ttl_ms: leases.fence_ttl_ms(),
+        lock_channel: &leases.lock_channel(LEAVE)?,
+        keep_ms: KEEP_MS,
+    };
+    let call = call.on(guard.bound.at(LEAVE, Workload::Default))?;
+    Ok(repeated(call, request.is_some() || !gone))
 }
 
-fn new(script: &'static Script, repeat_safe: bool) -> Invocation {
-    let call = Invocation::new(script, Workload::Default).compound();
-    if repeat_safe { call.repeat_safe() } else { call }
-}
-
-fn push_all(args: &mut Words, more: &Words) {
-    for word in more.iter() {
-        args.push(word);
-    }
-}
-
-fn push_words(args: &mut Words, words: [&str; 4]) {
-    for word in words {
-        args.push(word);
-    }
+fn repeated(call: Invocation, safe: bool) -> Invocation {
+    let call = call.compound();
+    if safe { call.repeat_safe() } else { call }
 }
 
 fn millis(duration: Duration) -> i64 {

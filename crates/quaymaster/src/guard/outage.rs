@@ -13,10 +13,6 @@ use crate::limit::{self, Part, Together};
 use crate::lock::Released;
 use crate::{Error, Result, Token};
 
-fn again(error: &Error) -> Error {
-    Error::new(error.op, error.code, error.detail.clone()).ran(error.may_have_run)
-}
-
 /// Enters every part by its policy, or takes nothing.
 pub(super) async fn enter(
     guard: &Guard,
@@ -38,16 +34,16 @@ pub(super) async fn enter(
     }
     let parts: Vec<Part<'_>> =
         (guard.limits.iter().zip(&keys.limits)).map(|(limit, key)| Part { limit, key, cost: 1 }).collect();
-    let quotas = match limit::take_all_without_store(&parts, again(&error)).await? {
+    let quotas = match limit::take_all_without_store(&parts, error.clone()).await? {
         Together::Allowed(quotas) => quotas,
         Together::Limited(verdicts) => return Ok(Entered::Limited(verdicts)),
     };
     let lease = match &guard.lock {
-        Some(lock) => Some(lock.acquired_without_store(&keys.lock, token, lock_ttl, again(&error))?),
+        Some(lock) => Some(lock.acquired_without_store(&keys.lock, token, lock_ttl, error.clone())?),
         None => None,
     };
     let claim = match &guard.idempotency {
-        Some(part) => Some(part.begun_without_store(&keys.record, token, print, again(&error))?),
+        Some(part) => Some(part.begun_without_store(&keys.record, token, print, error.clone())?),
         None => None,
     };
     // One token stands for the guard, the claim and the lease, as it does in the store.
@@ -108,9 +104,9 @@ pub(super) async fn leave(
 pub(super) fn left(guard: &Guard, mut all: Left, leave: Leave<'_>, error: Error) -> Result<Left> {
     if let (Some(part), None) = (&guard.idempotency, all.idempotency) {
         let settled = if leave.abandon {
-            settled_abandon(part.abandoned_without_store(again(&error))?)
+            settled_abandon(part.abandoned_without_store(error.clone())?)
         } else {
-            settled_finish(part.finished_without_store(again(&error))?)
+            settled_finish(part.finished_without_store(error.clone())?)
         };
         all.idempotency = Some(settled);
         all.outage = Some(part.bound.resource.on_outage);

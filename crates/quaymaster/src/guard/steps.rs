@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use super::answer::{self, Told};
-use super::ops::{self, Asked, Bundle, ENTER, Units};
+use super::ops::{self, Asked, ENTER, Units};
 use super::{Entered, Guard, Pass, Step};
 use crate::limit::{Quota, STALE_TRIES, Verdict};
 use crate::outage::is_outage;
@@ -17,7 +17,7 @@ use crate::{Code, Error, Result};
 /// A step that was entered.
 struct Taken<'s> {
     step: &'s Step,
-    bundle: Bundle,
+    units: Units,
     at_ms: i64,
 }
 
@@ -38,13 +38,13 @@ pub(super) async fn enter(
         outage: None,
     };
     for step in steps {
-        let (told, bundle) = match enter_step(guard, step, &mut asked, fingerprint).await {
+        let (told, units) = match enter_step(guard, step, &mut asked, fingerprint).await {
             Ok(told) => told,
             Err(error) => {
                 // Whether it ran is not known; its claim and lease, if there are any, are the token's.
                 give_back(guard, &asked, taken).await;
                 if steps.len() > 1 && (step.record || step.lock) {
-                    undo(guard, &asked, step, Bundle::default(), Units::Unknown).await;
+                    undo(guard, &asked, step, None).await;
                 }
                 return Err(error);
             }
@@ -59,7 +59,7 @@ pub(super) async fn enter(
                     (pass.fence, pass.lock_expires_in) = (Some(fence), Some(asked.lock_ttl));
                 }
                 place(step, said, &mut verdicts);
-                taken.push(Taken { step, bundle, at_ms });
+                taken.push(Taken { step, units, at_ms });
             }
             Told::Limited(said) => {
                 let ahead = !step.lock && !taken.iter().any(|taken| taken.step.lock);
@@ -101,12 +101,12 @@ async fn enter_step(
     step: &Step,
     asked: &mut Asked<'_>,
     fingerprint: Option<&[u8]>,
-) -> Result<(Told, Bundle)> {
+) -> Result<(Told, Units)> {
     let mut now_us = guard.bound.engine.now_us();
     let mut other_keys_tried = false;
     for _ in 0..=STALE_TRIES {
-        let bundle = ops::bind(guard, step, asked, now_us)?;
-        let call = ops::enter(guard, step, asked, &bundle);
+        let units = Units::new(guard, step, now_us);
+        let call = ops::enter(guard, step, asked, &units)?;
         let reply = guard.bound.run(ENTER, call).await?;
         let limits = step.limits.iter().map(|place| &guard.limits[*place]);
         match answer::entered(ENTER, reply, limits)? {
@@ -118,12 +118,12 @@ async fn enter_step(
             Told::Mismatch { kept } if !other_keys_tried => {
                 let part = guard.idempotency.as_ref();
                 let Some(print) = part.and_then(|part| part.fingerprint_as(fingerprint, &kept)) else {
-                    return Ok((Told::Mismatch { kept }, bundle));
+                    return Ok((Told::Mismatch { kept }, units));
                 };
                 other_keys_tried = true;
                 asked.print = print;
             }
-            told => return Ok((told, bundle)),
+            told => return Ok((told, units)),
         }
     }
     Err(Error::new(ENTER, Code::StoreClock, format!("a bucket changed {STALE_TRIES} times in a row")))
@@ -190,14 +190,15 @@ async fn limited(guard: &Guard, asked: &Asked<'_>, verdicts: Vec<Option<Verdict>
 
 /// Gives back what was taken, the last first.
 async fn give_back(guard: &Guard, asked: &Asked<'_>, taken: Vec<Taken<'_>>) {
-    for Taken { step, bundle, at_ms } in taken.into_iter().rev() {
-        undo(guard, asked, step, bundle, Units::CountedAt(at_ms)).await;
+    for Taken { step, units, at_ms } in taken.into_iter().rev() {
+        undo(guard, asked, step, Some((&units, at_ms))).await;
     }
 }
 
-async fn undo(guard: &Guard, asked: &Asked<'_>, step: &Step, bundle: Bundle, units: Units) {
-    let back = match ops::back(guard, step, asked, bundle, units) {
-        Ok(call) => guard.bound.run(ENTER, call).await.map(drop),
+/// `counted` are the units that were counted, and when.
+async fn undo(guard: &Guard, asked: &Asked<'_>, step: &Step, counted: Option<(&Units, i64)>) {
+    let back = match ops::back(guard, step, asked, counted) {
+        Ok(call) => guard.bound.run(ENTER, call).await.and_then(|reply| answer::back(ENTER, reply)),
         Err(error) => Err(error),
     };
     match back {

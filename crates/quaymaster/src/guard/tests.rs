@@ -5,15 +5,16 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
 
+use bytes::Bytes;
 use quaymaster_schema::{Source, load};
-use quaymaster_store::Topology;
 use quaymaster_store::embedded::{Clock, EmbeddedOptions, EmbeddedStore};
+use quaymaster_store::{Reply, Topology};
 
 use super::answer::{self, Told};
 use super::keys::{Plan, Step};
 use super::ops::{self, ENTER, Units};
 use super::{Enter, Entered};
-use crate::Quaymaster;
+use crate::{Code, Quaymaster};
 
 fn steps(record: Option<&str>, lock: Option<&str>, limits: &[&str]) -> Vec<Step> {
     let limits: Vec<String> = limits.iter().map(|tag| (*tag).to_owned()).collect();
@@ -72,8 +73,8 @@ async fn used_after(algorithm: &str, taken_ms: i64, again_ms: i64, back_ms: i64)
     let guard = quaymaster.guard("g").unwrap();
     let asked = guard.asked(WHO, Enter::default()).unwrap();
     let step = &guard.plan.steps(Topology::Single)[0];
-    let bundle = ops::bind(guard, step, &asked, clock.load(SeqCst)).unwrap();
-    let reply = guard.bound.run(ENTER, ops::enter(guard, step, &asked, &bundle)).await.unwrap();
+    let units = Units::new(guard, step, clock.load(SeqCst));
+    let reply = guard.bound.run(ENTER, ops::enter(guard, step, &asked, &units).unwrap()).await.unwrap();
     let Told::Entered { at_ms, .. } = answer::entered(ENTER, reply, guard.limits.iter()).unwrap() else {
         panic!("there is room")
     };
@@ -82,7 +83,7 @@ async fn used_after(algorithm: &str, taken_ms: i64, again_ms: i64, back_ms: i64)
     let again = guard.enter(WHO, Enter::default()).await.unwrap();
     assert!(matches!(again, Entered::Entered(_)), "{again:?}");
     clock.store(START_US + back_ms * 1000, SeqCst);
-    let back = ops::back(guard, step, &asked, bundle, Units::CountedAt(at_ms)).unwrap();
+    let back = ops::back(guard, step, &asked, Some((&units, at_ms))).unwrap();
     guard.bound.run(ENTER, back).await.unwrap();
     guard.limits[0].peek(WHO).await.unwrap().quota().used
 }
@@ -101,4 +102,17 @@ async fn a_unit_is_given_back_to_the_window_it_was_taken_in_and_to_no_other() {
     assert_eq!(used_after("sliding_window", 0, 9000, 10_000).await, 1);
     assert_eq!(used_after("sliding_window", 0, 20_000, 20_001).await, 1, "not its window");
     assert_eq!(used_after("sliding_window", 0, 10_000, 20_000).await, 1, "not its window");
+}
+
+#[test]
+fn a_record_of_another_call_is_the_callers_mistake_and_an_unknown_word_is_nobodys_answer() {
+    let said = |word: &'static [u8]| {
+        let reply = Reply::Array(vec![Reply::Bytes(Bytes::from_static(word))]);
+        answer::entered(ENTER, reply, std::iter::empty()).unwrap_err()
+    };
+    let conflict = said(b"conflict");
+    assert_eq!((conflict.code, conflict.field.as_deref()), (Code::RequestReused, Some("request_id")));
+    assert!(!conflict.may_have_run);
+    let unknown = said(b"unheard");
+    assert_eq!((unknown.code, unknown.may_have_run), (Code::StoreReply, true));
 }

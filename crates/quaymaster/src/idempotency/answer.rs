@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use quaymaster_schema::Outage;
-use quaymaster_store::{Parts, Reply};
+use quaymaster_store::Reply;
 
+use crate::scripts::{idempotency_abandon, idempotency_begin, idempotency_finish};
 use crate::{Code, Error, Result, Token};
 
 /// The answer of `begin`.
@@ -90,18 +91,13 @@ pub(super) enum Ended {
 }
 
 pub(super) fn begun(op: &'static str, reply: Reply) -> Result<Told> {
-    let mut parts = reply.parts(op)?;
-    let word = parts.bytes()?;
-    Ok(match &word[..] {
-        b"started" => Told::Started(millis(parts.int()?)),
-        b"in_progress" => Told::InProgress(millis(parts.int()?)),
-        b"finished" => Told::Finished { encoding: parts.bytes()?, bytes: parts.bytes()? },
-        b"mismatch" => {
-            parts.int()?;
-            Told::Mismatch { kept: parts.bytes()? }
-        }
-        b"malformed" => Told::Malformed,
-        other => return Err(unknown(op, other)),
+    use idempotency_begin::Reply::{Finished, InProgress, Malformed, Mismatch, Started};
+    Ok(match idempotency_begin::Reply::read(op, reply)? {
+        Started { remaining_ms } => Told::Started(millis(remaining_ms)),
+        InProgress { remaining_ms } => Told::InProgress(millis(remaining_ms)),
+        Finished { enc, bytes } => Told::Finished { encoding: enc, bytes },
+        Mismatch { kept_fp } => Told::Mismatch { kept: kept_fp },
+        Malformed => Told::Malformed,
     })
 }
 
@@ -115,42 +111,33 @@ pub(crate) enum Held {
 }
 
 impl Held {
-    /// Reads `same enc bytes`.
-    pub(crate) fn read(parts: &mut Parts) -> Result<Self> {
-        let same = parts.int()? == 1;
-        let (encoding, bytes) = (parts.bytes()?, parts.bytes()?);
-        Ok(if same { Self::Given } else { Self::Other { encoding, bytes } })
+    /// What `same enc bytes` mean.
+    pub(crate) fn of(same: i64, encoding: Bytes, bytes: Bytes) -> Self {
+        if same == 1 { Self::Given } else { Self::Other { encoding, bytes } }
     }
 }
 
 /// Reads the reply of `finish`.
 pub(super) fn finished(op: &'static str, reply: Reply) -> Result<Ended> {
-    let mut parts = reply.parts(op)?;
-    Ok(match &parts.bytes()?[..] {
-        b"finished" => Ended::Finished(Held::read(&mut parts)?),
-        b"lost" => Ended::Lost,
-        b"malformed" => Ended::Malformed,
-        other => return Err(unknown(op, other)),
+    use idempotency_finish::Reply::{Finished, Lost, Malformed};
+    Ok(match idempotency_finish::Reply::read(op, reply)? {
+        Finished { same, enc, bytes } => Ended::Finished(Held::of(same, enc, bytes)),
+        Lost => Ended::Lost,
+        Malformed => Ended::Malformed,
     })
 }
 
-/// The one word of `abandon`: whether it is `done`; `None` when the record is not ours.
-pub(super) fn settled(op: &'static str, reply: Reply, done: &[u8]) -> Result<Option<bool>> {
-    let word = reply.parts(op)?.bytes()?;
-    match &word[..] {
-        word if word == done => Ok(Some(true)),
-        b"lost" => Ok(Some(false)),
-        b"malformed" => Ok(None),
-        b"conflict" => {
+/// Reads the reply of `abandon`; `None` when the record is not ours.
+pub(super) fn abandoned(op: &'static str, reply: Reply) -> Result<Option<Abandoned>> {
+    match idempotency_abandon::Reply::read(op, reply)? {
+        idempotency_abandon::Reply::Abandoned => Ok(Some(Abandoned::Abandoned)),
+        idempotency_abandon::Reply::Lost => Ok(Some(Abandoned::Lost)),
+        idempotency_abandon::Reply::Malformed => Ok(None),
+        idempotency_abandon::Reply::Conflict => {
             let detail = "request_id was already used for another claim, or for another verb, on this key";
-            Err(Error::new(op, Code::RequestInvalid, detail))
+            Err(Error::new(op, Code::RequestReused, detail).field("request_id"))
         }
-        other => Err(unknown(op, other)),
     }
-}
-
-fn unknown(op: &'static str, word: &[u8]) -> Error {
-    Error::new(op, Code::StoreReply, format!("unknown status {:?}", String::from_utf8_lossy(word)))
 }
 
 fn millis(value: i64) -> Duration {

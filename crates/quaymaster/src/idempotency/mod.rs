@@ -177,14 +177,13 @@ impl Idempotency {
     }
 
     async fn ask(&self, key: Key<'_>, token: &Token, fingerprint: Option<&[u8]>) -> Result<Begun> {
-        let record = keys::record(BEGIN, &self.bound, key)?;
         let print = self.fingerprint(fingerprint);
-        let call = ops::begin(record.clone(), token, &print, self.spec.in_progress_ttl);
+        let call = ops::begin(&self.bound, key, token, &print, self.spec.in_progress_ttl)?;
         let mut told = answer::begun(BEGIN, self.bound.run(BEGIN, call).await?)?;
         if let Told::Mismatch { kept } = &told
             && let Some(print) = self.fingerprint_as(fingerprint, kept)
         {
-            let call = ops::begin(record, token, &print, self.spec.in_progress_ttl);
+            let call = ops::begin(&self.bound, key, token, &print, self.spec.in_progress_ttl)?;
             told = answer::begun(BEGIN, self.bound.run(BEGIN, call).await?)?;
         }
         match told {
@@ -222,11 +221,9 @@ impl Idempotency {
         token: &Token,
         response: Option<&[u8]>,
     ) -> Result<Finished> {
-        let record = keys::record(FINISH, &self.bound, key)?;
-        let channel = keys::channel(FINISH, &self.bound, key)?;
         let packed = self.pack(FINISH, key, response).await?;
         let kept = packed.is_kept();
-        let call = ops::finish(record, token, self.spec.ttl, &packed, &channel);
+        let call = ops::finish(&self.bound, key, token, self.spec.ttl, &packed)?;
         match answer::finished(FINISH, self.bound.run(FINISH, call).await?)? {
             Ended::Finished(held) => {
                 let kept = kept && self.is_held(FINISH, key, response, held).await;
@@ -248,20 +245,9 @@ impl Idempotency {
             return Ok(Abandoned::Lost);
         }
         let token = away.as_ref().map_or(token, |away| &away.token);
-        let mut keys = keys::record(ABANDON, &self.bound, key)?;
-        let channel = keys::channel(ABANDON, &self.bound, key)?;
-        if let Some(id) = request_id {
-            self.bound.bind_request(ABANDON, key, id, &mut keys)?;
-        }
-        let mut call = ops::abandon(keys, token, &channel);
-        if request_id.is_some() {
-            call = call.repeat_safe();
-        }
-        match answer::settled(ABANDON, self.bound.run(ABANDON, call).await?, b"abandoned")? {
-            Some(true) => Ok(Abandoned::Abandoned),
-            Some(false) => Ok(Abandoned::Lost),
-            None => Err(self.malformed(ABANDON, key)),
-        }
+        let call = ops::abandon(&self.bound, key, token, request_id)?;
+        let told = answer::abandoned(ABANDON, self.bound.run(ABANDON, call).await?)?;
+        told.ok_or_else(|| self.malformed(ABANDON, key))
     }
 
     /// A fresh token, or the one every repetition of `request_id` derives.
@@ -356,7 +342,7 @@ impl Idempotency {
     /// Whether a record can lie under this key.
     #[cfg(feature = "tower")]
     pub(crate) fn check_key(&self, key: Key<'_>) -> Result<()> {
-        keys::record(BEGIN, &self.bound, key).map(drop)
+        self.bound.bind(BEGIN, key, 0, &mut quaymaster_store::Words::default()).map(drop)
     }
 
     pub(crate) fn malformed(&self, op: &'static str, key: Key<'_>) -> Error {

@@ -3,7 +3,7 @@
 use quaymaster_schema::Outage;
 
 use super::answer::{self, Told};
-use super::{Abandoned, BEGIN, Claim, Finished, Idempotency, keys, ops};
+use super::{Abandoned, BEGIN, Claim, Finished, Idempotency, ops};
 use crate::bound::Key;
 use crate::token::Away;
 use crate::{Error, Result, Token};
@@ -41,8 +41,7 @@ impl Idempotency {
         if told != Finished::Lost {
             return Ok(told);
         }
-        let record = keys::record(BEGIN, &self.bound, key)?;
-        let call = ops::begin(record, &away.token, &away.print, self.spec.in_progress_ttl);
+        let call = ops::begin(&self.bound, key, &away.token, &away.print, self.spec.in_progress_ttl)?;
         match answer::begun(BEGIN, self.bound.run(BEGIN, call).await?)? {
             Told::Started(_) => self.finish_in_store(key, &away.token, response).await,
             Told::Malformed => Err(self.malformed(BEGIN, key)),

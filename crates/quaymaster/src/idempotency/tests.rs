@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use quaymaster_store::Reply;
 
-use super::answer::{Told, begun, settled};
+use super::answer::{Abandoned, Told, abandoned, begun};
 use super::response::{Packed, unpack};
 use crate::{Code, Seal};
 
@@ -71,7 +71,7 @@ fn replies_that_no_script_gives_are_errors_and_not_answers() {
     {
         assert_eq!(begun("op", reply).unwrap_err().code, Code::StoreReply);
     }
-    assert_eq!(settled("op", words(&["lost"]), b"abandoned").unwrap(), Some(false));
-    assert_eq!(settled("op", words(&["finished"]), b"abandoned").unwrap_err().code, Code::StoreReply);
-    assert_eq!(settled("op", words(&["conflict"]), b"abandoned").unwrap_err().code, Code::RequestInvalid);
+    assert_eq!(abandoned("op", words(&["lost"])).unwrap(), Some(Abandoned::Lost));
+    assert_eq!(abandoned("op", words(&["finished"])).unwrap_err().code, Code::StoreReply);
+    assert_eq!(abandoned("op", words(&["conflict"])).unwrap_err().code, Code::RequestReused);
 }

@@ -3,6 +3,11 @@
 use std::time::Duration;
 
 use quaymaster_schema::{Algorithm, LimitSpec, Outage};
+use quaymaster_store::{Parts, Reply};
+
+use super::ops::Verb;
+use crate::Result;
+use crate::scripts::{self, limit_reset};
 
 /// How a limit stands after a call. `limit` and `remaining` are effective: the safety buffer is taken off.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -84,6 +89,90 @@ pub(crate) enum Word {
     Allowed,
     Limited,
     Changed,
+}
+
+/// What a script told.
+#[derive(Debug)]
+pub(super) enum Told {
+    Answer(Word, Raw),
+    Reset { reset_ms: u64 },
+    Stale { now_ms: i64 },
+    Malformed,
+    Conflict,
+}
+
+impl Told {
+    fn answer(word: Word, numbers: [i64; 3]) -> Self {
+        Self::Answer(word, raw(numbers))
+    }
+}
+
+fn raw(numbers: [i64; 3]) -> Raw {
+    let [x, y, z] = numbers.map(|number| u64::try_from(number).unwrap_or(0));
+    Raw { x, y, z }
+}
+
+/// Reads the reply of one script: `judges` or `refunds`, and `wanders` where a bucket in the key may be over.
+macro_rules! told {
+    (judges $script:ident, $op:ident, $reply:ident $(, $more:ident)*) => {{
+        use scripts::$script::Reply;
+        match Reply::read($op, $reply)? {
+            Reply::Allowed { x, y, z } => Told::answer(Word::Allowed, [x, y, z]),
+            Reply::Limited { x, y, z } => Told::answer(Word::Limited, [x, y, z]),
+            Reply::Malformed => Told::Malformed,
+            $(told!(pattern $more now_ms) => told!(value $more now_ms),)*
+        }
+    }};
+    (refunds $script:ident, $op:ident, $reply:ident $(, $more:ident)*) => {{
+        use scripts::$script::Reply;
+        match Reply::read($op, $reply)? {
+            Reply::Refunded { x, y, z } => Told::answer(Word::Changed, [x, y, z]),
+            Reply::Malformed => Told::Malformed,
+            Reply::Conflict => Told::Conflict,
+            $(told!(pattern $more now_ms) => told!(value $more now_ms),)*
+        }
+    }};
+    (pattern repeats $now_ms:ident) => { Reply::Conflict };
+    (value repeats $now_ms:ident) => { Told::Conflict };
+    (pattern wanders $now_ms:ident) => { Reply::Stale { $now_ms } };
+    (value wanders $now_ms:ident) => { Told::Stale { $now_ms } };
+}
+
+/// Reads the reply to `verb`.
+pub(super) fn told(verb: Verb, algorithm: Algorithm, reply: Reply) -> Result<Told> {
+    use Algorithm::{FixedWindow, SlidingLog, SlidingWindow, TokenBucket};
+    let op = verb.op();
+    Ok(match (verb, algorithm) {
+        (Verb::Take, FixedWindow) => told!(judges limit_take_fixed_window, op, reply, repeats, wanders),
+        (Verb::Take, SlidingLog) => told!(judges limit_take_sliding_log, op, reply, repeats),
+        (Verb::Take, SlidingWindow) => told!(judges limit_take_sliding_window, op, reply, repeats),
+        (Verb::Take, TokenBucket) => told!(judges limit_take_token_bucket, op, reply, repeats),
+        (Verb::Peek, FixedWindow) => told!(judges limit_peek_fixed_window, op, reply, wanders),
+        (Verb::Peek, SlidingLog) => told!(judges limit_peek_sliding_log, op, reply),
+        (Verb::Peek, SlidingWindow) => told!(judges limit_peek_sliding_window, op, reply),
+        (Verb::Peek, TokenBucket) => told!(judges limit_peek_token_bucket, op, reply),
+        (Verb::Refund, FixedWindow) => told!(refunds limit_refund_fixed_window, op, reply, wanders),
+        (Verb::Refund, SlidingLog) => told!(refunds limit_refund_sliding_log, op, reply),
+        (Verb::Refund, SlidingWindow) => told!(refunds limit_refund_sliding_window, op, reply),
+        (Verb::Refund, TokenBucket) => told!(refunds limit_refund_token_bucket, op, reply),
+        (Verb::Reset, _) => match limit_reset::Reply::read(op, reply)? {
+            limit_reset::Reply::Reset { reset_ms } => {
+                Told::Reset { reset_ms: u64::try_from(reset_ms).unwrap_or(0) }
+            }
+            limit_reset::Reply::Stale { now_ms } => Told::Stale { now_ms },
+            limit_reset::Reply::Conflict => Told::Conflict,
+        },
+    })
+}
+
+/// What one limit among several said: `word x y z`.
+pub(super) fn among_others(op: &'static str, parts: &mut Parts) -> Result<(Word, Raw)> {
+    let word = match &parts.bytes()?[..] {
+        b"allowed" => Word::Allowed,
+        b"limited" => Word::Limited,
+        other => return Err(scripts::unknown(op, other)),
+    };
+    Ok((word, raw([parts.int()?, parts.int()?, parts.int()?])))
 }
 
 /// What the scripts' numbers mean for a call of `cost`.

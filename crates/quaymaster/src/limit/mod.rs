@@ -11,7 +11,6 @@
 //! bucket is rendered again when the store says that its time is another one.
 
 mod answer;
-mod keys;
 mod ops;
 mod outage;
 #[cfg(test)]
@@ -21,11 +20,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use quaymaster_schema::{Algorithm, LimitSpec};
-use quaymaster_store::{Parts, Reply, Words};
+use quaymaster_store::{Parts, Words};
 
 pub use answer::{Quota, Verdict};
 
-use answer::verdict;
+use answer::{Told, verdict};
+use ops::Asked;
 
 pub(crate) use answer::{Raw, Word, increment};
 pub(crate) use ops::Verb;
@@ -34,6 +34,7 @@ pub(crate) use outage::take_all as take_all_without_store;
 use crate::bound::Bound;
 pub use crate::bound::Key;
 use crate::outage::is_outage;
+use crate::scripts::limit_take_all;
 use crate::{Code, Error, Result};
 
 /// Highest cost of one call against a `sliding_log`, which writes a member per unit.
@@ -159,14 +160,16 @@ impl Limit {
 
     fn check_cost(&self, verb: Verb, op: &'static str, cost: u64) -> Result<()> {
         if cost == 0 {
-            return Err(Error::new(op, Code::LimitCost, "cost must be an integer of at least 1, got 0"));
+            return Err(
+                Error::new(op, Code::LimitCost, "cost must be an integer of at least 1, got 0").field("cost")
+            );
         }
         // A take over the limit is refused before anything is written, whatever its size.
         let written = verb == Verb::Refund || cost <= self.spec.effective();
         if self.spec.algorithm == Algorithm::SlidingLog && cost > SLIDING_LOG_MAX_COST && written {
             let detail =
                 format!("cost {cost}: a sliding_log counts at most {SLIDING_LOG_MAX_COST} units a call");
-            return Err(Error::new(op, Code::LimitCost, detail));
+            return Err(Error::new(op, Code::ResourceMismatch, detail).field("cost"));
         }
         Ok(())
     }
@@ -193,17 +196,16 @@ impl Limit {
         let op = verb.op();
         let mut now_us = self.bound.engine.now_us();
         for _ in 0..STALE_TRIES {
-            let mut words = Words::default();
-            let bucket = keys::bind(op, &self.bound, key, charge.request_id, now_us, &mut words)?;
+            let asked = Asked { bound: &self.bound, key, charge, now_us };
+            let mut call = ops::call(verb, &self.spec, asked)?;
             if tell {
-                Box::pin(self.tell_store_first(op, &words)).await?;
+                Box::pin(self.tell_store_first(op, &call.keys)).await?;
             }
-            let mut call = ops::call(verb, &self.spec, charge.cost, bucket, words);
             if charge.request_id.is_some() {
                 call = call.repeat_safe();
             }
             let reply = self.bound.run(op, call).await?;
-            match decode(op, reply)? {
+            match answer::told(verb, self.spec.algorithm, reply)? {
                 Told::Answer(word, raw) => return Ok(verdict(&self.spec, word, raw, charge.cost)),
                 Told::Reset { reset_ms } => {
                     let fixed = self.spec.algorithm == Algorithm::FixedWindow;
@@ -221,26 +223,15 @@ impl Limit {
         Err(Error::new(op, Code::StoreClock, format!("the bucket changed {STALE_TRIES} times in a row")))
     }
 
-    /// Appends key and words of one unit, for a guard that counts it with others.
-    pub(crate) fn bind_unit(
-        &self,
-        op: &'static str,
-        key: Key<'_>,
-        now_us: i64,
-        keys: &mut Words,
-        args: &mut Words,
-    ) -> Result<()> {
-        let bucket = keys::bind(op, &self.bound, key, None, now_us, keys)?;
-        ops::push_block(args, &self.spec, 1, bucket, ops::GUARD_WORDS);
-        Ok(())
+    /// Appends the words of one unit under a key that is rendered for `now_us`, for a guard that counts it with others.
+    pub(crate) fn put_unit(&self, now_us: i64, args: &mut Words) {
+        ops::put_unit(&self.spec, 1, self.bound.bucket_ms(now_us), args);
     }
 
     /// What this limit said among others.
     pub(crate) fn read_unit(&self, op: &'static str, told: &mut Parts) -> Result<Verdict> {
-        match decode_parts(op, told)? {
-            Told::Answer(word, raw) => Ok(verdict(&self.spec, word, raw, 1)),
-            other => Err(Error::new(op, Code::StoreReply, format!("unexpected {other:?}"))),
-        }
+        let (word, raw) = answer::among_others(op, told)?;
+        Ok(verdict(&self.spec, word, raw, 1))
     }
 
     /// Counts a verdict that was given among others.
@@ -263,7 +254,7 @@ impl Limit {
 
 fn conflict(op: &'static str) -> Error {
     let detail = "request_id was already used for another verb on this limit";
-    Error::new(op, Code::RequestInvalid, detail)
+    Error::new(op, Code::RequestReused, detail).field("request_id")
 }
 
 /// One of several limits to take in one step.
@@ -327,41 +318,36 @@ async fn ask_all(parts: &[Part<'_>], request_id: Option<&str>, tell: bool) -> Re
     }
     let mut now_us = first.limit.bound.engine.now_us();
     for _ in 0..STALE_TRIES {
-        let (mut words, mut args) = (Words::default(), Words::default());
-        ops::push_keep(&mut args);
         for part in parts {
             part.limit.check_cost(Verb::Take, OP, part.cost)?;
-            let bucket = keys::bind(OP, &part.limit.bound, part.key, None, now_us, &mut words)?;
-            ops::push_block(&mut args, &part.limit.spec, part.cost, bucket, ops::TAKE_ALL_WORDS);
         }
-        refuse_twice_the_same_key(&words)?;
+        let request = request_id.map(|id| first.limit.bound.request(first.key, id));
+        let mut call = ops::take_all(OP, parts, request, now_us)?;
+        let states: Vec<&[u8]> = call.keys.iter().take(parts.len()).collect();
+        refuse_twice_the_same_key(&states)?;
         if tell {
-            let keys: Vec<&[u8]> = words.iter().collect();
-            Box::pin(first.limit.bound.shared.outages.carry_keys(&keys)).await?;
+            Box::pin(first.limit.bound.shared.outages.carry_keys(&states)).await?;
         }
-        let mut call = ops::take_all(words, args);
-        if let Some(id) = request_id {
-            first.limit.bound.bind_request(OP, first.key, id, &mut call.keys)?;
+        if request_id.is_some() {
             call = call.repeat_safe();
         }
-        let mut told = first.limit.bound.run(OP, call).await?.parts(OP)?;
-        match &told.bytes()?[..] {
-            b"stale" => now_us = told.int()? * 1000,
-            b"malformed" => {
-                let index = usize::try_from(told.int()?).unwrap_or(1).saturating_sub(1);
+        match limit_take_all::Reply::read(OP, first.limit.bound.run(OP, call).await?)? {
+            limit_take_all::Reply::Stale { now_ms } => now_us = now_ms * 1000,
+            limit_take_all::Reply::Malformed { limit } => {
+                let index = usize::try_from(limit).unwrap_or(1).saturating_sub(1);
                 let part = parts.get(index).unwrap_or(first);
                 return Err(part.limit.malformed(OP, part.key));
             }
-            b"conflict" => return Err(conflict(OP)),
-            b"allowed" => {
-                let verdicts = part_verdicts(parts, &mut told)?;
+            limit_take_all::Reply::Conflict => return Err(conflict(OP)),
+            limit_take_all::Reply::Allowed { mut rows } => {
+                let verdicts = part_verdicts(parts, &mut rows)?;
                 for part in parts {
                     part.limit.counts.allowed.fetch_add(1, Relaxed);
                 }
                 return Ok(Together::Allowed(verdicts.into_iter().map(Verdict::into_quota).collect()));
             }
-            _ => {
-                let verdicts = part_verdicts(parts, &mut told)?;
+            limit_take_all::Reply::Limited { mut rows } => {
+                let verdicts = part_verdicts(parts, &mut rows)?;
                 for (part, verdict) in parts.iter().zip(&verdicts) {
                     part.limit.counts.limited.fetch_add(u64::from(!verdict.is_allowed()), Relaxed);
                 }
@@ -373,8 +359,8 @@ async fn ask_all(parts: &[Part<'_>], request_id: Option<&str>, tell: bool) -> Re
 }
 
 /// Two parts on one key would each be checked before either is counted, and pass together over the limit.
-fn refuse_twice_the_same_key(words: &Words) -> Result<()> {
-    let mut seen: Vec<&[u8]> = words.iter().collect();
+fn refuse_twice_the_same_key(states: &[&[u8]]) -> Result<()> {
+    let mut seen = states.to_vec();
     seen.sort_unstable();
     if seen.windows(2).any(|pair| pair[0] == pair[1]) {
         let detail = "two parts name the same key: add their costs and name it once";
@@ -384,44 +370,9 @@ fn refuse_twice_the_same_key(words: &Words) -> Result<()> {
 }
 
 fn part_verdicts(parts: &[Part<'_>], told: &mut Parts) -> Result<Vec<Verdict>> {
-    let answer = |part: &Part<'_>| match decode_parts("limit.take_all", told)? {
-        Told::Answer(word, raw) => Ok(verdict(&part.limit.spec, word, raw, part.cost)),
-        other => Err(Error::new("limit.take_all", Code::StoreReply, format!("unexpected {other:?}"))),
+    let answer = |part: &Part<'_>| {
+        let (word, raw) = answer::among_others(TAKE_ALL, told)?;
+        Ok(verdict(&part.limit.spec, word, raw, part.cost))
     };
     parts.iter().map(answer).collect()
-}
-
-#[derive(Debug)]
-enum Told {
-    Answer(Word, Raw),
-    Reset { reset_ms: u64 },
-    Stale { now_ms: i64 },
-    Malformed,
-    Conflict,
-}
-
-fn decode(op: &'static str, reply: Reply) -> Result<Told> {
-    decode_parts(op, &mut reply.parts(op)?)
-}
-
-fn decode_parts(op: &'static str, parts: &mut Parts) -> Result<Told> {
-    let word = parts.bytes()?;
-    let word = match &word[..] {
-        b"allowed" => Word::Allowed,
-        b"limited" => Word::Limited,
-        b"refunded" => Word::Changed,
-        b"reset" => {
-            parts.int()?;
-            return Ok(Told::Reset { reset_ms: u64::try_from(parts.int()?).unwrap_or(0) });
-        }
-        b"stale" => return Ok(Told::Stale { now_ms: parts.int()? }),
-        b"malformed" => return Ok(Told::Malformed),
-        b"conflict" => return Ok(Told::Conflict),
-        other => {
-            let detail = format!("unknown status {:?}", String::from_utf8_lossy(other));
-            return Err(Error::new(op, Code::StoreReply, detail));
-        }
-    };
-    let mut next = || parts.int().map(|value| u64::try_from(value).unwrap_or(0));
-    Ok(Told::Answer(word, Raw { x: next()?, y: next()?, z: next()? }))
 }

@@ -6,10 +6,9 @@ use std::time::Duration;
 use quaymaster_schema::Outage;
 use quaymaster_store::Words;
 
-use super::answer::verdict;
-use super::{
-    Charge, Key, Limit, Part, Quota, STALE_TRIES, Together, Told, Verb, Verdict, Word, decode, keys, ops,
-};
+use super::answer::{self, Told, verdict};
+use super::ops::{self, Asked};
+use super::{Charge, Key, Limit, Part, Quota, STALE_TRIES, Together, Verb, Verdict, Word};
 use crate::outage::{Counting, Effect, Place};
 use crate::{Code, Error, Result};
 
@@ -54,7 +53,7 @@ impl Limit {
                 outages.answered(resource, &error);
                 Ok(verdict.under(policy))
             }
-            Err(second) if second.code.name().starts_with("store.") => Err(Error {
+            Err(second) if second.code.is_store() => Err(Error {
                 detail: format!(
                     "{}; and on_outage = \"{policy}\" cannot answer: {}",
                     error.detail, second.detail
@@ -70,7 +69,9 @@ impl Limit {
     fn uncounted(&self, verb: Verb, key: Key<'_>, charge: Charge<'_>) -> Result<Verdict> {
         let op = verb.op();
         let now_us = self.bound.engine.now_us();
-        keys::bind(op, &self.bound, key, charge.request_id, now_us, &mut Words::default())?;
+        let mut unread = Words::default();
+        self.bound.bind(op, key, now_us, &mut unread)?;
+        charge.request_id.map_or(Ok(()), |id| self.bound.bind_request(op, key, id, &mut unread))?;
         let limit = self.spec.effective();
         let quota = Quota { limit, used: 0, remaining: limit, reset_after: Duration::ZERO, outage: None };
         let cost = if verb == Verb::Take { charge.cost } else { 1 };
@@ -99,12 +100,10 @@ impl Limit {
         let share = outages.local.share(&self.spec);
         for _ in 0..STALE_TRIES {
             let now_us = self.bound.engine.now_us();
-            let mut words = Words::default();
-            let bucket = keys::bind(op, &self.bound, key, charge.request_id, now_us, &mut words)?;
-            let place = self.place(op, key, &words, bucket.map_or(0, |bucket| bucket.end_ms))?;
-            let call = ops::call(verb, &share, charge.cost, bucket, words);
+            let call = ops::call(verb, &share, Asked { bound: &self.bound, key, charge, now_us })?;
+            let place = self.place(op, key, &call.keys, self.bound.bucket_ms(now_us).1)?;
             let read = |reply| {
-                let told = decode(op, reply)?;
+                let told = answer::told(verb, share.algorithm, reply)?;
                 let effect = match &told {
                     Told::Answer(Word::Allowed, raw) if verb == Verb::Take => {
                         Effect::Counted { units: charge.cost, reset_ms: raw.y }
@@ -153,7 +152,7 @@ impl Limit {
         }
         let spell = |now_us: i64| {
             let mut words = Words::default();
-            let bucket = keys::bind(op, &self.bound, key, None, now_us, &mut words)?;
+            let bucket = self.bound.bind(op, key, now_us, &mut words)?;
             Ok((text(words.word(0)), bucket))
         };
         let request = text(words.word(0));
@@ -185,10 +184,10 @@ fn text(word: Option<&[u8]>) -> String {
 ///
 /// A repetition is not recognised: a part that was given back must not be remembered as taken.
 pub(crate) async fn take_all(parts: &[Part<'_>], error: Error) -> Result<Together> {
-    let away = || Error::new(error.op, error.code, error.detail.clone()).ran(error.may_have_run);
     let mut quotas = Vec::new();
     for (index, part) in parts.iter().enumerate() {
-        let answer = part.limit.without_store(Verb::Take, part.key, Charge::of(part.cost), away()).await;
+        let answer =
+            part.limit.without_store(Verb::Take, part.key, Charge::of(part.cost), error.clone()).await;
         if let Ok(Verdict::Allowed(quota)) = answer {
             quotas.push(quota);
             continue;
@@ -196,10 +195,10 @@ pub(crate) async fn take_all(parts: &[Part<'_>], error: Error) -> Result<Togethe
         for part in &parts[..index] {
             // Whoever cannot give back has counted too much, never too little.
             let charge = Charge::of(part.cost);
-            let _ = part.limit.without_store(Verb::Refund, part.key, charge, away()).await;
+            let _ = part.limit.without_store(Verb::Refund, part.key, charge, error.clone()).await;
         }
         let refused = answer?;
-        return refused_by(parts, index, refused, away).await.map(Together::Limited);
+        return refused_by(parts, index, refused, &error).await.map(Together::Limited);
     }
     for part in parts {
         part.limit.counts.allowed.fetch_add(1, Relaxed);
@@ -212,7 +211,7 @@ async fn refused_by(
     parts: &[Part<'_>],
     index: usize,
     refused: Verdict,
-    away: impl Fn() -> Error,
+    error: &Error,
 ) -> Result<Vec<Verdict>> {
     let mut verdicts = Vec::new();
     for (at, part) in parts.iter().enumerate() {
@@ -220,7 +219,7 @@ async fn refused_by(
         verdicts.push(if at == index {
             refused.clone()
         } else {
-            part.limit.without_store(Verb::Peek, part.key, Charge::of(part.cost), away()).await?
+            part.limit.without_store(Verb::Peek, part.key, Charge::of(part.cost), error.clone()).await?
         });
     }
     Ok(verdicts)

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use quaymaster_schema::Outage;
-use quaymaster_store::{Parts, Reply};
+use quaymaster_store::Reply;
 
+use crate::scripts::{lock_acquire, lock_release, lock_renew};
 use crate::{Code, Error, Result, Token};
 
 /// Characters of a token after its owner's name: 128 bits.
@@ -70,49 +71,41 @@ pub(super) enum Told {
     Held { left: Duration, place: i64, owner: Option<String> },
 }
 
-fn lease(parts: &mut Parts, token: &Token) -> Result<Lease> {
-    let fence = u64::try_from(parts.int()?).unwrap_or(0);
-    let expires_in = Duration::from_millis(u64::try_from(parts.int()?).unwrap_or(0));
-    Ok(Lease { token: token.clone(), fence, expires_in, at_us: parts.int()?, outage: None })
+fn lease(token: &Token, fence: i64, ttl_ms: i64, now_us: i64) -> Lease {
+    let expires_in = Duration::from_millis(u64::try_from(ttl_ms).unwrap_or(0));
+    let fence = u64::try_from(fence).unwrap_or(0);
+    Lease { token: token.clone(), fence, expires_in, at_us: now_us, outage: None }
 }
 
 pub(super) fn acquired(op: &'static str, reply: Reply, token: &Token) -> Result<Told> {
-    let mut parts = reply.parts(op)?;
-    match &parts.bytes()?[..] {
-        b"ours" => Ok(Told::Ours(lease(&mut parts, token)?)),
-        b"held" => {
+    use lock_acquire::Reply::{Held, Ours};
+    Ok(match lock_acquire::Reply::read(op, reply)? {
+        Ours { fence, ttl_ms, now_us } => Told::Ours(lease(token, fence, ttl_ms, now_us)),
+        Held { remaining_ms, place, holder } => {
             // Zero would be a promise that the very next moment helps.
-            let left = Duration::from_millis(u64::try_from(parts.int()?).unwrap_or(0).max(1));
-            let place = parts.int()?;
-            Ok(Told::Held { left, place, owner: owner(&parts.bytes()?) })
+            let left = Duration::from_millis(u64::try_from(remaining_ms).unwrap_or(0).max(1));
+            Told::Held { left, place, owner: owner(&holder) }
         }
-        other => Err(unknown(op, other)),
-    }
+    })
 }
 
 pub(super) fn renewed(op: &'static str, reply: Reply, token: &Token) -> Result<Renewed> {
-    let mut parts = reply.parts(op)?;
-    match &parts.bytes()?[..] {
-        b"ours" => Ok(Renewed::Ours(lease(&mut parts, token)?)),
-        b"lost" => Ok(Renewed::Lost),
-        other => Err(unknown(op, other)),
-    }
+    use lock_renew::Reply::{Lost, Ours};
+    Ok(match lock_renew::Reply::read(op, reply)? {
+        Ours { fence, ttl_ms, now_us } => Renewed::Ours(lease(token, fence, ttl_ms, now_us)),
+        Lost => Renewed::Lost,
+    })
 }
 
 pub(super) fn released(op: &'static str, reply: Reply) -> Result<Released> {
-    match &reply.parts(op)?.bytes()?[..] {
-        b"released" => Ok(Released::Released),
-        b"lost" => Ok(Released::Lost),
-        b"conflict" => {
+    match lock_release::Reply::read(op, reply)? {
+        lock_release::Reply::Released => Ok(Released::Released),
+        lock_release::Reply::Lost => Ok(Released::Lost),
+        lock_release::Reply::Conflict => {
             let detail = "request_id: already used to release another lease of this lock";
-            Err(Error::new(op, Code::RequestInvalid, detail))
+            Err(Error::new(op, Code::RequestReused, detail).field("request_id"))
         }
-        other => Err(unknown(op, other)),
     }
-}
-
-fn unknown(op: &'static str, word: &[u8]) -> Error {
-    Error::new(op, Code::StoreReply, format!("unknown status {:?}", String::from_utf8_lossy(word)))
 }
 
 /// The name in front of a holder's token; never anything of the token itself. What another program wrote

@@ -76,7 +76,7 @@ impl State {
 pub(super) async fn hold(lock: &Lock, key: Key<'_>, how: Acquire<'_>) -> Result<Hold> {
     if how.request_id.is_some() {
         let detail = "request_id: a holding is not shared; use acquire";
-        return Err(Error::new(ops::ACQUIRE, Code::RequestInvalid, detail));
+        return Err(Error::new(ops::ACQUIRE, Code::RequestInvalid, detail).field("request_id"));
     }
     // A wait that ends in the lock ends with an attempt sent later than this: what is counted from here
     // would end too early. So the lock is renewed at once when it was waited for.

@@ -1,26 +1,18 @@
 //! Binds the schema's key table to one call of a lock.
 
-use quaymaster_store::Words;
-
 use crate::Result;
-use crate::bound::{Bound, Key};
+use crate::bound::{Bound, Key, KeyBinding};
+use crate::scripts::LockKeys;
 
-/// Appends lock, fence, queue and alive, in the order every script and include takes them.
-pub(crate) fn bind(op: &'static str, bound: &Bound, key: Key<'_>, keys: &mut Words) -> Result<()> {
-    bound.bind(op, key, 0, keys)?;
-    for suffix in ["fence", "queue", "alive"] {
-        bound.bind_side(op, key, suffix, keys)?;
-    }
-    Ok(())
+/// All keys of a lock.
+pub(crate) fn all<'a>(bound: &'a Bound, key: Key<'a>) -> LockKeys<'a> {
+    let [queue, alive] = waiters(bound, key);
+    LockKeys { lock: bound.key(key, 0), fence: bound.side(key, "fence"), queue, alive }
 }
 
-/// Appends lock, queue and alive: what a waiter that goes away needs.
-pub(crate) fn bind_queue(op: &'static str, bound: &Bound, key: Key<'_>, keys: &mut Words) -> Result<()> {
-    bound.bind(op, key, 0, keys)?;
-    for suffix in ["queue", "alive"] {
-        bound.bind_side(op, key, suffix, keys)?;
-    }
-    Ok(())
+/// Who waits, and until when each must have asked again.
+pub(crate) fn waiters<'a>(bound: &'a Bound, key: Key<'a>) -> [KeyBinding<'a>; 2] {
+    ["queue", "alive"].map(|suffix| bound.side(key, suffix))
 }
 
 /// Where waiters listen for their turn.

@@ -133,7 +133,7 @@ impl Lock {
         let ttl = self.ttl(ops::ACQUIRE, how.ttl)?;
         if how.wait > WAIT_MAX {
             let detail = format!("wait_ms: at most {}, got {}", WAIT_MAX.as_millis(), how.wait.as_millis());
-            return Err(Error::new(ops::ACQUIRE, Code::RequestInvalid, detail));
+            return Err(Error::new(ops::ACQUIRE, Code::RequestInvalid, detail).field("wait_ms"));
         }
         let token = self.token(key, how)?;
         let answer = match wait::acquire(self, key, &token, ttl, how).await {
@@ -189,7 +189,8 @@ impl Lock {
         if ttl < Duration::from_millis(1) || ttl > self.spec.ttl {
             let most = self.spec.ttl.as_millis();
             let detail = format!("ttl_ms: 1 to {most}, the lock's declared ttl, got {}", ttl.as_millis());
-            return Err(Error::new(op, Code::RequestInvalid, detail));
+            let code = if ttl > self.spec.ttl { Code::ResourceMismatch } else { Code::RequestInvalid };
+            return Err(Error::new(op, code, detail).field("ttl_ms"));
         }
         Ok(ttl)
     }
@@ -215,7 +216,7 @@ impl Lock {
         {
             let detail =
                 format!("owner: 1 to {OWNER_MAX} visible ASCII characters, not beginning with {AWAY:?}");
-            return Err(Error::new(ops::ACQUIRE, Code::RequestInvalid, detail));
+            return Err(Error::new(ops::ACQUIRE, Code::RequestInvalid, detail).field("owner"));
         }
         Token::parse(ops::ACQUIRE, &format!("{owner}.{}", token.as_str()))
     }

@@ -7,7 +7,7 @@ use quaymaster_store::{Invocation, Workload};
 
 use super::keys;
 use crate::bound::{Bound, Key};
-use crate::scripts;
+use crate::scripts::{lock_acquire, lock_leave, lock_release, lock_renew};
 use crate::{Result, Token};
 
 pub(super) const ACQUIRE: &str = "lock.acquire";
@@ -38,16 +38,17 @@ pub(super) fn acquire(
     ttl: Duration,
     queue: Queue,
 ) -> Result<Invocation> {
-    let mut call = Invocation::new(&scripts::LOCK_ACQUIRE.script, Workload::Default).repeat_safe();
-    keys::bind(ACQUIRE, bound, key, &mut call.keys)?;
-    call.args.push(token.as_str());
-    call.args.push_int(millis(ttl));
-    call.args.push_int(millis(spec.fence_ttl()));
-    call.args.push(match queue {
-        Queue::Join => "1",
-        Queue::No => "0",
-    });
-    Ok(call)
+    let call = lock_acquire::Call {
+        lock: keys::all(bound, key),
+        token: token.as_str(),
+        ttl_ms: millis(ttl),
+        fence_ttl_ms: millis(spec.fence_ttl()),
+        wait: match queue {
+            Queue::Join => "1",
+            Queue::No => "0",
+        },
+    };
+    Ok(call.on(bound.at(ACQUIRE, Workload::Default))?.repeat_safe())
 }
 
 /// Renewing twice is renewing once. `away_fence` is that of a lease that a policy gave out; 0 for one of the store's.
@@ -59,13 +60,14 @@ pub(super) fn renew(
     ttl: Duration,
     away_fence: u64,
 ) -> Result<Invocation> {
-    let mut call = Invocation::new(&scripts::LOCK_RENEW.script, Workload::Default).repeat_safe();
-    keys::bind(RENEW, bound, key, &mut call.keys)?;
-    call.args.push(token.as_str());
-    call.args.push_int(millis(ttl));
-    call.args.push_int(millis(spec.fence_ttl()));
-    call.args.push_int(i64::try_from(away_fence).unwrap_or(i64::MAX));
-    Ok(call)
+    let call = lock_renew::Call {
+        lock: keys::all(bound, key),
+        token: token.as_str(),
+        ttl_ms: millis(ttl),
+        fence_ttl_ms: millis(spec.fence_ttl()),
+        away_fence: i64::try_from(away_fence).unwrap_or(i64::MAX),
+    };
+    Ok(call.on(bound.at(RENEW, Workload::Default))?.repeat_safe())
 }
 
 /// Without a `request_id` a repetition would be told "lost", so it is sent once.
@@ -76,24 +78,22 @@ pub(super) fn release(
     token: &Token,
     request_id: Option<&str>,
 ) -> Result<Invocation> {
-    let mut call = Invocation::new(&scripts::LOCK_RELEASE.script, Workload::Default);
-    keys::bind(RELEASE, bound, key, &mut call.keys)?;
-    if let Some(id) = request_id {
-        bound.bind_request(RELEASE, key, id, &mut call.keys)?;
-        call = call.repeat_safe();
-    }
-    call.args.push(token.as_str());
-    call.args.push_int(millis(spec.fence_ttl()));
-    call.args.push(keys::channel(RELEASE, bound, key)?);
-    call.args.push_int(KEEP_MS);
-    Ok(call)
+    let call = lock_release::Call {
+        lock: keys::all(bound, key),
+        request: request_id.map(|id| bound.request(key, id)),
+        token: token.as_str(),
+        fence_ttl_ms: millis(spec.fence_ttl()),
+        channel: &keys::channel(RELEASE, bound, key)?,
+        keep_ms: KEEP_MS,
+    };
+    let call = call.on(bound.at(RELEASE, Workload::Default))?;
+    Ok(if request_id.is_some() { call.repeat_safe() } else { call })
 }
 
 /// Leaving twice is leaving once.
 pub(super) fn leave(bound: &Bound, key: Key<'_>, token: &Token) -> Result<Invocation> {
-    let mut call = Invocation::new(&scripts::LOCK_LEAVE.script, Workload::Default).repeat_safe();
-    keys::bind_queue(LEAVE, bound, key, &mut call.keys)?;
-    call.args.push(token.as_str());
-    call.args.push(keys::channel(LEAVE, bound, key)?);
-    Ok(call)
+    let [queue, alive] = keys::waiters(bound, key);
+    let channel = &keys::channel(LEAVE, bound, key)?;
+    let call = lock_leave::Call { lock: bound.key(key, 0), queue, alive, token: token.as_str(), channel };
+    Ok(call.on(bound.at(LEAVE, Workload::Default))?.repeat_safe())
 }

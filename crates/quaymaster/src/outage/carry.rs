@@ -12,14 +12,18 @@ use futures_util::StreamExt as _;
 use futures_util::stream;
 use parking_lot::Mutex;
 use quaymaster_schema::{Algorithm, LimitSpec, Resource, Spelling};
-use quaymaster_store::{Invocation, Workload};
+use quaymaster_store::{Invocation, Reply, Workload};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
 use super::pending::{Taken, past_at, window_ms, window_us};
 use super::{Outages, is_outage};
+use crate::bound::KeyBinding::Spelled;
 use crate::limit::increment;
-use crate::{Code, Error, Result, scripts};
+use crate::scripts::{
+    At, limit_add_fixed_window, limit_add_sliding_log, limit_add_sliding_window, limit_add_token_bucket,
+};
+use crate::{Code, Error, Result};
 
 const OP: &str = "limit.add";
 /// Pieces on their way at once.
@@ -88,35 +92,86 @@ pub struct Uncarried {
 }
 
 /// Adds `taken` to the store's counter; once, however often it is sent under `id`.
-fn addition(spec: &LimitSpec, place: &Place, taken: Taken, id: &str, now_us: i64) -> Invocation {
-    let script = match spec.algorithm {
-        Algorithm::FixedWindow => &scripts::LIMIT_ADD_FIXED_WINDOW,
-        Algorithm::SlidingLog => &scripts::LIMIT_ADD_SLIDING_LOG,
-        Algorithm::SlidingWindow => &scripts::LIMIT_ADD_SLIDING_WINDOW,
-        Algorithm::TokenBucket => &scripts::LIMIT_ADD_TOKEN_BUCKET,
-    };
-    let mut call = Invocation::new(&script.script, Workload::RateLimit).repeat_safe();
-    call.keys.push(&place.key);
-    call.keys.push([place.request.as_slice(), b":", id.as_bytes()].concat());
+fn addition(spec: &LimitSpec, place: &Place, taken: Taken, id: &str, now_us: i64) -> Result<Invocation> {
+    let request = [place.request.as_slice(), b":", id.as_bytes()].concat();
+    let (state, request) = (Spelled(&place.key), Spelled(&request));
+    let at = At { workload: Workload::RateLimit, ..At::spelled(OP) };
     let units = i64::try_from(taken.units).unwrap_or(i64::MAX);
+    let (window_ms, window_us) = (window_ms(spec), window_us(spec));
     let ttl_ms = i64::try_from(spec.ttl.as_millis()).unwrap_or(i64::MAX);
-    let mut push = |values: &[i64]| values.iter().for_each(|value| call.args.push_int(*value));
-    match spec.algorithm {
-        Algorithm::FixedWindow => push(&[units, window_ms(spec), ttl_ms, place.bucket_ms, taken.slot]),
-        Algorithm::SlidingLog => {
-            push(&[units, window_ms(spec), ttl_ms, taken.slot]);
-            call.args.push(id);
+    let left_ms = past_at(spec, taken.slot).saturating_sub(now_us.div_euclid(1000)).max(0);
+    let keep_ms = left_ms.saturating_add(window_ms).saturating_add(KEEP_MARGIN_MS);
+    let call = match spec.algorithm {
+        Algorithm::FixedWindow => limit_add_fixed_window::Call {
+            counter: state,
+            request,
+            units,
+            window_ms,
+            ttl_ms,
+            bucket_ms: place.bucket_ms,
+            end_ms: taken.slot,
+            keep_ms,
         }
-        Algorithm::SlidingWindow => push(&[units, window_ms(spec), ttl_ms, taken.slot]),
+        .on(at),
+        Algorithm::SlidingLog => limit_add_sliding_log::Call {
+            log: state,
+            request,
+            units,
+            window_ms,
+            ttl_ms,
+            at_ms: taken.slot,
+            nonce: id,
+            keep_ms,
+        }
+        .on(at),
+        Algorithm::SlidingWindow => limit_add_sliding_window::Call {
+            state,
+            request,
+            units,
+            window_ms,
+            ttl_ms,
+            start_ms: taken.slot,
+            keep_ms,
+        }
+        .on(at),
         Algorithm::TokenBucket => {
             let (inc_us, inc_part) = increment(spec, taken.units);
-            let limit = i64::try_from(spec.effective()).unwrap_or(i64::MAX);
-            push(&[limit, window_us(spec), ttl_ms, inc_us as i64, inc_part as i64, taken.slot]);
+            limit_add_token_bucket::Call {
+                bucket: state,
+                request,
+                limit: i64::try_from(spec.effective()).unwrap_or(i64::MAX),
+                window_us,
+                ttl_ms,
+                inc_us: inc_us as i64,
+                inc_part: inc_part as i64,
+                end_ms: taken.slot,
+                keep_ms,
+            }
+            .on(at)
         }
+    };
+    Ok(call?.repeat_safe())
+}
+
+/// Reads the reply to an addition. `Ok` where the units are counted, or have no place there any more.
+fn added(algorithm: Algorithm, reply: Reply) -> Result<()> {
+    macro_rules! added {
+        ($script:ident) => {{
+            use crate::scripts::$script::Reply;
+            match Reply::read(OP, reply)? {
+                Reply::Added { .. } | Reply::Past => return Ok(()),
+                Reply::Malformed => "malformed",
+                Reply::Conflict => "conflict",
+            }
+        }};
     }
-    let left_ms = past_at(spec, taken.slot).saturating_sub(now_us.div_euclid(1000)).max(0);
-    call.args.push_int(left_ms.saturating_add(window_ms(spec)).saturating_add(KEEP_MARGIN_MS));
-    call
+    let said = match algorithm {
+        Algorithm::FixedWindow => added!(limit_add_fixed_window),
+        Algorithm::SlidingLog => added!(limit_add_sliding_log),
+        Algorithm::SlidingWindow => added!(limit_add_sliding_window),
+        Algorithm::TokenBucket => added!(limit_add_token_bucket),
+    };
+    Err(Error::new(OP, Code::KeyMalformed, format!("the store said {said:?}")))
 }
 
 impl Outages {
@@ -124,17 +179,8 @@ impl Outages {
     pub(super) async fn add(&self, place: &Place, taken: Taken, id: &str) -> Result<()> {
         let Some(spec) = self.limit(&place.limit) else { return Ok(()) };
         let prefix = self.limits.get(&place.limit).map_or("", |limit| prefix(limit));
-        let call = addition(spec, &place.under(prefix), taken, id, self.engine.now_us());
-        let answered = async {
-            let mut parts = self.engine.run(call).await?.parts(OP)?;
-            match &parts.bytes()?[..] {
-                b"added" | b"past" => Ok(()),
-                other => {
-                    let said = String::from_utf8_lossy(other).into_owned();
-                    Err(Error::new(OP, Code::KeyMalformed, format!("the store said {said:?}")))
-                }
-            }
-        };
+        let call = addition(spec, &place.under(prefix), taken, id, self.engine.now_us())?;
+        let answered = async { added(spec.algorithm, self.engine.run(call).await?) };
         match answered.await {
             // Whatever the store meant, the same piece under the same id may be sent again.
             Err(error) if is_outage(error.code) || error.code == Code::StoreReply => Err(error.during(OP)),

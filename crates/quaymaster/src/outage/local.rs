@@ -324,10 +324,11 @@ mod tests {
     use std::time::Duration;
 
     use quaymaster_schema::Algorithm;
-    use quaymaster_store::{Parts, Workload};
+    use quaymaster_store::Parts;
 
     use super::*;
-    use crate::scripts;
+    use crate::bound::KeyBinding::Spelled;
+    use crate::scripts::{At, limit_take_fixed_window};
 
     const NOW_US: i64 = 1_794_744_020_000_000;
 
@@ -336,17 +337,26 @@ mod tests {
         LimitSpec { algorithm: Algorithm::FixedWindow, limit: 10, window, safety_buffer: 0, ttl: window }
     }
 
+    /// The call that takes one unit under `key`.
+    fn one(key: &str, request: Option<&str>) -> Invocation {
+        let call = limit_take_fixed_window::Call {
+            counter: Spelled(key.as_bytes()),
+            request: request.map(|request| Spelled(request.as_bytes())),
+            cost: 1,
+            limit: 10,
+            window_ms: 60_000,
+            ttl_ms: Some(60_000),
+            start_ms: Some(0),
+            end_ms: Some(0),
+            keep_ms: Some(600_000),
+        };
+        call.on(At::spelled("test")).unwrap()
+    }
+
     /// Takes one unit under `key`; how many are counted then.
     async fn take(local: &Local, key: &str, request: Option<&str>, now_us: i64) -> Result<i64> {
         let place = Place { limit: "l".into(), key: key.into(), request: "r".into(), bucket_ms: 0 };
-        let mut call = Invocation::new(&scripts::LIMIT_TAKE_FIXED_WINDOW.script, Workload::RateLimit);
-        call.keys.push(key);
-        if let Some(request) = request {
-            call.keys.push(request);
-        }
-        for arg in [1, 10, 60_000, 60_000, 0, 0, 600_000] {
-            call.args.push_int(arg);
-        }
+        let call = one(key, request);
         let read = |reply: Reply| {
             let mut parts: Parts = reply.parts("test")?;
             parts.bytes()?;
@@ -414,11 +424,7 @@ mod tests {
         let local = Local::new(1);
         let waits_anew = async |key: &str| {
             let place = Place { limit: "l".into(), key: key.into(), request: "r".into(), bucket_ms: 0 };
-            let mut call = Invocation::new(&scripts::LIMIT_TAKE_FIXED_WINDOW.script, Workload::RateLimit);
-            call.keys.push(key);
-            for arg in [1, 10, 60_000, 60_000, 0, 0, 600_000] {
-                call.args.push_int(arg);
-            }
+            let call = one(key, None);
             let read = |_| Ok(((), Effect::Counted { units: 1, reset_ms: 60_000 }));
             local.run(&spec(), place, NOW_US, call, read).await.unwrap().1
         };

@@ -6,6 +6,9 @@ use super::answer::{DeadPage, Item, Redriven};
 use super::ask::{Purge, Redrive};
 use super::ops::{self, Again};
 use super::{MAX_COUNT, Queue, letter, pack, tell};
+use crate::scripts::{
+    queue_dead, queue_progress, queue_purge, queue_purge_aged, queue_redrive, queue_redrive_overflow,
+};
 use crate::{Result, bound};
 
 /// Letters read and moved in one step.
@@ -15,9 +18,9 @@ const STEP: usize = 100;
 const PURGE_STEP: u64 = 10_000;
 
 async fn read(queue: &Queue, op: &'static str, count: usize, offset: u64) -> Result<(u64, Vec<Bytes>)> {
-    let reply = queue.place.bound.run(op, ops::dead(&queue.place, offset, count)).await?;
-    let mut parts = tell::after(op, b"letters", reply)?;
-    Ok((tell::count(&mut parts)?, tell::strings(&mut parts)?))
+    let reply = queue.place.bound.run(op, ops::dead(&queue.place, op, offset, count)?).await?;
+    let queue_dead::Reply::Letters { length, letters } = queue_dead::Reply::read(op, reply)?;
+    Ok((tell::counted(length), tell::strings(letters)?))
 }
 
 pub(super) async fn page(queue: &Queue, count: usize, offset: u64) -> Result<DeadPage> {
@@ -40,9 +43,13 @@ async fn progress(
 ) -> Result<(Redriven, bool)> {
     let Some(id) = request_id else { return Ok((answer.unwrap_or_default(), false)) };
     let reply = queue.place.bound.run(op, ops::progress(&queue.place, op, id, answer)?).await?;
-    let mut parts = tell::after(op, b"progress", reply)?;
-    let (moved, left) = (tell::count(&mut parts)?, tell::count(&mut parts)?);
-    Ok((Redriven { moved, left, full: parts.int()? == 1 }, parts.int()? == 1))
+    match queue_progress::Reply::read(op, reply)? {
+        queue_progress::Reply::Progress { total, left, full, done } => {
+            let (moved, left) = (tell::counted(total), tell::counted(left));
+            Ok((Redriven { moved, left, full: full == 1 }, done == 1))
+        }
+        queue_progress::Reply::Conflict => Err(tell::conflict(op)),
+    }
 }
 
 pub(super) async fn redrive(
@@ -104,8 +111,9 @@ async fn redrive_letters(
         if !again.is_empty() {
             let call = ops::redrive(&queue.place, &again, request_id)?;
             let reply = queue.place.bound.run(ops::REDRIVE, call).await?;
-            let mut parts = tell::after(ops::REDRIVE, b"moved", reply)?;
-            (moved, full) = (tell::count(&mut parts)?, parts.int()? == 1);
+            let queue_redrive::Reply::Moved { count, full: was_full } =
+                queue_redrive::Reply::read(ops::REDRIVE, reply)?;
+            (moved, full) = (tell::counted(count), was_full == 1);
         }
         answer.moved += moved;
         offset += passed - moved;
@@ -130,9 +138,10 @@ async fn redrive_overflow(
         let step = left.min(MAX_COUNT as u64);
         let call = ops::redrive_overflow(&queue.place, step as usize, request_id)?;
         let reply = queue.place.bound.run(ops::REDRIVE, call).await?;
-        let mut parts = tell::after(ops::REDRIVE, b"moved", reply)?;
-        let moved = tell::count(&mut parts)?;
-        answer.full = parts.int()? == 1;
+        let queue_redrive_overflow::Reply::Moved { count, full } =
+            queue_redrive_overflow::Reply::read(ops::REDRIVE, reply)?;
+        let moved = tell::counted(count);
+        answer.full = full == 1;
         answer.moved += moved;
         left -= moved.min(left);
         heard(answer.moved);
@@ -157,7 +166,8 @@ pub(super) async fn purge(queue: &Queue, which: Purge, mut heard: impl FnMut(u64
                 let step = (wanted - removed).min(PURGE_STEP);
                 let call = ops::purge(&queue.place, step, request_id)?;
                 let reply = queue.place.bound.run(ops::PURGE, call).await?;
-                let gone = tell::count(&mut tell::after(ops::PURGE, b"removed", reply)?)?;
+                let queue_purge::Reply::Removed { count } = queue_purge::Reply::read(ops::PURGE, reply)?;
+                let gone = tell::counted(count);
                 removed += gone;
                 heard(removed);
                 if gone < step {
@@ -202,7 +212,9 @@ async fn purge_aged(
         if !old.is_empty() {
             let call = ops::purge_aged(&queue.place, &old, request_id)?;
             let reply = queue.place.bound.run(ops::PURGE, call).await?;
-            gone = tell::count(&mut tell::after(ops::PURGE, b"removed", reply)?)?;
+            let queue_purge_aged::Reply::Removed { count } =
+                queue_purge_aged::Reply::read(ops::PURGE, reply)?;
+            gone = tell::counted(count);
         }
         looked += letters.len() as u64;
         offset += letters.len() as u64 - gone;

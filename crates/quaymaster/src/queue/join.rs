@@ -181,8 +181,7 @@ async fn fly(turn: Turn, mut load: Load) {
         }
         Err(error) => {
             for told in callers {
-                let copy = Error::new(error.op, error.code, error.detail.clone()).ran(error.may_have_run);
-                let _ = told.send(Told::Answer(Err(copy)));
+                let _ = told.send(Told::Answer(Err(error.clone())));
             }
         }
     }

@@ -4,15 +4,16 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use quaymaster_schema::{DedupeSpec, Order, Overflow, QueueSpec, Resource, Schema, Spec};
-use quaymaster_store::{Topology, Words};
+use quaymaster_store::Topology;
 use tokio::sync::Notify;
 
 use super::Bounds;
 use crate::batch::Batch;
-use crate::bound::{Bound, spelling};
+use crate::bound::{Bound, KeyBinding, spelling};
+use crate::scripts::{ClaimKeys, QueueKeys};
 use crate::{Code, Error, Result};
 
-/// Roles in the order scripts want them: the first seven to add, the first eight to claim.
+/// Roles in the order of [`Role`].
 const ROLES: [&str; 9] = ["items", "meta", "stamps", "overflow", "jobs", "held", "delayed", "leases", "dead"];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,48 +104,71 @@ impl Place {
         &self.keys[role as usize]
     }
 
-    /// Appends the keys of these roles.
-    pub(super) fn bind(&self, roles: &[Role], keys: &mut Words) {
-        for role in roles {
-            keys.push(self.key(*role));
+    /// The same for a call.
+    pub(super) fn spelled(&self, role: Role) -> KeyBinding<'_> {
+        KeyBinding::Spelled(self.key(role))
+    }
+
+    /// What adding to the queue needs.
+    pub(super) fn add_keys(&self) -> QueueKeys<'_> {
+        QueueKeys {
+            items: self.spelled(Role::Items),
+            meta: self.spelled(Role::Meta),
+            stamps: self.spelled(Role::Stamps),
+            overflow: self.spelled(Role::Overflow),
+            jobs: self.spelled(Role::Jobs),
+            held: self.spelled(Role::Held),
+            delayed: self.spelled(Role::Delayed),
         }
     }
 
-    /// Appends the seven keys of a queue that is added to.
-    pub(super) fn bind_add(&self, keys: &mut Words) {
-        for key in &self.keys[..7] {
-            keys.push(key);
+    /// What a claim needs.
+    pub(super) fn claim_keys(&self) -> ClaimKeys<'_> {
+        ClaimKeys {
+            items: self.spelled(Role::Items),
+            meta: self.spelled(Role::Meta),
+            stamps: self.spelled(Role::Stamps),
+            overflow: self.spelled(Role::Overflow),
+            jobs: self.spelled(Role::Jobs),
+            held: self.spelled(Role::Held),
+            delayed: self.spelled(Role::Delayed),
+            leases: self.spelled(Role::Leases),
         }
     }
 
-    /// Appends the eight keys of a claim.
-    pub(super) fn bind_claim(&self, keys: &mut Words) {
-        for key in &self.keys[..8] {
-            keys.push(key);
-        }
-    }
-
-    /// Appends the key that remembers a caller's id.
-    pub(super) fn bind_id(&self, op: &'static str, id: &str, keys: &mut Words) -> Result<()> {
+    /// The key that remembers a caller's id.
+    pub(super) fn id_key(&self, op: &'static str, id: &str) -> Result<Vec<u8>> {
         let Some(row) = self.bound.resource.key("id") else {
             return Err(Error::new(op, Code::Internal, "a queue without a key for ids"));
         };
-        let spelling = spelling(self.bound.engine.topology());
-        keys.push_with(|out| row.pattern.render(&[("push_id", id)], 0, spelling, out).map(drop))
-            .map_err(|error| Error::new(op, Code::RequestInvalid, error.detail.replace("push_id", "id")))
+        let (spelling, mut key) = (spelling(self.bound.engine.topology()), Vec::new());
+        let rendered = row.pattern.render(&[("push_id", id)], 0, spelling, &mut key);
+        rendered.map_err(|error| {
+            // A caller's id is a part of a key, and refused like one, under the caller's own name for it.
+            let error = error.called("id");
+            Error::new(op, Code::RequestInvalid, error.detail()).field("id").because(error)
+        })?;
+        Ok(key)
     }
 
-    pub(super) fn bind_request(&self, op: &'static str, id: Option<&str>, keys: &mut Words) -> Result<()> {
-        id.map_or(Ok(()), |id| self.bound.bind_request(op, &[], id, keys))
+    /// The key of what is kept for a `request_id`, if there is one.
+    pub(super) fn request<'a>(&'a self, id: Option<&'a str>) -> Option<KeyBinding<'a>> {
+        id.map(|id| self.bound.request(&[], id))
     }
 
     /// Refuses a key that a cluster keeps elsewhere than this queue.
-    pub(super) fn check_near(&self, op: &'static str, what: &str, key: &[u8]) -> Result<()> {
+    pub(super) fn check_near(
+        &self,
+        op: &'static str,
+        field: &'static str,
+        what: &str,
+        key: &[u8],
+    ) -> Result<()> {
         if self.bound.engine.topology() == Topology::Single || tag(key) == tag(self.key(Role::Items)) {
             return Ok(());
         }
         let detail = format!("{what} and queue {:?} lie in different slots", self.name());
-        Err(Error::new(op, Code::QueueApart, detail))
+        Err(Error::new(op, Code::QueueApart, detail).field(field))
     }
 
     pub(super) fn order(&self) -> &'static str {

@@ -35,7 +35,7 @@ impl Lease {
         };
         parsed().ok_or_else(|| {
             let detail = "lease: none of ours looks like this; give it back as the claim gave it";
-            Error::new(op, Code::RequestInvalid, detail)
+            Error::new(op, Code::RequestInvalid, detail).field("lease")
         })
     }
 

@@ -35,8 +35,9 @@ pub use ask::{Ack, Claim, ClaimNext, Nack, Purge, Push, PushDedupe, Redrive, The
 pub use counts::Counts;
 pub use lease::Lease;
 
-use crate::bound::{check_request_id, spelling};
+use crate::bound::{check_request_id, spelling, unspellable};
 use crate::cache::value::Cover;
+use crate::scripts::{queue_extend, queue_pause, queue_peek, queue_pressure, queue_release};
 use crate::wrote::in_steps;
 use crate::{Code, Error, Result};
 use keys::{Around, Place};
@@ -44,6 +45,9 @@ use ops::{First, Marks, Terms};
 
 /// The most jobs of one claim and the most leases of one call.
 pub const MAX_COUNT: usize = 1000;
+
+/// The most that follows from one ack.
+pub const MAX_THEN: usize = 100;
 
 /// The most items of one push.
 pub const MAX_PUSH: usize = 10_000;
@@ -153,7 +157,8 @@ impl Queue {
         let delay = delay(OP, push.delay)?;
         let mut now_us = self.place.bound.engine.now_us();
         for _ in 0..STALE_TRIES {
-            let first = push.dedupe.as_ref().map(|dedupe| self.first(dedupe, now_us)).transpose()?;
+            let first = push.dedupe.as_ref().map(|dedupe| self.first(dedupe, now_us)).transpose();
+            let first = first.map_err(|error| error.within("dedupe"))?;
             let marks = Marks { id: push.id.as_deref(), first, request_id: push.request_id.as_deref() };
             let call = ops::push(&self.place, &items, priority, delay, marks)?;
             match tell::pushed(OP, self.name(), self.place.bound.run(OP, call).await?)? {
@@ -174,21 +179,21 @@ impl Queue {
         const OP: &str = ops::PUSH;
         let Some((bound, spec)) = self.around.dedupes.get(&dedupe.name) else {
             let detail = format!("dedupe: there is no dedupe {:?}", dedupe.name);
-            return Err(Error::new(OP, Code::ResourceUnknown, detail));
+            return Err(Error::new(OP, Code::ResourceUnknown, detail).field("dedupe"));
         };
         let values: Vec<(&str, &str)> =
             dedupe.key.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         let value = dedupe.value.clone().unwrap_or(Bytes::from_static(b"1"));
         if value.len() > crate::dedupe::MAX_BYTES {
             let detail = format!("dedupe: its value has more than {} bytes", crate::dedupe::MAX_BYTES);
-            return Err(Error::new(OP, Code::RequestTooLarge, detail));
+            return Err(Error::new(OP, Code::RequestTooLarge, detail).field("dedupe"));
         }
         let mut key = Vec::new();
         let bucket = bound
             .pattern()
             .render(&values, now_us, spelling(bound.engine.topology()), &mut key)
-            .map_err(|error| Error::new(OP, error.code, error.detail))?;
-        self.place.check_near(OP, &format!("dedupe {:?}", dedupe.name), &key)?;
+            .map_err(|error| unspellable(OP, error))?;
+        self.place.check_near(OP, "dedupe", &format!("dedupe {:?}", dedupe.name), &key)?;
         let value = Cover::of(OP, bound, &values, now_us)?.close(OP, b"", &value)?;
         let bucket_ms = bucket.map_or((0, 0), |bucket| (bucket.start_ms, bucket.end_ms));
         Ok(First { key, value, ttl: spec.ttl, bucket_ms })
@@ -237,7 +242,9 @@ impl Queue {
             None => None,
             Some(next) => {
                 let (count, worker) = (next.count, next.worker.as_deref());
-                Some(self.terms(OP, count, next.lease, worker, request_id)?)
+                let terms = self.terms(OP, count, next.lease, worker, request_id);
+                let own = |error: &Error| error.field.as_deref() == Some("request_id");
+                Some(terms.map_err(|error| if own(&error) { error } else { error.within("claim") })?)
             }
         };
         if !ack.then.is_empty() {
@@ -249,13 +256,12 @@ impl Queue {
             }
             let call = ops::ack(&self.place, &ack.leases, request_id)?;
             let reply = self.place.bound.run(OP, call).await?;
-            return acks(&mut tell::after(OP, b"acked", reply)?);
+            return tell::acked(OP, reply);
         };
         let call = ops::ack_claim(&self.place, &ack.leases, &terms, request_id)?;
         let reply = self.place.bound.run(OP, call).await?;
-        let mut parts = tell::after(OP, b"acked", reply)?;
-        let acked = acks(&mut parts)?;
-        let told = tell::handed(OP, &mut parts, terms.lease, !self.place.is_fifo())?;
+        let (acked, claim) = tell::acked_and_claimed(OP, reply)?;
+        let told = tell::handed(OP, claim, terms.lease, !self.place.is_fifo())?;
         Ok(Acked { jobs: sort::sort(self, told.handed, &terms.token, None).await.jobs, ..acked })
     }
 
@@ -278,17 +284,11 @@ impl Queue {
         }
         let delay = if nack.delay.is_some() { delay } else { self.backoff(attempt) };
         let call = ops::nack(&self.place, &nack.lease, delay, request_id)?;
-        let mut parts = self.place.bound.run(OP, call).await?.parts(OP)?;
-        let word = parts.bytes()?;
-        match &word[..] {
-            b"retry" => {
-                self.place.nudge.notify_waiters();
-                Ok(Nacked::Retry { attempt, retry_in: Duration::from_millis(tell::count(&mut parts)?) })
-            }
-            b"dead" => Ok(Nacked::Dead { attempt }),
-            b"lost" => Ok(Nacked::Lost),
-            other => Err(tell::unknown(OP, other)),
+        let nacked = tell::nacked(OP, self.place.bound.run(OP, call).await?, attempt)?;
+        if matches!(nacked, Nacked::Retry { .. }) {
+            self.place.nudge.notify_waiters();
         }
+        Ok(nacked)
     }
 
     /// `base × 2^(n-1)` up to `max`, and up to `jitter` of it more.
@@ -322,8 +322,9 @@ impl Queue {
                 .into_iter()
                 .partition::<Vec<_>, _>(|at| jobs.len() < MAX_COUNT && jobs.insert(leases[*at].id()));
             let asked: Vec<Lease> = now.iter().map(|at| leases[*at].clone()).collect();
-            let reply = self.place.bound.run(OP, ops::extend(&self.place, &asked, expires_in)).await?;
-            let held: HashSet<u64> = tell::ids(OP, b"extended", reply)?.into_iter().collect();
+            let reply = self.place.bound.run(OP, ops::extend(&self.place, &asked, expires_in)?).await?;
+            let queue_extend::Reply::Extended { ids } = queue_extend::Reply::read(OP, reply)?;
+            let held: HashSet<u64> = tell::ids(OP, ids)?.into_iter().collect();
             for at in now.into_iter().filter(|at| held.contains(&leases[*at].id())) {
                 all[at] = Extended::Ours { expires_in };
             }
@@ -338,8 +339,9 @@ impl Queue {
         const OP: &str = ops::RELEASE;
         let mut released = 0;
         for leases in leases.chunks(MAX_COUNT) {
-            let reply = self.place.bound.run(OP, ops::release(&self.place, leases)).await?;
-            released += tell::count(&mut tell::after(OP, b"released", reply)?)?;
+            let reply = self.place.bound.run(OP, ops::release(&self.place, leases)?).await?;
+            let queue_release::Reply::Released { count } = queue_release::Reply::read(OP, reply)?;
+            released += tell::counted(count);
         }
         self.place.nudge.notify_waiters();
         Ok(released)
@@ -348,10 +350,19 @@ impl Queue {
     /// How full the queue is, and what it has done; a few reads whatever its length.
     pub async fn pressure(&self) -> Result<Pressure> {
         const OP: &str = ops::PRESSURE;
-        let reply = self.place.bound.run(OP, ops::pressure(&self.place)).await?;
-        let mut parts = tell::after(OP, b"pressure", reply)?;
+        let reply = self.place.bound.run(OP, ops::pressure(&self.place)?).await?;
+        let queue_pressure::Reply::Pressure {
+            length,
+            leased,
+            delayed,
+            dead,
+            overflow,
+            oldest_ms,
+            paused,
+            totals,
+        } = queue_pressure::Reply::read(OP, reply)?;
         let spec = self.spec();
-        let current_length = tell::count(&mut parts)?;
+        let current_length = tell::counted(length);
         let fill_ratio = spec.max_size.map_or(0.0, |most| current_length as f64 / most as f64);
         Ok(Pressure {
             current_length,
@@ -360,13 +371,13 @@ impl Queue {
             is_at_pressure_threshold: spec.max_size.is_some() && fill_ratio >= spec.pressure_at,
             is_full: spec.max_size.is_some_and(|most| current_length >= most),
             overflow_policy: spec.overflow,
-            leased: tell::count(&mut parts)?,
-            delayed: tell::count(&mut parts)?,
-            dead: tell::count(&mut parts)?,
-            overflowed: tell::count(&mut parts)?,
-            oldest_age: u64::try_from(parts.int()?).ok().map(Duration::from_millis),
-            paused: parts.int()? == 1,
-            totals: tell::totals(&mut parts)?,
+            leased: tell::counted(leased),
+            delayed: tell::counted(delayed),
+            dead: tell::counted(dead),
+            overflowed: tell::counted(overflow),
+            oldest_age: u64::try_from(oldest_ms).ok().map(Duration::from_millis),
+            paused: paused == 1,
+            totals: tell::totals(totals)?,
         })
     }
 
@@ -381,8 +392,8 @@ impl Queue {
     }
 
     async fn switch(&self, op: &'static str, paused: bool) -> Result<()> {
-        let reply = self.place.bound.run(op, ops::pause(&self.place, paused)).await?;
-        tell::after(op, b"paused", reply)?;
+        let reply = self.place.bound.run(op, ops::pause(&self.place, op, paused)?).await?;
+        queue_pause::Reply::read(op, reply)?;
         self.place.nudge.notify_waiters();
         Ok(())
     }
@@ -391,8 +402,9 @@ impl Queue {
     pub async fn peek(&self, count: usize) -> Result<Vec<Item>> {
         const OP: &str = ops::PEEK;
         counted(OP, count)?;
-        let reply = self.place.bound.run(OP, ops::peek(&self.place, count)).await?;
-        let items = tell::strings(&mut tell::after(OP, b"items", reply)?)?;
+        let reply = self.place.bound.run(OP, ops::peek(&self.place, count)?).await?;
+        let queue_peek::Reply::Items { items } = queue_peek::Reply::read(OP, reply)?;
+        let items = tell::strings(items)?;
         let mut left = self.place.bounds().unpacked();
         Ok(items.into_iter().map(|item| sort::item(item, &mut left)).collect())
     }
@@ -417,7 +429,7 @@ impl Queue {
     pub async fn sweep(&self) -> Result<Swept> {
         const OP: &str = ops::SWEEP;
         let token = lease::token(self.name(), None);
-        let reply = self.place.bound.run(OP, ops::sweep(&self.place, MAX_COUNT, &token)).await?;
+        let reply = self.place.bound.run(OP, ops::sweep(&self.place, MAX_COUNT, &token)?).await?;
         let (returned, dying) = tell::swept(OP, reply)?;
         if returned > 0 {
             self.place.nudge.notify_waiters();
@@ -445,7 +457,7 @@ impl Queue {
             && (!fine(name) || name == "-")
         {
             let detail = format!("worker: 1 to {WORKER_MAX} visible ASCII characters, and not `-`");
-            return Err(Error::new(op, Code::RequestInvalid, detail));
+            return Err(Error::new(op, Code::RequestInvalid, detail).field("worker"));
         }
         let token = lease::token(self.name(), request_id);
         Ok(Terms { count, lease: self.lease(op, lease)?, token, worker: worker.map(str::to_owned) })
@@ -455,29 +467,25 @@ impl Queue {
         let lease = asked.unwrap_or(self.place.spec.lease);
         if lease < Duration::from_millis(1) || lease > LEASE_MAX {
             let detail = format!("lease_ms: 1 to {}, got {}", LEASE_MAX.as_millis(), lease.as_millis());
-            return Err(Error::new(op, Code::RequestInvalid, detail));
+            return Err(Error::new(op, Code::RequestInvalid, detail).field("lease_ms"));
         }
         Ok(lease)
     }
 }
 
-fn acks(parts: &mut quaymaster_store::Parts) -> Result<Acked> {
-    let acked = tell::count(parts)?;
-    let given = tell::count(parts)?;
-    Ok(Acked { acked, lost: given.saturating_sub(acked), jobs: Vec::new() })
-}
-
 fn counted(op: &'static str, count: usize) -> Result<()> {
     if count == 0 {
-        return Err(Error::new(op, Code::RequestInvalid, format!("count: 1 to {MAX_COUNT}, got 0")));
+        return Err(
+            Error::new(op, Code::RequestInvalid, format!("count: 1 to {MAX_COUNT}, got 0")).field("count")
+        );
     }
     at_most(op, "count", count)
 }
 
-fn at_most(op: &'static str, what: &str, count: usize) -> Result<()> {
+fn at_most(op: &'static str, what: &'static str, count: usize) -> Result<()> {
     if count > MAX_COUNT {
         let detail = format!("{what}: at most {MAX_COUNT}, got {count}");
-        return Err(Error::new(op, Code::RequestInvalid, detail));
+        return Err(Error::new(op, Code::RequestInvalid, detail).field(what));
     }
     Ok(())
 }
@@ -486,7 +494,7 @@ fn delay(op: &'static str, asked: Option<Duration>) -> Result<Duration> {
     let delay = asked.unwrap_or_default();
     if delay > DELAY_MAX {
         let detail = format!("delay_ms: at most {}, got {}", DELAY_MAX.as_millis(), delay.as_millis());
-        return Err(Error::new(op, Code::RequestInvalid, detail));
+        return Err(Error::new(op, Code::RequestInvalid, detail).field("delay_ms"));
     }
     Ok(delay)
 }
@@ -495,11 +503,11 @@ impl Place {
     /// The items for payloads, checked and packed.
     fn items(&self, op: &'static str, payloads: &[Bytes]) -> Result<Vec<Bytes>> {
         if payloads.is_empty() {
-            return Err(Error::new(op, Code::RequestInvalid, "payloads: there is none"));
+            return Err(Error::new(op, Code::RequestInvalid, "payloads: there is none").field("payloads"));
         }
         if payloads.len() > MAX_PUSH {
             let detail = format!("payloads: at most {MAX_PUSH}, got {}", payloads.len());
-            return Err(Error::new(op, Code::RequestTooLarge, detail));
+            return Err(Error::new(op, Code::RequestTooLarge, detail).field("payloads"));
         }
         let most = self.bounds().payload_bytes;
         let mut bytes = 0;
@@ -507,10 +515,11 @@ impl Place {
         for payload in payloads {
             if payload.len() > most {
                 let detail = format!("payload: at most {most} bytes, got {}", payload.len());
-                return Err(Error::new(op, Code::RequestTooLarge, detail));
+                return Err(Error::new(op, Code::RequestTooLarge, detail).field("payload"));
             }
-            pack::check_json(payload)
-                .map_err(|why| Error::new(op, Code::RequestInvalid, format!("payload: {why}")))?;
+            pack::check_json(payload).map_err(|why| {
+                Error::new(op, Code::RequestInvalid, format!("payload: {why}")).field("payload")
+            })?;
             let item = pack::pack(payload, self.spec.compress_over);
             bytes += item.len();
             items.push(item);
@@ -518,16 +527,20 @@ impl Place {
         let most = most.max(MAX_PUSH_BYTES);
         if bytes > most {
             let detail = format!("payloads: at most {most} bytes in one push, got {bytes}");
-            return Err(Error::new(op, Code::RequestTooLarge, detail));
+            return Err(Error::new(op, Code::RequestTooLarge, detail).field("payloads"));
         }
         Ok(items)
     }
 
     fn priority(&self, op: &'static str, asked: Option<f64>) -> Result<f64> {
-        let wrong = |detail: &str| Err(Error::new(op, Code::RequestInvalid, detail));
+        let wrong = |code, detail: &str| Err(Error::new(op, code, detail).field("priority"));
         match asked {
-            Some(_) if self.is_fifo() => wrong("priority: this queue's order is fifo"),
-            Some(priority) if !priority.is_finite() => wrong("priority: a finite number"),
+            Some(_) if self.is_fifo() => {
+                wrong(Code::ResourceMismatch, "priority: this queue's order is fifo")
+            }
+            Some(priority) if !priority.is_finite() => {
+                wrong(Code::RequestInvalid, "priority: a finite number")
+            }
             // A negative zero would be spelled otherwise than zero.
             asked => Ok(asked.unwrap_or(0.0) + 0.0),
         }

@@ -9,7 +9,14 @@ use quaymaster_store::{Invocation, Words, Workload};
 use super::answer::Redriven;
 use super::keys::{Place, Role};
 use super::{CLAIM_BYTES, Lease};
-use crate::{Operation, Result, scripts};
+use crate::Result;
+use crate::bound::KeyBinding::Spelled;
+use crate::scripts::{
+    At, ClaimArgs, LeasesArgs, Many, QueueArgs, queue_ack, queue_ack_claim, queue_ack_then, queue_bury,
+    queue_claim, queue_dead, queue_dying, queue_extend, queue_nack, queue_pause, queue_peek, queue_pressure,
+    queue_progress, queue_purge, queue_purge_aged, queue_push, queue_redrive, queue_redrive_overflow,
+    queue_release, queue_sweep,
+};
 
 pub(super) const PUSH: &str = "queue.push";
 pub(super) const CLAIM: &str = "queue.claim";
@@ -39,13 +46,12 @@ pub(super) fn millis(duration: Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }
 
-fn call(operation: &'static Operation) -> Invocation {
-    Invocation::new(&operation.script, Workload::Queue)
+fn at(place: &Place, op: &'static str) -> At {
+    place.bound.at(op, Workload::Queue)
 }
 
 /// A call on `count` items: one for itself, or several at once.
-fn call_of(count: usize, operation: &'static Operation) -> Invocation {
-    let call = call(operation);
+fn of_many(count: usize, call: Invocation) -> Invocation {
     if count > 1 { call.compound() } else { call }
 }
 
@@ -77,47 +83,68 @@ pub(super) fn push(
     delay: Duration,
     marks: Marks<'_>,
 ) -> Result<Invocation> {
-    let mut call = call_of(items.len() + usize::from(marks.first.is_some()), &scripts::QUEUE_PUSH);
-    place.bind_add(&mut call.keys);
-    add(place, items, priority, delay, &mut call.args);
-    let mut letters = String::new();
-    if let Some(id) = marks.id {
-        place.bind_id(PUSH, id, &mut call.keys)?;
-        letters.push('i');
+    let Marks { id, first, request_id } = marks;
+    let id_key = id.map(|id| place.id_key(PUSH, id)).transpose()?;
+    let letters = match (id.is_some(), first.is_some(), request_id.is_some()) {
+        (false, false, false) => None,
+        (true, false, false) => Some("i"),
+        (false, true, false) => Some("d"),
+        (false, false, true) => Some("r"),
+        (true, true, false) => Some("id"),
+        (true, false, true) => Some("ir"),
+        (false, true, true) => Some("dr"),
+        (true, true, true) => Some("idr"),
+    };
+    let none = First { key: Vec::new(), value: Bytes::new(), ttl: Duration::ZERO, bucket_ms: (0, 0) };
+    let kept = first.as_ref().unwrap_or(&none);
+    let call = queue_push::Call {
+        queue: place.add_keys(),
+        id: id_key.as_deref().map(Spelled),
+        first: first.as_ref().map(|first| Spelled(&first.key)),
+        request: place.request(request_id),
+        add: added(place, items.len(), &priority.to_string(), delay, &|args| put_all(items, args)),
+        marks: letters.map(|letters| queue_push::Marks {
+            letters,
+            id_ms: ID_MS,
+            value: &kept.value,
+            ttl_ms: millis(kept.ttl),
+            start_ms: kept.bucket_ms.0,
+            end_ms: kept.bucket_ms.1,
+            keep_ms: KEEP_MS,
+        }),
     }
-    if let Some(first) = &marks.first {
-        call.keys.push(&first.key);
-        letters.push('d');
-    }
-    if marks.request_id.is_some() {
-        place.bind_request(PUSH, marks.request_id, &mut call.keys)?;
-        letters.push('r');
-    }
-    if !letters.is_empty() {
-        let none = First { key: Vec::new(), value: Bytes::new(), ttl: Duration::ZERO, bucket_ms: (0, 0) };
-        let first = marks.first.as_ref().unwrap_or(&none);
-        call.args.push(letters);
-        call.args.push_int(ID_MS);
-        call.args.push(&first.value);
-        call.args.push_int(millis(first.ttl));
-        call.args.push_int(first.bucket_ms.0);
-        call.args.push_int(first.bucket_ms.1);
-        call.args.push_int(KEEP_MS);
-    }
-    Ok(asked(call, marks.request_id))
+    .on(at(place, PUSH))?;
+    Ok(asked(of_many(items.len() + usize::from(first.is_some()), call), request_id))
 }
 
 /// The words of something added to a queue.
-pub(super) fn add(place: &Place, items: &[Bytes], priority: f64, delay: Duration, args: &mut Words) {
-    args.push(place.order());
-    args.push_int(place.max_size());
-    args.push(place.policy());
-    args.push_int(millis(delay));
-    args.push(priority.to_string());
-    args.push_int(items.len() as i64);
+fn added<'a>(
+    place: &Place,
+    count: usize,
+    score: &'a str,
+    delay: Duration,
+    payloads: Many<'a>,
+) -> QueueArgs<'a> {
+    QueueArgs {
+        order: place.order(),
+        max_size: place.max_size(),
+        policy: place.policy(),
+        delay_ms: millis(delay),
+        score,
+        count: count as i64,
+        payloads,
+    }
+}
+
+fn put_all(items: &[Bytes], args: &mut Words) {
     for item in items {
         args.push(item);
     }
+}
+
+/// Appends the words of something added to a queue.
+pub(super) fn add(place: &Place, items: &[Bytes], priority: f64, delay: Duration, args: &mut Words) {
+    added(place, items.len(), &priority.to_string(), delay, &|args| put_all(items, args)).put(args);
 }
 
 /// One claim's terms.
@@ -129,33 +156,40 @@ pub(super) struct Terms {
     pub(super) worker: Option<String>,
 }
 
-fn terms(place: &Place, terms: &Terms, args: &mut Words) {
-    args.push(place.order());
-    args.push_int(terms.count as i64);
-    args.push_int(millis(terms.lease));
-    args.push(&*terms.token);
-    args.push(terms.worker.as_deref().unwrap_or("-"));
-    args.push_int(i64::from(place.spec.retry.max_attempts));
-    args.push_int(CLAIM_BYTES as i64);
-    args.push_int(place.bounds().largest_item() as i64);
-    args.push_int(KEEP_MS);
+fn terms<'a>(place: &Place, terms: &'a Terms) -> ClaimArgs<'a> {
+    ClaimArgs {
+        order: place.order(),
+        count: terms.count as i64,
+        lease_ms: millis(terms.lease),
+        token: &terms.token,
+        worker: terms.worker.as_deref().unwrap_or("-"),
+        max_attempts: i64::from(place.spec.retry.max_attempts),
+        budget: CLAIM_BYTES as i64,
+        largest: place.bounds().largest_item() as i64,
+    }
 }
 
 pub(super) fn claim(place: &Place, how: &Terms, request_id: Option<&str>) -> Result<Invocation> {
-    let mut call = call_of(how.count, &scripts::QUEUE_CLAIM);
-    place.bind_claim(&mut call.keys);
-    place.bind_request(CLAIM, request_id, &mut call.keys)?;
-    terms(place, how, &mut call.args);
-    Ok(asked(call, request_id))
+    let call = queue_claim::Call {
+        queue: place.claim_keys(),
+        request: place.request(request_id),
+        terms: terms(place, how),
+        keep_ms: KEEP_MS,
+    };
+    Ok(asked(of_many(how.count, call.on(at(place, CLAIM))?), request_id))
 }
 
 pub(super) fn ack(place: &Place, leases: &[Lease], request_id: Option<&str>) -> Result<Invocation> {
-    let mut call = call_of(leases.len(), &scripts::QUEUE_ACK);
-    place.bind(&[Role::Jobs, Role::Held, Role::Leases, Role::Meta], &mut call.keys);
-    place.bind_request(ACK, request_id, &mut call.keys)?;
-    call.args.push_int(KEEP_MS);
-    group(leases, &mut call.args);
-    Ok(asked(call, request_id))
+    let call = queue_ack::Call {
+        jobs: place.spelled(Role::Jobs),
+        held: place.spelled(Role::Held),
+        leases: place.spelled(Role::Leases),
+        meta: place.spelled(Role::Meta),
+        request: place.request(request_id),
+        keep_ms: KEEP_MS,
+        given: &|args| group(leases, args),
+    };
+    Ok(asked(of_many(leases.len(), call.on(at(place, ACK))?), request_id))
 }
 
 pub(super) fn ack_claim(
@@ -164,12 +198,14 @@ pub(super) fn ack_claim(
     how: &Terms,
     request_id: Option<&str>,
 ) -> Result<Invocation> {
-    let mut call = call(&scripts::QUEUE_ACK_CLAIM).compound();
-    place.bind_claim(&mut call.keys);
-    place.bind_request(ACK, request_id, &mut call.keys)?;
-    terms(place, how, &mut call.args);
-    group(leases, &mut call.args);
-    Ok(asked(call, request_id))
+    let call = queue_ack_claim::Call {
+        queue: place.claim_keys(),
+        request: place.request(request_id),
+        terms: terms(place, how),
+        keep_ms: KEEP_MS,
+        given: &|args| group(leases, args),
+    };
+    Ok(asked(call.on(at(place, ACK))?.compound(), request_id))
 }
 
 /// What follows from an ack: its keys, and its words with their kind.
@@ -188,24 +224,25 @@ pub(super) fn ack_then(
     how: &Terms,
     request_id: Option<&str>,
 ) -> Result<Invocation> {
-    let mut call = call(&scripts::QUEUE_ACK_THEN).compound();
-    place.bind_claim(&mut call.keys);
-    terms(place, how, &mut call.args);
-    call.args.push(if request_id.is_some() { "1" } else { "0" });
-    call.args.push_int(parts.len() as i64);
-    for part in parts {
-        for key in part.keys.iter() {
-            call.keys.push(key);
-        }
-        call.args.push(part.kind);
-        call.args.push_int(part.words.len() as i64);
-        for word in part.words.iter() {
-            call.args.push(word);
-        }
-    }
-    place.bind_request(ACK, request_id, &mut call.keys)?;
-    group(leases, &mut call.args);
-    Ok(asked(call, request_id))
+    let call = queue_ack_then::Call {
+        queue: place.claim_keys(),
+        targets: &|keys| {
+            parts.iter().flat_map(|part| part.keys.iter()).try_for_each(|key| keys.put(Spelled(key)))
+        },
+        request: place.request(request_id),
+        terms: terms(place, how),
+        keep_ms: KEEP_MS,
+        asked: if request_id.is_some() { "1" } else { "0" },
+        count: parts.len() as i64,
+        parts: &|args| {
+            for Part { kind, words, .. } in parts {
+                let put = |args: &mut Words| words.iter().for_each(|word| args.push(word));
+                queue_ack_then::Parts { kind, count: words.len() as i64, words: &put }.put(args);
+            }
+        },
+        given: &|args| group(leases, args),
+    };
+    Ok(asked(call.on(at(place, ACK))?.compound(), request_id))
 }
 
 /// Leases by what their records begin with: prefix, count, ids; and again.
@@ -216,11 +253,8 @@ fn group(leases: &[Lease], args: &mut Words) {
         sorted.sort_by(|one, two| (one.token(), one.attempt()).cmp(&(two.token(), two.attempt())));
     }
     for alike in sorted.chunk_by(|one, two| one.token() == two.token() && one.attempt() == two.attempt()) {
-        args.push(alike[0].prefix());
-        args.push_int(alike.len() as i64);
-        for lease in alike {
-            args.push_int(lease.id() as i64);
-        }
+        let ids = |args: &mut Words| alike.iter().for_each(|lease| args.push_int(lease.id() as i64));
+        LeasesArgs { prefix: &alike[0].prefix(), count: alike.len() as i64, ids: &ids }.put(args);
     }
 }
 
@@ -230,25 +264,32 @@ pub(super) fn nack(
     delay: Duration,
     request_id: Option<&str>,
 ) -> Result<Invocation> {
-    let mut call = call(&scripts::QUEUE_NACK);
-    place.bind(&[Role::Held, Role::Leases, Role::Delayed, Role::Meta], &mut call.keys);
-    place.bind_request(NACK, request_id, &mut call.keys)?;
-    call.args.push_int(lease.id() as i64);
-    call.args.push(lease.prefix());
-    call.args.push_int(millis(delay));
-    call.args.push_int(KEEP_MS);
-    Ok(asked(call, request_id))
+    let call = queue_nack::Call {
+        held: place.spelled(Role::Held),
+        leases: place.spelled(Role::Leases),
+        delayed: place.spelled(Role::Delayed),
+        meta: place.spelled(Role::Meta),
+        request: place.request(request_id),
+        id: lease.id() as i64,
+        prefix: &lease.prefix(),
+        delay_ms: millis(delay),
+        keep_ms: KEEP_MS,
+    };
+    Ok(asked(call.on(at(place, NACK))?, request_id))
 }
 
 /// Reads, and holds the lease a little longer: it may be sent again.
 pub(super) fn dying(place: &Place, lease: &Lease, request_id: Option<&str>) -> Result<Invocation> {
-    let mut call = call(&scripts::QUEUE_DYING).repeat_safe();
-    place.bind(&[Role::Jobs, Role::Held, Role::Leases], &mut call.keys);
-    place.bind_request(NACK, request_id, &mut call.keys)?;
-    call.args.push_int(lease.id() as i64);
-    call.args.push(lease.prefix());
-    call.args.push_int(BURY_MS);
-    Ok(call)
+    let call = queue_dying::Call {
+        jobs: place.spelled(Role::Jobs),
+        held: place.spelled(Role::Held),
+        leases: place.spelled(Role::Leases),
+        request: place.request(request_id),
+        id: lease.id() as i64,
+        prefix: &lease.prefix(),
+        hold_ms: BURY_MS,
+    };
+    Ok(call.on(at(place, NACK))?.repeat_safe())
 }
 
 /// What a burial does with the record of a request.
@@ -263,72 +304,88 @@ pub(super) enum Request<'a> {
 }
 
 pub(super) fn bury(place: &Place, letters: &[(Lease, Vec<u8>)], request: Request<'_>) -> Result<Invocation> {
-    let mut call = call(&scripts::QUEUE_BURY).compound();
-    place.bind(&[Role::Jobs, Role::Held, Role::Leases, Role::Dead, Role::Meta], &mut call.keys);
     let (id, keep_ms) = match request {
         Request::Without => (None, KEEP_MS),
         Request::Keep(id) => (Some(id), KEEP_MS),
         Request::Forget(id) => (Some(id), 0),
     };
-    place.bind_request(NACK, id, &mut call.keys)?;
-    call.args.push_int(keep_ms);
-    for (lease, letter) in letters {
-        call.args.push(lease.prefix());
-        call.args.push_int(lease.id() as i64);
-        call.args.push(letter);
-    }
-    Ok(call)
+    let call = queue_bury::Call {
+        jobs: place.spelled(Role::Jobs),
+        held: place.spelled(Role::Held),
+        leases: place.spelled(Role::Leases),
+        dead: place.spelled(Role::Dead),
+        meta: place.spelled(Role::Meta),
+        request: place.request(id),
+        keep_ms,
+        letters: &|args| {
+            for (lease, letter) in letters {
+                let (prefix, id) = (&*lease.prefix(), lease.id() as i64);
+                queue_bury::Letters { prefix, id, letter }.put(args);
+            }
+        },
+    };
+    Ok(call.on(at(place, NACK))?.compound())
 }
 
 /// A job that is back already is not found again: it may be sent again, but tells less then.
-pub(super) fn release(place: &Place, leases: &[Lease]) -> Invocation {
-    let mut call = call_of(leases.len(), &scripts::QUEUE_RELEASE).repeat_safe();
-    place.bind(&[Role::Held, Role::Leases, Role::Delayed], &mut call.keys);
-    group(leases, &mut call.args);
-    call
+pub(super) fn release(place: &Place, leases: &[Lease]) -> Result<Invocation> {
+    let call = queue_release::Call {
+        held: place.spelled(Role::Held),
+        leases: place.spelled(Role::Leases),
+        delayed: place.spelled(Role::Delayed),
+        given: &|args| group(leases, args),
+    };
+    Ok(of_many(leases.len(), call.on(at(place, RELEASE))?).repeat_safe())
 }
 
 /// Extending twice is extending once.
-pub(super) fn extend(place: &Place, leases: &[Lease], lease: Duration) -> Invocation {
-    let mut call = call_of(leases.len(), &scripts::QUEUE_EXTEND).repeat_safe();
-    place.bind(&[Role::Held, Role::Leases], &mut call.keys);
-    call.args.push_int(millis(lease));
-    group(leases, &mut call.args);
-    call
+pub(super) fn extend(place: &Place, leases: &[Lease], lease: Duration) -> Result<Invocation> {
+    let call = queue_extend::Call {
+        held: place.spelled(Role::Held),
+        leases: place.spelled(Role::Leases),
+        lease_ms: millis(lease),
+        given: &|args| group(leases, args),
+    };
+    Ok(of_many(leases.len(), call.on(at(place, EXTEND))?).repeat_safe())
 }
 
-pub(super) fn pressure(place: &Place) -> Invocation {
-    let mut call = call(&scripts::QUEUE_PRESSURE);
-    let first = [Role::Items, Role::Meta, Role::Stamps, Role::Overflow];
-    place.bind(&first, &mut call.keys);
-    place.bind(&[Role::Dead, Role::Delayed, Role::Leases], &mut call.keys);
-    call.args.push(place.order());
-    call
+pub(super) fn pressure(place: &Place) -> Result<Invocation> {
+    let call = queue_pressure::Call {
+        items: place.spelled(Role::Items),
+        meta: place.spelled(Role::Meta),
+        stamps: place.spelled(Role::Stamps),
+        overflow: place.spelled(Role::Overflow),
+        dead: place.spelled(Role::Dead),
+        delayed: place.spelled(Role::Delayed),
+        leases: place.spelled(Role::Leases),
+        order: place.order(),
+    };
+    call.on(at(place, PRESSURE))
 }
 
-pub(super) fn pause(place: &Place, paused: bool) -> Invocation {
-    let mut call = call(&scripts::QUEUE_PAUSE).repeat_safe();
-    place.bind(&[Role::Meta], &mut call.keys);
-    call.args.push(if paused { "1" } else { "0" });
-    call
+pub(super) fn pause(place: &Place, op: &'static str, paused: bool) -> Result<Invocation> {
+    let call = queue_pause::Call { meta: place.spelled(Role::Meta), paused: if paused { "1" } else { "0" } };
+    Ok(call.on(at(place, op))?.repeat_safe())
 }
 
-pub(super) fn peek(place: &Place, count: usize) -> Invocation {
-    let mut call = call(&scripts::QUEUE_PEEK).compound();
-    place.bind(&[Role::Items], &mut call.keys);
-    call.args.push(place.order());
-    call.args.push_int(count as i64);
-    call.args.push_int(CLAIM_BYTES as i64);
-    call
+pub(super) fn peek(place: &Place, count: usize) -> Result<Invocation> {
+    let call = queue_peek::Call {
+        items: place.spelled(Role::Items),
+        order: place.order(),
+        count: count as i64,
+        budget: CLAIM_BYTES as i64,
+    };
+    Ok(call.on(at(place, PEEK))?.compound())
 }
 
-pub(super) fn dead(place: &Place, offset: u64, count: usize) -> Invocation {
-    let mut call = call(&scripts::QUEUE_DEAD).compound();
-    place.bind(&[Role::Dead], &mut call.keys);
-    call.args.push_int(i64::try_from(offset).unwrap_or(i64::MAX / 2));
-    call.args.push_int(count as i64);
-    call.args.push_int(CLAIM_BYTES as i64);
-    call
+pub(super) fn dead(place: &Place, op: &'static str, offset: u64, count: usize) -> Result<Invocation> {
+    let call = queue_dead::Call {
+        dead: place.spelled(Role::Dead),
+        offset: i64::try_from(offset).unwrap_or(i64::MAX / 2),
+        count: count as i64,
+        budget: CLAIM_BYTES as i64,
+    };
+    Ok(call.on(at(place, op))?.compound())
 }
 
 /// A letter that becomes a job again.
@@ -346,54 +403,60 @@ pub(super) fn progress(
     request_id: &str,
     answer: Option<Redriven>,
 ) -> Result<Invocation> {
-    let mut call = call(&scripts::QUEUE_PROGRESS).repeat_safe();
-    place.bind_request(op, Some(request_id), &mut call.keys)?;
-    call.args.push(op.strip_prefix("queue.").unwrap_or(op));
-    call.args.push_int(KEEP_MS);
-    call.args.push(if answer.is_some() { "1" } else { "0" });
+    let done = if answer.is_some() { "1" } else { "0" };
     let answer = answer.unwrap_or_default();
-    for number in [answer.moved, answer.left, u64::from(answer.full)] {
-        call.args.push_int(number as i64);
-    }
-    Ok(call)
+    let call = queue_progress::Call {
+        request: place.bound.request(&[], request_id),
+        op: op.strip_prefix("queue.").unwrap_or(op),
+        keep_ms: KEEP_MS,
+        done,
+        total: answer.moved as i64,
+        left: answer.left as i64,
+        full: i64::from(answer.full),
+    };
+    Ok(call.on(at(place, op))?.repeat_safe())
 }
 
 pub(super) fn redrive(place: &Place, letters: &[Again], request_id: Option<&str>) -> Result<Invocation> {
-    let mut call = call(&scripts::QUEUE_REDRIVE).compound();
-    place.bind_add(&mut call.keys);
-    place.bind(&[Role::Dead], &mut call.keys);
-    place.bind_request(REDRIVE, request_id, &mut call.keys)?;
-    call.args.push(place.order());
-    call.args.push_int(place.max_size());
-    call.args.push(stone());
-    call.args.push_int(KEEP_MS);
-    for again in letters {
-        call.args.push_int(again.index as i64);
-        call.args.push(&again.letter);
-        call.args.push(again.priority.to_string());
-        call.args.push(&again.item);
+    let call = queue_redrive::Call {
+        queue: place.add_keys(),
+        dead: place.spelled(Role::Dead),
+        request: place.request(request_id),
+        order: place.order(),
+        max_size: place.max_size(),
+        stone: stone().as_bytes(),
+        keep_ms: KEEP_MS,
+        letters: &|args| {
+            for Again { index, letter, priority, item } in letters {
+                let score = &priority.to_string();
+                queue_redrive::Letters { index: *index as i64, letter, score, item }.put(args);
+            }
+        },
     }
-    Ok(call)
+    .on(at(place, REDRIVE))?;
+    Ok(call.compound())
 }
 
 pub(super) fn redrive_overflow(place: &Place, count: usize, request_id: Option<&str>) -> Result<Invocation> {
-    let mut call = call(&scripts::QUEUE_REDRIVE_OVERFLOW).compound();
-    place.bind_add(&mut call.keys);
-    place.bind_request(REDRIVE, request_id, &mut call.keys)?;
-    call.args.push(place.order());
-    call.args.push_int(place.max_size());
-    call.args.push_int(count as i64);
-    call.args.push_int(KEEP_MS);
-    Ok(call)
+    let call = queue_redrive_overflow::Call {
+        queue: place.add_keys(),
+        request: place.request(request_id),
+        order: place.order(),
+        max_size: place.max_size(),
+        count: count as i64,
+        keep_ms: KEEP_MS,
+    };
+    Ok(call.on(at(place, REDRIVE))?.compound())
 }
 
 pub(super) fn purge(place: &Place, count: u64, request_id: Option<&str>) -> Result<Invocation> {
-    let mut call = call(&scripts::QUEUE_PURGE).compound();
-    place.bind(&[Role::Dead], &mut call.keys);
-    place.bind_request(PURGE, request_id, &mut call.keys)?;
-    call.args.push_int(count as i64);
-    call.args.push_int(KEEP_MS);
-    Ok(call)
+    let call = queue_purge::Call {
+        dead: place.spelled(Role::Dead),
+        request: place.request(request_id),
+        count: count as i64,
+        keep_ms: KEEP_MS,
+    };
+    Ok(call.on(at(place, PURGE))?.compound())
 }
 
 pub(super) fn purge_aged(
@@ -401,16 +464,19 @@ pub(super) fn purge_aged(
     letters: &[(u64, Bytes)],
     request_id: Option<&str>,
 ) -> Result<Invocation> {
-    let mut call = call(&scripts::QUEUE_PURGE_AGED).compound();
-    place.bind(&[Role::Dead], &mut call.keys);
-    place.bind_request(PURGE, request_id, &mut call.keys)?;
-    call.args.push(stone());
-    call.args.push_int(KEEP_MS);
-    for (index, letter) in letters {
-        call.args.push_int(*index as i64);
-        call.args.push(letter);
+    let call = queue_purge_aged::Call {
+        dead: place.spelled(Role::Dead),
+        request: place.request(request_id),
+        stone: stone().as_bytes(),
+        keep_ms: KEEP_MS,
+        letters: &|args| {
+            for (index, letter) in letters {
+                queue_purge_aged::Letters { index: *index as i64, letter }.put(args);
+            }
+        },
     }
-    Ok(call)
+    .on(at(place, PURGE))?;
+    Ok(call.compound())
 }
 
 /// What no letter is: it stands in a list within one script only.
@@ -418,14 +484,18 @@ fn stone() -> String {
     format!("\0removed {}", crate::Token::random().as_str())
 }
 
-pub(super) fn sweep(place: &Place, count: usize, token: &str) -> Invocation {
-    let mut call = call(&scripts::QUEUE_SWEEP).compound();
-    let roles = [Role::Jobs, Role::Held, Role::Leases, Role::Delayed, Role::Meta];
-    place.bind(&roles, &mut call.keys);
-    call.args.push_int(count as i64);
-    call.args.push_int(BURY_MS.max(millis(place.spec.lease)));
-    call.args.push(token);
-    call.args.push_int(i64::from(place.spec.retry.max_attempts));
-    call.args.push_int(CLAIM_BYTES as i64);
-    call
+pub(super) fn sweep(place: &Place, count: usize, token: &str) -> Result<Invocation> {
+    let call = queue_sweep::Call {
+        jobs: place.spelled(Role::Jobs),
+        held: place.spelled(Role::Held),
+        leases: place.spelled(Role::Leases),
+        delayed: place.spelled(Role::Delayed),
+        meta: place.spelled(Role::Meta),
+        count: count as i64,
+        lease_ms: BURY_MS.max(millis(place.spec.lease)),
+        token,
+        max_attempts: i64::from(place.spec.retry.max_attempts),
+        budget: CLAIM_BYTES as i64,
+    };
+    Ok(call.on(at(place, SWEEP))?.compound())
 }

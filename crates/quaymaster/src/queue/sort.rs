@@ -12,6 +12,7 @@ use super::letter::{Corpse, Death};
 use super::ops::Request;
 use super::tell::Handed;
 use super::{CLAIM_BYTES, ERROR_MAX, Lease, Queue, ops, pack, tell};
+use crate::scripts::{queue_bury, queue_dying};
 use crate::{Code, Error, Result};
 
 /// No more is unfolded for one claim, whatever it hands out.
@@ -142,7 +143,9 @@ fn first_failed_us(first_failed_ms: i64, last_failed_us: i64) -> i64 {
 
 async fn bury(queue: &Queue, letters: &[(Lease, Vec<u8>)], request: Request<'_>) -> Result<Vec<u64>> {
     let call = ops::bury(&queue.place, letters, request)?;
-    tell::ids(ops::NACK, b"buried", queue.place.bound.run(ops::NACK, call).await?)
+    let reply = queue.place.bound.run(ops::NACK, call).await?;
+    let queue_bury::Reply::Buried { ids } = queue_bury::Reply::read(ops::NACK, reply)?;
+    tell::ids(ops::NACK, ids)
 }
 
 /// The last failure of a job: it becomes a dead letter with its error.
@@ -150,22 +153,19 @@ pub(super) async fn bury_failed(queue: &Queue, nack: &Nack) -> Result<Nacked> {
     const OP: &str = ops::NACK;
     let (attempt, request_id) = (nack.lease.attempt(), nack.request_id.as_deref());
     let call = ops::dying(&queue.place, &nack.lease, request_id)?;
-    let mut parts = queue.place.bound.run(OP, call).await?.parts(OP)?;
-    let word = parts.bytes()?;
-    match &word[..] {
-        b"dying" => {}
-        b"dead" => return Ok(Nacked::Dead { attempt }),
-        b"retry" => {
-            let retry_in = std::time::Duration::from_millis(tell::count(&mut parts)?);
+    let reply = queue.place.bound.run(OP, call).await?;
+    let (last_failed_us, first_failed_ms, score, item) = match queue_dying::Reply::read(OP, reply)? {
+        queue_dying::Reply::Dying { now_us, first_failed_ms, score, payload } => {
+            (now_us, first_failed_ms, tell::priority(&score), payload)
+        }
+        queue_dying::Reply::Dead => return Ok(Nacked::Dead { attempt }),
+        queue_dying::Reply::Retry { delay_ms } => {
+            let retry_in = std::time::Duration::from_millis(tell::counted(delay_ms));
             return Ok(Nacked::Retry { attempt, retry_in });
         }
-        b"lost" => return Ok(Nacked::Lost),
-        other => return Err(tell::unknown(OP, other)),
-    }
-    let last_failed_us = parts.int()?;
-    let first_failed_ms = parts.int()?;
-    let score = tell::score(&mut parts)?;
-    let item = parts.bytes()?;
+        queue_dying::Reply::Lost => return Ok(Nacked::Lost),
+        queue_dying::Reply::Conflict => return Err(tell::conflict(OP)),
+    };
     let payload = pack::unpack(&item, queue.place.bounds().unpacked()).ok();
     let death = Death {
         queue: queue.name(),

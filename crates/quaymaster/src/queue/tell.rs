@@ -5,7 +5,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use quaymaster_store::{Parts, Reply};
 
-use super::answer::{Pushed, Totals};
+use super::answer::{Acked, Nacked, Pushed, Totals};
+use crate::scripts::{queue_ack, queue_ack_claim, queue_claim, queue_nack, queue_push, queue_sweep, unknown};
 use crate::{Code, Error, Result};
 
 /// An item that was handed out.
@@ -36,39 +37,73 @@ pub(super) struct Told {
     pub(super) handed: Vec<Handed>,
 }
 
-pub(super) fn unknown(op: &'static str, word: &[u8]) -> Error {
-    if word == b"conflict" {
-        let detail = "request_id was already used for another verb on this queue";
-        return Error::new(op, Code::RequestInvalid, detail);
-    }
-    Error::new(op, Code::StoreReply, format!("unknown status {:?}", String::from_utf8_lossy(word)))
+pub(super) fn conflict(op: &'static str) -> Error {
+    let detail = "request_id was already used for another verb on this queue";
+    Error::new(op, Code::RequestReused, detail).field("request_id")
 }
 
+/// The next part as a count.
 pub(super) fn count(parts: &mut Parts) -> Result<u64> {
-    Ok(u64::try_from(parts.int()?).unwrap_or(0))
+    parts.int().map(counted)
+}
+
+pub(super) fn counted(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or(0)
 }
 
 /// `Ok(Err(now_us))` when the dedupe's bucket is over.
 pub(super) fn pushed(op: &'static str, queue: &str, reply: Reply) -> Result<Result<Pushed, i64>> {
-    let mut parts = reply.parts(op)?;
-    let word = parts.bytes()?;
-    if &word[..] == b"stale" {
-        return Ok(Err(parts.int()? * 1000));
+    match queue_push::Reply::read(op, reply)? {
+        queue_push::Reply::Pushed { accepted, length, moved, dropped } => Ok(Ok(Pushed {
+            accepted: counted(accepted),
+            queue_length: counted(length),
+            moved_to_dlq: counted(moved),
+            dropped: counted(dropped),
+            duplicate: false,
+        })),
+        queue_push::Reply::Duplicate { length } => Ok(Ok(Pushed {
+            accepted: 0,
+            queue_length: counted(length),
+            moved_to_dlq: 0,
+            dropped: 0,
+            duplicate: true,
+        })),
+        queue_push::Reply::Full { length } => Err(full(op, queue, Some(counted(length)))),
+        queue_push::Reply::Stale { now_ms } => Ok(Err(now_ms * 1000)),
+        queue_push::Reply::Conflict => Err(conflict(op)),
     }
-    if !matches!(&word[..], b"pushed" | b"duplicate" | b"full") {
-        return Err(unknown(op, &word));
+}
+
+/// How many of the leases given were held.
+pub(super) fn of_leases(acked: i64, given: i64) -> Acked {
+    let (acked, given) = (counted(acked), counted(given));
+    Acked { acked, lost: given.saturating_sub(acked), jobs: Vec::new() }
+}
+
+pub(super) fn acked(op: &'static str, reply: Reply) -> Result<Acked> {
+    match queue_ack::Reply::read(op, reply)? {
+        queue_ack::Reply::Acked { acked, given } => Ok(of_leases(acked, given)),
+        queue_ack::Reply::Conflict => Err(conflict(op)),
     }
-    let pushed = Pushed {
-        accepted: count(&mut parts)?,
-        queue_length: count(&mut parts)?,
-        moved_to_dlq: count(&mut parts)?,
-        dropped: count(&mut parts)?,
-        duplicate: &word[..] == b"duplicate",
-    };
-    if &word[..] == b"full" {
-        return Err(full(op, queue, Some(pushed.queue_length)));
+}
+
+/// What was acked, and what the claim behind it was told.
+pub(super) fn acked_and_claimed(op: &'static str, reply: Reply) -> Result<(Acked, Parts)> {
+    match queue_ack_claim::Reply::read(op, reply)? {
+        queue_ack_claim::Reply::Acked { acked, given, claim } => Ok((of_leases(acked, given), claim)),
+        queue_ack_claim::Reply::Conflict => Err(conflict(op)),
     }
-    Ok(Ok(pushed))
+}
+
+pub(super) fn nacked(op: &'static str, reply: Reply, attempt: u32) -> Result<Nacked> {
+    match queue_nack::Reply::read(op, reply)? {
+        queue_nack::Reply::Retry { delay_ms } => {
+            Ok(Nacked::Retry { attempt, retry_in: Duration::from_millis(counted(delay_ms)) })
+        }
+        queue_nack::Reply::Dead => Ok(Nacked::Dead { attempt }),
+        queue_nack::Reply::Lost => Ok(Nacked::Lost),
+        queue_nack::Reply::Conflict => Err(conflict(op)),
+    }
 }
 
 pub(super) fn full(op: &'static str, queue: &str, waiting: Option<u64>) -> Error {
@@ -79,18 +114,18 @@ pub(super) fn full(op: &'static str, queue: &str, waiting: Option<u64>) -> Error
     Error::new(op, Code::QueueFull, detail)
 }
 
-/// What follows in a reply of a claim.
-pub(super) fn handed(op: &'static str, parts: &mut Parts, lease: Duration, ordered: bool) -> Result<Told> {
-    let word = parts.bytes()?;
-    if !matches!(&word[..], b"jobs" | b"paused") {
-        return Err(unknown(op, &word));
-    }
-    let next = parts.int()?;
-    let again = parts.int()?;
+/// What a claim was told: all of its reply, or what follows in that of an ack.
+pub(super) fn handed(op: &'static str, reply: Parts, lease: Duration, ordered: bool) -> Result<Told> {
+    let (paused, next_ms, again, mut rows) = match queue_claim::Reply::of(op, reply)? {
+        queue_claim::Reply::Jobs { next_ms, again, rows } => (false, next_ms, again, rows),
+        queue_claim::Reply::Paused { next_ms, again, rows } => (true, next_ms, again, rows),
+        queue_claim::Reply::Conflict => return Err(conflict(op)),
+    };
+    let parts = &mut rows;
     let mut told = Told {
-        paused: &word[..] == b"paused",
-        again: next == -2,
-        next: u64::try_from(next).ok().map(Duration::from_millis),
+        paused,
+        again: next_ms == -2,
+        next: u64::try_from(next_ms).ok().map(Duration::from_millis),
         handed: Vec::new(),
     };
     for _ in 0..again {
@@ -130,12 +165,7 @@ pub(super) fn handed(op: &'static str, parts: &mut Parts, lease: Duration, order
 
 /// What a sweep found: how many wait again, and the dying.
 pub(super) fn swept(op: &'static str, reply: Reply) -> Result<(u64, Vec<Handed>)> {
-    let mut parts = reply.parts(op)?;
-    let word = parts.bytes()?;
-    if &word[..] != b"swept" {
-        return Err(unknown(op, &word));
-    }
-    let returned = count(&mut parts)?;
+    let queue_sweep::Reply::Swept { returned, rows: mut parts } = queue_sweep::Reply::read(op, reply)?;
     let mut dying = Vec::new();
     while let Some(id) = parts.any() {
         let id = match id {
@@ -154,7 +184,7 @@ pub(super) fn swept(op: &'static str, reply: Reply) -> Result<(u64, Vec<Handed>)
             item: parts.bytes()?,
         });
     }
-    Ok((returned, dying))
+    Ok((counted(returned), dying))
 }
 
 fn worker(parts: &mut Parts) -> Result<Option<String>> {
@@ -162,19 +192,17 @@ fn worker(parts: &mut Parts) -> Result<Option<String>> {
     Ok((&worker[..] != b"-").then(|| String::from_utf8_lossy(&worker).into_owned()))
 }
 
-pub(super) fn score(parts: &mut Parts) -> Result<f64> {
-    let text = parts.bytes()?;
-    let score = std::str::from_utf8(&text).ok().and_then(|text| text.parse().ok());
-    Ok(score.unwrap_or(0.0))
+fn score(parts: &mut Parts) -> Result<f64> {
+    Ok(priority(&parts.bytes()?))
+}
+
+/// A priority as the store writes it.
+pub(super) fn priority(text: &[u8]) -> f64 {
+    std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()).unwrap_or(0.0)
 }
 
 /// The ids that follow.
-pub(super) fn ids(op: &'static str, word: &[u8], reply: Reply) -> Result<Vec<u64>> {
-    let mut parts = reply.parts(op)?;
-    let said = parts.bytes()?;
-    if &said[..] != word {
-        return Err(unknown(op, &said));
-    }
+pub(super) fn ids(op: &'static str, mut parts: Parts) -> Result<Vec<u64>> {
     let mut ids = Vec::new();
     while let Some(id) = parts.any() {
         if let Reply::Bytes(text) = &id
@@ -189,7 +217,7 @@ pub(super) fn ids(op: &'static str, word: &[u8], reply: Reply) -> Result<Vec<u64
 }
 
 /// The strings that follow.
-pub(super) fn strings(parts: &mut Parts) -> Result<Vec<Bytes>> {
+pub(super) fn strings(mut parts: Parts) -> Result<Vec<Bytes>> {
     let mut strings = Vec::new();
     while let Some(part) = parts.any() {
         match part {
@@ -203,14 +231,8 @@ pub(super) fn strings(parts: &mut Parts) -> Result<Vec<Bytes>> {
     Ok(strings)
 }
 
-/// The reply's word must be this; the rest follows.
-pub(super) fn after(op: &'static str, word: &[u8], reply: Reply) -> Result<Parts> {
-    let mut parts = reply.parts(op)?;
-    let said = parts.bytes()?;
-    if &said[..] == word { Ok(parts) } else { Err(unknown(op, &said)) }
-}
-
-pub(super) fn totals(parts: &mut Parts) -> Result<Totals> {
+pub(super) fn totals(mut parts: Parts) -> Result<Totals> {
+    let parts = &mut parts;
     Ok(Totals {
         pushed: count(parts)?,
         acked: count(parts)?,

@@ -2,18 +2,16 @@
 
 use std::time::Duration;
 
-use quaymaster_store::Parts;
+use quaymaster_store::{Parts, Reply, Workload};
 
 use super::answer::Acked;
 use super::ask::{Ack, Then};
 use super::keys::Role;
 use super::ops::{self, Part, Terms};
-use super::{Queue, acks, delay, lease, pack, sort, tell};
+use super::{MAX_THEN, Queue, delay, lease, pack, sort, tell};
 use crate::batch::{self, Batch};
+use crate::scripts::{self, queue_ack_then};
 use crate::{Code, Error, Result};
-
-/// The most parts of one ack.
-const MAX_PARTS: usize = 100;
 
 /// How often an ack asks again because another batch was open.
 const TRIES: usize = 16;
@@ -21,11 +19,12 @@ const TRIES: usize = 16;
 pub(super) async fn ack(queue: &Queue, ack: &Ack, terms: Option<Terms>) -> Result<Acked> {
     const OP: &str = ops::ACK;
     if ack.leases.is_empty() {
-        return Err(Error::new(OP, Code::RequestInvalid, "then: nothing follows from an ack without leases"));
+        return Err(Error::new(OP, Code::RequestInvalid, "then: nothing follows from an ack without leases")
+            .field("then"));
     }
-    if ack.then.len() > MAX_PARTS {
-        let detail = format!("then: at most {MAX_PARTS}, got {}", ack.then.len());
-        return Err(Error::new(OP, Code::RequestInvalid, detail));
+    if ack.then.len() > MAX_THEN {
+        let detail = format!("then: at most {MAX_THEN}, got {}", ack.then.len());
+        return Err(Error::new(OP, Code::RequestInvalid, detail).field("then"));
     }
     let request_id = ack.request_id.as_deref();
     let claims = terms.is_some();
@@ -36,26 +35,27 @@ pub(super) async fn ack(queue: &Queue, ack: &Ack, terms: Option<Terms>) -> Resul
         worker: None,
     });
     for _ in 0..TRIES {
-        let parts = ack.then.iter().map(|then| part(queue, then)).collect::<Result<Vec<_>>>()?;
+        let bound = |(at, then)| part(queue, then).map_err(|error| error.within(&format!("then[{at}]")));
+        let parts = ack.then.iter().enumerate().map(bound).collect::<Result<Vec<_>>>()?;
         let call = ops::ack_then(&queue.place, &ack.leases, &parts, &terms, request_id)?;
-        let mut reply = queue.place.bound.run(OP, call).await?.parts(OP)?;
-        let word = reply.bytes()?;
-        let (acked, batches) = match &word[..] {
-            b"acked" => (acks(&mut reply)?, batches(&mut reply)?),
-            b"lost" => {
-                reply.int()?;
-                let lost = tell::count(&mut reply)?;
-                (Acked { lost, ..Acked::default() }, batches(&mut reply)?)
+        let reply = queue.place.bound.run(OP, call).await?;
+        let (acked, count, mut claim) = match queue_ack_then::Reply::read(OP, reply)? {
+            queue_ack_then::Reply::Acked { acked, given, batches, claim } => {
+                (tell::of_leases(acked, given), batches, claim)
             }
-            b"refused" => {
-                refused(queue, ack, &mut reply).await?;
+            queue_ack_then::Reply::Lost { lost, batches, claim } => {
+                (Acked { lost: tell::counted(lost), ..Acked::default() }, batches, claim)
+            }
+            queue_ack_then::Reply::Refused { part, why, said } => {
+                refused(queue, ack, part, &why, said).await?;
                 continue;
             }
-            other => return Err(tell::unknown(OP, other)),
+            queue_ack_then::Reply::Conflict => return Err(tell::conflict(OP)),
         };
+        let batches = batches(count, &mut claim)?;
         let mut jobs = Vec::new();
         if claims {
-            let told = tell::handed(OP, &mut reply, terms.lease, !queue.place.is_fifo())?;
+            let told = tell::handed(OP, claim, terms.lease, !queue.place.is_fifo())?;
             jobs = sort::sort(queue, told.handed, &terms.token, None).await.jobs;
         }
         if acked.acked > 0 {
@@ -64,15 +64,15 @@ pub(super) async fn ack(queue: &Queue, ack: &Ack, terms: Option<Terms>) -> Resul
         return Ok(Acked { jobs, ..acked });
     }
     let detail = format!("then: another batch was open {TRIES} times in a row");
-    Err(Error::new(OP, Code::StoreContended, detail))
+    Err(Error::new(OP, Code::StoreContended, detail).field("then"))
 }
 
 /// A batch that an ack has added to: the part, whether it takes no more, and its id.
 type Added = (usize, bool, String);
 
-fn batches(reply: &mut Parts) -> Result<Vec<Added>> {
+fn batches(count: i64, reply: &mut Parts) -> Result<Vec<Added>> {
     let mut added = Vec::new();
-    for _ in 0..tell::count(reply)? {
+    for _ in 0..count {
         let (part, sealed, id) = (tell::count(reply)?, reply.int()? == 1, reply.bytes()?);
         let id = String::from_utf8_lossy(id.strip_prefix(b"=").unwrap_or(&id)).into_owned();
         added.push(((part as usize).wrapping_sub(1), sealed, id));
@@ -81,20 +81,19 @@ fn batches(reply: &mut Parts) -> Result<Vec<Added>> {
 }
 
 /// A part could not be done, and nothing was: an error, or something to be put right before it is asked again.
-async fn refused(queue: &Queue, ack: &Ack, reply: &mut Parts) -> Result<()> {
+async fn refused(queue: &Queue, ack: &Ack, part: i64, why: &[u8], said: Option<Reply>) -> Result<()> {
     const OP: &str = ops::ACK;
-    let part = usize::try_from(reply.int()?).unwrap_or(0).wrapping_sub(1);
-    let (why, said) = (reply.bytes()?, reply.any());
-    match (ack.then.get(part), &why[..]) {
+    let part = usize::try_from(part).unwrap_or(0).wrapping_sub(1);
+    match (ack.then.get(part), why) {
         (Some(Then::Push { name, .. }), b"full") => Err(tell::full(OP, name, None)),
         (Some(Then::BatchAdd { name, .. }), b"full") => {
             let detail = format!("then: too many batches of {name:?} are open: is nobody sweeping them?");
-            Err(Error::new(OP, Code::QueueFull, detail))
+            Err(Error::new(OP, Code::QueueFull, detail).field("then"))
         }
         (Some(Then::BatchAdd { name, key, .. }), word) => {
             let batch = queue.around.batches.get(name).ok_or_else(|| unknown("batch", name))?;
             let id = match said {
-                Some(quaymaster_store::Reply::Bytes(id)) => String::from_utf8_lossy(&id).into_owned(),
+                Some(Reply::Bytes(id)) => String::from_utf8_lossy(&id).into_owned(),
                 _ => String::new(),
             };
             match word {
@@ -110,10 +109,10 @@ async fn refused(queue: &Queue, ack: &Ack, reply: &mut Parts) -> Result<()> {
                     batch.adopt(batch.by(OP, &by)?, &id).await.map_err(|error| error.during(OP))
                 }
                 b"malformed" => Err(crate::batch::answer::malformed(OP, &id)),
-                other => Err(tell::unknown(OP, other)),
+                other => Err(scripts::unknown(OP, other)),
             }
         }
-        (_, other) => Err(tell::unknown(OP, other)),
+        (_, other) => Err(scripts::unknown(OP, other)),
     }
 }
 
@@ -144,7 +143,7 @@ fn pairs(key: &[(String, String)]) -> Vec<(&str, &str)> {
 }
 
 fn unknown(kind: &str, name: &str) -> Error {
-    Error::new(ops::ACK, Code::ResourceUnknown, format!("then: there is no {kind} {name:?}"))
+    Error::new(ops::ACK, Code::ResourceUnknown, format!("then: there is no {kind} {name:?}")).field("name")
 }
 
 fn part(queue: &Queue, then: &Then) -> Result<Part> {
@@ -153,16 +152,17 @@ fn part(queue: &Queue, then: &Then) -> Result<Part> {
     match then {
         Then::Push { name, payload, priority, delay: asked } => {
             let target = queue.around.queues.get(name).ok_or_else(|| unknown("queue", name))?;
-            queue.place.check_near(OP, &format!("queue {name:?}"), target.key(Role::Items))?;
+            queue.place.check_near(OP, "name", &format!("queue {name:?}"), target.key(Role::Items))?;
             let items = target.items(OP, std::slice::from_ref(payload))?;
             part.kind = "push";
-            target.bind_add(&mut part.keys);
+            let at = target.bound.at(OP, Workload::Queue);
+            target.add_keys().put(&mut at.keys(&mut part.keys))?;
             ops::add(target, &items, target.priority(OP, *priority)?, delay(OP, *asked)?, &mut part.words);
         }
         Then::Publish { name, data } => {
             let channel = queue.around.events.get(name).ok_or_else(|| unknown("event", name))?;
             pack::check_json(data)
-                .map_err(|why| Error::new(OP, Code::RequestInvalid, format!("data: {why}")))?;
+                .map_err(|why| Error::new(OP, Code::RequestInvalid, format!("data: {why}")).field("data"))?;
             part.kind = "publish";
             part.words.push(channel);
             part.words.push(data);
@@ -173,7 +173,7 @@ fn part(queue: &Queue, then: &Then) -> Result<Part> {
             part.kind = "batch";
             bind_batch(batch, &pairs(key), &add, &mut part)?;
             let current = part.keys.word(0).unwrap_or_default();
-            queue.place.check_near(OP, &format!("batch {name:?}"), current)?;
+            queue.place.check_near(OP, "name", &format!("batch {name:?}"), current)?;
         }
     }
     Ok(part)
@@ -183,5 +183,8 @@ fn bind_batch(batch: &Batch, key: &[(&str, &str)], add: &batch::Add<'_>, part: &
     const OP: &str = ops::ACK;
     Batch::check(OP, add)?;
     let guess = batch.guess(batch.by(OP, key)?);
-    batch::ops::bind_add(OP, batch, key, add, &guess, &mut part.keys, &mut part.words)
+    let at = batch.bound.at(OP, Workload::Queue);
+    batch::ops::add_keys(OP, &batch.bound, key, &guess.ids())?.put(&mut at.keys(&mut part.keys))?;
+    batch::ops::add_args(OP, batch, key, add, &guess)?.put(&mut part.words);
+    Ok(())
 }

@@ -28,7 +28,7 @@ pub(super) async fn claim(
     const OP: &str = ops::CLAIM;
     if how.wait > WAIT_MAX {
         let detail = format!("wait_ms: at most {}, got {}", WAIT_MAX.as_millis(), how.wait.as_millis());
-        return Err(Error::new(OP, Code::RequestInvalid, detail));
+        return Err(Error::new(OP, Code::RequestInvalid, detail).field("wait_ms"));
     }
     let request_id = how.request_id.as_deref();
     let terms = queue.terms(OP, how.count, how.lease, how.worker.as_deref(), request_id)?;
@@ -96,9 +96,8 @@ struct Took {
 async fn take(queue: &Queue, terms: &Terms, request_id: Option<&str>) -> Result<Took> {
     const OP: &str = ops::CLAIM;
     let call = ops::claim(&queue.place, terms, request_id)?;
-    let mut parts = queue.place.bound.run(OP, call).await?.parts(OP)?;
-    let Told { paused, again, next, handed } =
-        tell::handed(OP, &mut parts, terms.lease, !queue.place.is_fifo())?;
+    let reply = queue.place.bound.run(OP, call).await?.parts(OP)?;
+    let Told { paused, again, next, handed } = tell::handed(OP, reply, terms.lease, !queue.place.is_fifo())?;
     if handed.is_empty() {
         return Ok(Took { jobs: Vec::new(), others: false, paused, again, next });
     }

@@ -178,15 +178,14 @@ async fn settle(engine: &Arc<dyn Engine>, mode: Mode, pairs: &[Pair], report: &m
     // Boxed one by one: a closure over borrowed pairs would make the whole walk no task of its own.
     let mut calls: Vec<BoxFuture<'_, (&[Pair], Result<Reply>)>> = Vec::new();
     for chunk in pairs.chunks(size) {
-        let call = engine.run(ops::rename(chunk));
+        let call = engine.run(ops::rename(chunk)?);
         calls.push(Box::pin(async move { (chunk, call.await) }));
     }
     let mut calls = futures_util::stream::iter(calls).buffer_unordered(AT_ONCE);
     while let Some((chunk, reply)) = calls.next().await {
-        let mut parts = reply.map_err(|error| error.during(ops::RENAME))?.parts(ops::RENAME)?;
-        parts.bytes()?;
+        let mut outcomes = ops::renamed(reply.map_err(|error| error.during(ops::RENAME))?)?;
         for pair in chunk {
-            match parts.int()? {
+            match outcomes.int()? {
                 // It ended by itself.
                 0 => {}
                 1 => report.add(pair, What::Renamed),

@@ -1,33 +1,51 @@
-//! One function per operation: the call it becomes. No policy.
+//! One function per operation: the call it becomes, and what its reply means. No policy.
 
-use quaymaster_store::{Invocation, Workload};
+use bytes::Bytes;
+use quaymaster_store::{Invocation, Parts, Reply};
 
 use super::Pair;
-use crate::scripts;
+use crate::Result;
+use crate::bound::KeyBinding::Spelled;
+use crate::scripts::{At, respell_note, respell_noted, respell_rename};
 
 pub(super) const RENAME: &str = "respell.rename";
 pub(super) const NOTE: &str = "respell.note";
 pub(super) const NOTED: &str = "respell.noted";
 
 /// The pairs of one call; on a cluster all of one slot. A repetition finds what was renamed and changes nothing.
-pub(super) fn rename(pairs: &[Pair]) -> Invocation {
-    let mut call = Invocation::new(&scripts::RESPELL_RENAME.script, Workload::Default);
-    for pair in pairs {
-        call.keys.push(&pair.old);
-        call.keys.push(&pair.new);
-    }
-    call.repeat_safe()
+pub(super) fn rename(pairs: &[Pair]) -> Result<Invocation> {
+    let call = respell_rename::Call {
+        names: &|keys| {
+            pairs.iter().try_for_each(|pair| {
+                respell_rename::Names { old: Spelled(&pair.old), new: Spelled(&pair.new) }.put(keys)
+            })
+        },
+    };
+    Ok(call.on(At::spelled(RENAME))?.repeat_safe())
 }
 
-pub(super) fn note(key: &str, names: &str) -> Invocation {
-    let mut call = Invocation::new(&scripts::RESPELL_NOTE.script, Workload::Default);
-    call.keys.push(key);
-    call.args.push(names);
-    call.repeat_safe()
+/// What became of each pair.
+pub(super) fn renamed(reply: Reply) -> Result<Parts> {
+    let respell_rename::Reply::Renamed { outcomes } = respell_rename::Reply::read(RENAME, reply)?;
+    Ok(outcomes)
 }
 
-pub(super) fn noted(key: &str) -> Invocation {
-    let mut call = Invocation::new(&scripts::RESPELL_NOTED.script, Workload::Default);
-    call.keys.push(key);
-    call
+pub(super) fn note(key: &str, names: &str) -> Result<Invocation> {
+    let call = respell_note::Call { note: Spelled(key.as_bytes()), names };
+    Ok(call.on(At::spelled(NOTE))?.repeat_safe())
+}
+
+/// Refuses what is no reply to a note.
+pub(super) fn was_noted(reply: Reply) -> Result<()> {
+    respell_note::Reply::read(NOTE, reply).map(drop)
+}
+
+pub(super) fn noted(key: &str) -> Result<Invocation> {
+    respell_noted::Call { note: Spelled(key.as_bytes()) }.on(At::spelled(NOTED))
+}
+
+/// The digest that was noted.
+pub(super) fn digest(reply: Reply) -> Result<Bytes> {
+    let respell_noted::Reply::Noted { digest } = respell_noted::Reply::read(NOTED, reply)?;
+    Ok(digest)
 }

@@ -59,10 +59,8 @@ struct Note {
 async fn convert(schema: &Schema, engine: &Arc<dyn Engine>) -> Result<()> {
     let mut missing = Vec::new();
     for note in notes(schema) {
-        let reply = engine.run(ops::noted(&note.key)).await.map_err(|error| error.during(ops::NOTED))?;
-        let mut parts = reply.parts(ops::NOTED)?;
-        parts.bytes()?;
-        if parts.bytes()? != note.digest {
+        let reply = engine.run(ops::noted(&note.key)?).await.map_err(|error| error.during(ops::NOTED))?;
+        if ops::digest(reply)? != note.digest {
             missing.push(note);
         }
     }
@@ -85,8 +83,8 @@ async fn convert(schema: &Schema, engine: &Arc<dyn Engine>) -> Result<()> {
         return Ok(());
     }
     for note in &missing {
-        let noting = engine.run(ops::note(&note.key, &note.digest));
-        noting.await.map_err(|error| error.during(ops::NOTE))?;
+        let noting = engine.run(ops::note(&note.key, &note.digest)?);
+        ops::was_noted(noting.await.map_err(|error| error.during(ops::NOTE))?)?;
     }
     Ok(())
 }

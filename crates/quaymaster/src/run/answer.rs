@@ -6,6 +6,10 @@ use bytes::Bytes;
 use quaymaster_store::{Parts, Reply};
 
 use super::list::ItemList;
+use crate::scripts::{
+    run_failed, run_finish, run_processed, run_retry, run_show, run_start, run_task_finish, run_task_start,
+    run_update,
+};
 use crate::{Code, Error, Result};
 
 /// Whether a start began the run.
@@ -156,12 +160,17 @@ pub(super) fn text(bytes: &Bytes) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
+pub(super) fn counted(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or(0)
+}
+
 fn count(parts: &mut Parts) -> Result<u64> {
-    Ok(u64::try_from(parts.int()?).unwrap_or(0))
+    parts.int().map(counted)
 }
 
 /// The words of `run.show` behind the first.
-pub(super) fn view(parts: &mut Parts, run_id: &str) -> Result<RunState> {
+pub(super) fn view(mut told: Parts, run_id: &str) -> Result<RunState> {
+    let parts = &mut told;
     parts.int()?;
     let (started_us, last_activity_us, finished_us) = (parts.int()?, parts.int()?, parts.int()?);
     let (over, stale) = (parts.int()? == 1, parts.int()? == 1);
@@ -214,17 +223,186 @@ fn task(task_id: String, times: &Bytes) -> Task {
     }
 }
 
-pub(super) fn processed(parts: &mut Parts) -> Result<(Processed, i64)> {
-    let counts =
-        Processed { added: count(parts)?, processed_count: count(parts)?, failed_count: count(parts)? };
-    Ok((counts, parts.int()?))
+/// What a run's script told: an answer of its own, or what every one of them may tell.
+#[derive(Debug)]
+pub(super) enum Said<T> {
+    Answer(T),
+    Stale { now_ms: i64 },
+    Pulse,
+    Foreign,
+    Missing,
+    Malformed { key: Bytes },
+    Full,
+    Conflict,
+}
+
+/// What `run.start` told.
+#[derive(Debug)]
+pub(super) enum Begun {
+    There(Outcome, Parts),
+    Exists,
+    /// Another program has begun it, and lists these items.
+    Foreign(Bytes),
+}
+
+pub(super) fn begun(op: &'static str, reply: Reply) -> Result<Said<Begun>> {
+    use run_start::Reply as Told;
+    Ok(match Told::read(op, reply)? {
+        Told::Started { view } => Said::Answer(Begun::There(Outcome::Started, view)),
+        Told::Resumed { view } => Said::Answer(Begun::There(Outcome::Resumed, view)),
+        Told::Exists => Said::Answer(Begun::Exists),
+        Told::Foreign { list } => Said::Answer(Begun::Foreign(list)),
+        Told::Malformed { key } => Said::Malformed { key },
+        Told::Stale { now_ms } => Said::Stale { now_ms },
+        Told::Conflict => Said::Conflict,
+    })
+}
+
+/// What a change of the status told.
+#[derive(Debug)]
+pub(super) enum Changed {
+    Done(Parts),
+    /// It is finished, with this status.
+    Ended(Bytes),
+}
+
+pub(super) fn finished(op: &'static str, reply: Reply) -> Result<Said<Changed>> {
+    use run_finish::Reply as Told;
+    Ok(match Told::read(op, reply)? {
+        Told::Finished { view } => Said::Answer(Changed::Done(view)),
+        Told::Ended { status } => Said::Answer(Changed::Ended(status)),
+        Told::Missing => Said::Missing,
+        Told::Malformed { key } => Said::Malformed { key },
+        Told::Foreign => Said::Foreign,
+        Told::Pulse => Said::Pulse,
+        Told::Stale { now_ms } => Said::Stale { now_ms },
+        Told::Conflict => Said::Conflict,
+    })
+}
+
+pub(super) fn updated(op: &'static str, reply: Reply) -> Result<Said<Changed>> {
+    use run_update::Reply as Told;
+    Ok(match Told::read(op, reply)? {
+        Told::Updated { view } => Said::Answer(Changed::Done(view)),
+        Told::Ended { status } => Said::Answer(Changed::Ended(status)),
+        Told::Missing => Said::Missing,
+        Told::Malformed { key } => Said::Malformed { key },
+        Told::Foreign => Said::Foreign,
+        Told::Pulse => Said::Pulse,
+        Told::Full => Said::Full,
+        Told::Stale { now_ms } => Said::Stale { now_ms },
+        Told::Conflict => Said::Conflict,
+    })
+}
+
+pub(super) fn shown(op: &'static str, reply: Reply) -> Result<Said<Parts>> {
+    use run_show::Reply as Told;
+    Ok(match Told::read(op, reply)? {
+        Told::Shown { view } => Said::Answer(view),
+        Told::Missing => Said::Missing,
+        Told::Malformed { key } => Said::Malformed { key },
+        Told::Foreign => Said::Foreign,
+        Told::Pulse => Said::Pulse,
+        Told::Stale { now_ms } => Said::Stale { now_ms },
+    })
+}
+
+/// The counts, and what the index is to say.
+pub(super) fn processed(op: &'static str, reply: Reply) -> Result<Said<(Processed, i64)>> {
+    use run_processed::Reply as Told;
+    Ok(match Told::read(op, reply)? {
+        Told::Processed { added, processed_count, failed_count, beat } => {
+            let [added, processed_count, failed_count] = [added, processed_count, failed_count].map(counted);
+            Said::Answer((Processed { added, processed_count, failed_count }, beat))
+        }
+        Told::Missing => Said::Missing,
+        Told::Malformed { key } => Said::Malformed { key },
+        Told::Foreign => Said::Foreign,
+        Told::Pulse => Said::Pulse,
+        Told::Full => Said::Full,
+        Told::Stale { now_ms } => Said::Stale { now_ms },
+        Told::Conflict => Said::Conflict,
+    })
 }
 
 /// The counts, what the index is to say, and whether the answer is one that was kept.
-pub(super) fn failed(parts: &mut Parts, listed: bool) -> Result<(Failed, i64, bool)> {
-    let attempts = count(parts)?;
-    let counts = Failed { listed, attempts, processed_count: count(parts)?, failed_count: count(parts)? };
-    Ok((counts, parts.int()?, parts.int()? == 1))
+pub(super) fn failed(op: &'static str, reply: Reply) -> Result<Said<(Failed, i64, bool)>> {
+    use run_failed::Reply as Told;
+    let counts = |listed, numbers: [i64; 3]| {
+        let [attempts, processed_count, failed_count] = numbers.map(counted);
+        Failed { listed, attempts, processed_count, failed_count }
+    };
+    Ok(match Told::read(op, reply)? {
+        Told::Failed { attempts, processed_count, failed_count, beat, again } => {
+            Said::Answer((counts(true, [attempts, processed_count, failed_count]), beat, again == 1))
+        }
+        Told::Processed { processed_count, failed_count } => {
+            Said::Answer((counts(false, [0, processed_count, failed_count]), 0, false))
+        }
+        Told::Missing => Said::Missing,
+        Told::Malformed { key } => Said::Malformed { key },
+        Told::Foreign => Said::Foreign,
+        Told::Pulse => Said::Pulse,
+        Told::Full => Said::Full,
+        Told::Stale { now_ms } => Said::Stale { now_ms },
+        Told::Conflict => Said::Conflict,
+    })
+}
+
+/// When the task started, and what the index is to say.
+pub(super) fn task_started(op: &'static str, reply: Reply) -> Result<Said<(TaskStarted, i64)>> {
+    use run_task_start::Reply as Told;
+    Ok(match Told::read(op, reply)? {
+        Told::Started { start_us, beat } => Said::Answer((TaskStarted { started_us: start_us }, beat)),
+        Told::Missing => Said::Missing,
+        Told::Malformed { key } => Said::Malformed { key },
+        Told::Foreign => Said::Foreign,
+        Told::Pulse => Said::Pulse,
+        Told::Full => Said::Full,
+        Told::Stale { now_ms } => Said::Stale { now_ms },
+        Told::Conflict => Said::Conflict,
+    })
+}
+
+/// What `run.task_finish` told.
+#[derive(Debug)]
+pub(super) enum TaskEnd {
+    Finished(TaskFinished, i64),
+    /// It was started by another program, at this moment.
+    Elsewhere(Bytes),
+    Untimed,
+}
+
+pub(super) fn task_ended(op: &'static str, reply: Reply) -> Result<Said<TaskEnd>> {
+    use run_task_finish::Reply as Told;
+    Ok(match Told::read(op, reply)? {
+        Told::Finished { duration_us, beat } => {
+            let duration = Duration::from_micros(counted(duration_us));
+            Said::Answer(TaskEnd::Finished(TaskFinished { duration }, beat))
+        }
+        Told::Elsewhere { text } => Said::Answer(TaskEnd::Elsewhere(text)),
+        Told::Untimed => Said::Answer(TaskEnd::Untimed),
+        Told::Missing => Said::Missing,
+        Told::Malformed { key } => Said::Malformed { key },
+        Told::Foreign => Said::Foreign,
+        Told::Pulse => Said::Pulse,
+        Told::Stale { now_ms } => Said::Stale { now_ms },
+        Told::Conflict => Said::Conflict,
+    })
+}
+
+/// What the index is to say, and the items that were handed out.
+pub(super) fn retried(op: &'static str, reply: Reply) -> Result<Said<(i64, Parts)>> {
+    use run_retry::Reply as Told;
+    Ok(match Told::read(op, reply)? {
+        Told::Retry { beat, rows } => Said::Answer((beat, rows)),
+        Told::Missing => Said::Missing,
+        Told::Malformed { key } => Said::Malformed { key },
+        Told::Foreign => Said::Foreign,
+        Told::Pulse => Said::Pulse,
+        Told::Stale { now_ms } => Said::Stale { now_ms },
+        Told::Conflict => Said::Conflict,
+    })
 }
 
 /// `attempts last_us cut error`.
@@ -238,18 +416,8 @@ pub(super) fn failure(run_id: &str, item: &Bytes, record: &Bytes) -> Failure {
     Failure { item: text(item), error, error_cut, attempts, last_failed_us, run_id: run_id.to_owned() }
 }
 
-/// A key that a script found to hold something else than it keeps there; the next word names it.
-pub(super) fn malformed(op: &'static str, parts: &mut Parts) -> Error {
-    match parts.bytes() {
-        Ok(key) => {
-            let detail =
-                format!("{} does not hold what a run keeps there: inspect it, or remove it", text(&key));
-            Error::new(op, Code::KeyMalformed, detail)
-        }
-        Err(error) => error,
-    }
-}
-
-pub(super) fn unknown(op: &'static str, word: &[u8]) -> Error {
-    Error::new(op, Code::StoreReply, format!("unknown status {:?}", String::from_utf8_lossy(word)))
+/// A key that a script found to hold something else than it keeps there.
+pub(super) fn malformed(op: &'static str, key: &Bytes) -> Error {
+    let detail = format!("{} does not hold what a run keeps there: inspect it, or remove it", text(key));
+    Error::new(op, Code::KeyMalformed, detail)
 }

@@ -3,70 +3,50 @@
 use quaymaster_schema::Bucket;
 use quaymaster_store::Words;
 
-use crate::bound::{self, Bound, Key};
+use crate::bound::{self, Bound, Key, KeyBinding};
+use crate::scripts::{RunIndexKeys, RunKeys};
 use crate::{Code, Error, Result};
 
-/// A run's own keys, in the order every script and include takes them.
-const OWN: [&str; 9] =
-    ["state", "meta", "processed", "list", "failures", "failed_at", "retry_at", "tasks", "tasks_at"];
-
-/// Appends the key that plays `role`; answers the bucket in it.
-pub(super) fn bind(
-    op: &'static str,
-    bound: &Bound,
-    role: &str,
-    values: Key<'_>,
-    now_us: i64,
-    keys: &mut Words,
-) -> Result<Option<Bucket>> {
-    let row = bound.resource.key(role).ok_or_else(|| {
-        Error::new(op, Code::Internal, format!("run.{} has no key {role:?}", bound.resource.name))
-    })?;
-    bound::bind(op, &row.pattern, values, now_us, bound.engine.topology(), keys)
+/// A run's own keys.
+pub(super) fn own<'a>(op: &'static str, bound: &'a Bound, run: Key<'a>) -> Result<RunKeys<'a>> {
+    let of = |role| bound.role(op, role, run);
+    Ok(RunKeys {
+        state: of("state")?,
+        meta: of("meta")?,
+        processed: of("processed")?,
+        list: of("list")?,
+        failures: of("failures")?,
+        failed_at: of("failed_at")?,
+        retry_at: of("retry_at")?,
+        tasks: of("tasks")?,
+        tasks_at: of("tasks_at")?,
+    })
 }
 
-/// Appends one of the run's own keys.
-pub(super) fn bind_of(
-    op: &'static str,
-    bound: &Bound,
-    role: &str,
-    run: Key<'_>,
-    keys: &mut Words,
-) -> Result<()> {
-    bind(op, bound, role, run, 0, keys).map(drop)
+/// The record of a `request_id`; `values` are the run's and it.
+pub(super) fn request<'a>(op: &'static str, bound: &'a Bound, values: Key<'a>) -> Result<KeyBinding<'a>> {
+    bound::check_request_id(op, values.last().map_or("", |(_, id)| id))?;
+    bound.role(op, "request", values)
 }
 
-/// Appends all of the run's own keys.
-pub(super) fn bind_own(op: &'static str, bound: &Bound, run: Key<'_>, keys: &mut Words) -> Result<()> {
-    OWN.iter().try_for_each(|role| bind_of(op, bound, role, run, keys))
+/// The two indexes of runs: all that are known, and those at work.
+pub(super) fn index<'a>(op: &'static str, bound: &'a Bound) -> Result<RunIndexKeys<'a>> {
+    Ok(RunIndexKeys { runs: bound.role(op, "runs", &[])?, live: bound.role(op, "live", &[])? })
 }
 
-/// Appends the record of a `request_id`.
-pub(super) fn bind_request(
-    op: &'static str,
-    bound: &Bound,
-    run: (&str, &str),
-    id: &str,
-    keys: &mut Words,
-) -> Result<()> {
-    bound::check_request_id(op, id)?;
-    bind_of(op, bound, "request", &[run, ("request_id", id)], keys)
+/// The list of what failed in the hour of `now_us`, and that hour.
+pub(super) fn hour<'a>(op: &'static str, bound: &'a Bound, now_us: i64) -> Result<(KeyBinding<'a>, Bucket)> {
+    let row = bound.resource.key("failed");
+    let pattern = row.map(|row| &row.pattern);
+    match pattern.and_then(|pattern| Some((pattern, pattern.bucket_at(now_us)?))) {
+        Some((pattern, bucket)) => Ok((KeyBinding::Row { pattern, values: &[], now_us }, bucket)),
+        None => Err(Error::new(op, Code::Internal, "the key of failures has no hour")),
+    }
 }
 
-/// Appends the two indexes of runs: all that are known, and those at work.
-pub(super) fn bind_index(op: &'static str, bound: &Bound, keys: &mut Words) -> Result<()> {
-    ["runs", "live"].iter().try_for_each(|role| bind_of(op, bound, role, &[], keys))
-}
-
-/// One key as text.
-pub(super) fn text(
-    op: &'static str,
-    bound: &Bound,
-    role: &str,
-    values: Key<'_>,
-    now_us: i64,
-) -> Result<String> {
+/// A key as text.
+pub(super) fn text(op: &'static str, bound: &Bound, key: KeyBinding<'_>) -> Result<String> {
     let mut words = Words::default();
-    bind(op, bound, role, values, now_us, &mut words)?;
+    key.spell(op, bound.engine.topology(), &mut words)?;
     Ok(String::from_utf8_lossy(words.word(0).unwrap_or_default()).into_owned())
 }

@@ -22,20 +22,22 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use bytes::Bytes;
 use futures_util::FutureExt as _;
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
-use quaymaster_schema::RunSpec;
-use quaymaster_store::{Invocation, Parts, Reply, Words};
+use quaymaster_schema::{RunSpec, is_longer};
+use quaymaster_store::{Invocation, Reply};
 
 pub use answer::{
     Failed, Failure, Outcome, Processed, RunState, Started, Swept, Task, TaskFinished, TaskStarted,
 };
 pub use list::ItemList;
-pub use steps::{Fields, MAX_FIELDS, MAX_OWN_FIELDS, MAX_VALUE_BYTES};
-pub use walk::{FailuresAsk, FailuresPage, PAGE_MAX, RetryAsk, RunsPage};
+pub use steps::{Fields, MAX_FIELDS, MAX_OWN_FIELDS, MAX_VALUE_CHARS};
+pub use walk::{FailuresAsk, FailuresPage, LEASE_MAX, PAGE_MAX, RetryAsk, RunsPage};
 
 use crate::bound::Bound;
 use crate::limit::{Limit, STALE_TRIES};
+use crate::scripts::{run_adopt, run_hour, run_index, run_items, run_name, run_remaining};
 use crate::wrote::in_steps;
 use crate::{Code, Error, Result};
+use answer::{Begun, Changed, Said};
 use ops::Frame;
 
 /// The page's examples are compiled.
@@ -44,7 +46,7 @@ use ops::Frame;
 struct Page;
 
 /// The longest item.
-pub const MAX_ITEM_BYTES: usize = 512;
+pub const MAX_ITEM_CHARS: usize = 512;
 
 /// The most items of one call.
 pub const MAX_ITEMS: usize = 1000;
@@ -68,7 +70,7 @@ pub const MAX_HOUR: usize = 100_000;
 pub const MAX_TASKS: usize = 100_000;
 
 /// The longest status.
-pub const MAX_STATUS_BYTES: usize = 64;
+pub const MAX_STATUS_CHARS: usize = 64;
 
 /// Pieces of the list read at once: a mebibyte.
 const PIECES: u64 = 64;
@@ -151,20 +153,6 @@ pub struct Run {
     counts: Arc<Counts>,
 }
 
-/// What a run's script told that is not an error, and how the pulse went.
-struct Told {
-    word: Bytes,
-    parts: Parts,
-    pulsed: bool,
-}
-
-/// What to do with a run that another program began.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Foreign {
-    Adopt,
-    Tell,
-}
-
 impl Run {
     pub(crate) fn new(bound: Bound, spec: RunSpec, limit: Option<Limit>) -> Self {
         Self { bound, spec, limit, counts: Arc::default() }
@@ -214,9 +202,9 @@ impl Run {
             let mut id = fresh_id(self.bound.engine.now_us() + try_number);
             if let Some(request_id) = request_id {
                 let call = ops::name(self, request_id, &id, &taken)?;
-                let mut told = self.bound.run(OP, call).await?.parts(OP)?;
-                told.bytes()?;
-                id = answer::text(&told.bytes()?);
+                let run_name::Reply::Named { id: named } =
+                    run_name::Reply::read(OP, self.bound.run(OP, call).await?)?;
+                id = answer::text(&named);
             }
             if let Some(started) = self.begin(&id, request_id, true).await? {
                 return Ok(Some(started));
@@ -232,18 +220,15 @@ impl Run {
         let mut read = None;
         for _ in 0..TRIES {
             let build = |frame: Frame<'_>, _| ops::start(frame, fresh, read);
-            let mut told = self.ask(OP, id, request_id, true, Foreign::Tell, build).await?;
-            let outcome = match &told.word[..] {
-                b"started" => Outcome::Started,
-                b"resumed" => Outcome::Resumed,
-                b"exists" => return Ok(None),
-                b"foreign" => {
-                    read = Some(self.adopt(OP, id, &told.parts.bytes()?).await?);
+            let (outcome, view) = match self.ask(OP, id, request_id, true, build, answer::begun).await?.0 {
+                Begun::There(outcome, view) => (outcome, view),
+                Begun::Exists => return Ok(None),
+                Begun::Foreign(list) => {
+                    read = Some(self.adopt(OP, id, &list).await?);
                     continue;
                 }
-                other => return Err(answer::unknown(OP, other)),
             };
-            let run = answer::view(&mut told.parts, id)?;
+            let run = answer::view(view, id)?;
             self.index(OP, id, run.over).await?;
             return Ok(Some(Started { outcome, run }));
         }
@@ -268,15 +253,13 @@ impl Run {
         const OP: &str = ops::FINISH;
         check_status(OP, status)?;
         let build = |frame: Frame<'_>, _| ops::finish(frame, status);
-        let mut told = self.ask(OP, id, request_id, true, Foreign::Adopt, build).await?;
-        match &told.word[..] {
-            b"finished" => {
-                let run = answer::view(&mut told.parts, id)?;
+        match self.ask(OP, id, request_id, true, build, answer::finished).await?.0 {
+            Changed::Done(view) => {
+                let run = answer::view(view, id)?;
                 self.index(OP, id, true).await?;
                 Ok(run)
             }
-            b"ended" => Err(ended(OP, id, &told.parts.bytes()?)),
-            other => Err(answer::unknown(OP, other)),
+            Changed::Ended(status) => Err(ended(OP, id, &status)),
         }
     }
 
@@ -292,17 +275,12 @@ impl Run {
     async fn look(&self, id: &str, items: Items) -> Result<RunState> {
         const OP: &str = ops::SHOW;
         let build = |frame: Frame<'_>, _| ops::show(frame, items == Items::With);
-        let mut told = self.ask(OP, id, None, true, Foreign::Adopt, build).await?;
-        match &told.word[..] {
-            b"shown" => {
-                let mut run = answer::view(&mut told.parts, id)?;
-                if items == Items::With {
-                    self.load_items(&mut run).await?;
-                }
-                Ok(run)
-            }
-            other => Err(answer::unknown(OP, other)),
+        let (view, _) = self.ask(OP, id, None, true, build, answer::shown).await?;
+        let mut run = answer::view(view, id)?;
+        if items == Items::With {
+            self.load_items(&mut run).await?;
         }
+        Ok(run)
     }
 
     /// Reads what the run has processed, in pages that no store is kept busy by.
@@ -313,10 +291,10 @@ impl Run {
         let mut from = 0;
         while text.len() < wanted {
             let call = ops::items(self, &[(&self.spec.id, &run.run_id)], from, from + PIECES - 1)?;
-            let mut told = self.bound.run(OP, call).await?.parts(OP)?;
-            told.bytes()?;
+            let told = self.bound.run(OP, call).await?;
+            let run_items::Reply::Items { mut pieces } = run_items::Reply::read(OP, told)?;
             let before = text.len();
-            while let Some(Reply::Bytes(piece)) = told.any() {
+            while let Some(Reply::Bytes(piece)) = pieces.any() {
                 text.extend_from_slice(&piece);
             }
             if text.len() == before {
@@ -343,15 +321,9 @@ impl Run {
         const OP: &str = ops::PROCESSED;
         check_items(OP, items)?;
         let build = |frame: Frame<'_>, _| ops::processed(frame, items);
-        let mut told = self.ask(OP, id, request_id, false, Foreign::Adopt, build).await?;
-        match &told.word[..] {
-            b"processed" => {
-                let (counts, beat) = answer::processed(&mut told.parts)?;
-                self.beat(OP, id, told.pulsed, beat).await;
-                Ok(counts)
-            }
-            other => Err(answer::unknown(OP, other)),
-        }
+        let ((counts, beat), pulsed) = self.ask(OP, id, request_id, false, build, answer::processed).await?;
+        self.beat(OP, id, pulsed, beat).await;
+        Ok(counts)
     }
 
     /// Notes that an item failed, and why; it stays listed until it is processed.
@@ -381,17 +353,11 @@ impl Run {
         let kept = cut(error, MAX_ERROR_BYTES);
         let build =
             |frame: Frame<'_>, now_us| ops::failed(frame, item, kept, kept.len() < error.len(), now_us);
-        let mut told = self.ask(OP, id, request_id, true, Foreign::Adopt, build).await?;
-        let listed = match &told.word[..] {
-            b"failed" => true,
-            b"processed" => false,
-            other => return Err(answer::unknown(OP, other)),
-        };
-        let (counts, beat, again) = answer::failed(&mut told.parts, listed)?;
-        if listed && !self.is_whole() {
+        let ((counts, beat, again), _) = self.ask(OP, id, request_id, true, build, answer::failed).await?;
+        if counts.listed && !self.is_whole() {
             self.note_hour(id, item, again).await;
         }
-        self.beat(OP, id, listed, beat).await;
+        self.beat(OP, id, counts.listed, beat).await;
         Ok(counts)
     }
 
@@ -401,14 +367,14 @@ impl Run {
         let mut now_us = self.bound.engine.now_us();
         for _ in 0..STALE_TRIES {
             let told = async {
-                let mut told = self
-                    .bound
-                    .run(ops::FAILED, ops::hour(self, item, again, now_us)?)
-                    .await?
-                    .parts(ops::FAILED)?;
-                if &told.bytes()?[..] == b"stale" { told.int().map(Some) } else { Ok(None) }
+                let told = self.bound.run(ops::FAILED, ops::hour(self, item, again, now_us)?).await?;
+                Ok(match run_hour::Reply::read(ops::FAILED, told)? {
+                    run_hour::Reply::Listed => None,
+                    run_hour::Reply::Stale { now_ms } => Some(now_ms),
+                })
             };
-            match told.await {
+            let told: Result<Option<i64>> = told.await;
+            match told {
                 Ok(Some(now_ms)) => now_us = now_ms * 1000,
                 Ok(None) => return,
                 Err(error) => {
@@ -438,18 +404,16 @@ impl Run {
         const OP: &str = ops::REMAINING;
         for _ in 0..TRIES {
             let call = ops::remaining(self, &[(&self.spec.id, id)], items)?;
-            let mut told = self.bound.run(OP, call).await?.parts(OP)?;
-            match &told.bytes()?[..] {
-                b"remaining" => {}
-                b"missing" => return Err(missing(OP, id)),
-                b"foreign" => {
+            let mut indexes = match run_remaining::Reply::read(OP, self.bound.run(OP, call).await?)? {
+                run_remaining::Reply::Remaining { indexes } => indexes,
+                run_remaining::Reply::Missing => return Err(missing(OP, id)),
+                run_remaining::Reply::Foreign => {
                     self.resume(id).await?;
                     continue;
                 }
-                other => return Err(answer::unknown(OP, other)),
-            }
+            };
             let mut left = Vec::new();
-            while let Some(Reply::Int(index)) = told.any() {
+            while let Some(Reply::Int(index)) = indexes.any() {
                 let item = usize::try_from(index - 1).ok().and_then(|index| items.get(index));
                 left.extend(item.map(|item| (*item).to_owned()));
             }
@@ -458,40 +422,39 @@ impl Run {
         Err(Error::new(OP, Code::StoreContended, format!("run {id:?} could not be adopted")))
     }
 
-    /// Runs a run's script until it has an answer: again in another hour, with a pulse, or once the run is ours.
-    async fn ask(
+    /// Runs a run's script until it has an answer: again in another hour, with a pulse, or once the run is ours. Tells
+    /// whether the answer came with a pulse.
+    async fn ask<T>(
         &self,
         op: &'static str,
         id: &str,
         request_id: Option<&str>,
         pulse: bool,
-        foreign: Foreign,
         build: impl Fn(Frame<'_>, i64) -> Result<Invocation>,
-    ) -> Result<Told> {
+        read: fn(&'static str, Reply) -> Result<Said<T>>,
+    ) -> Result<(T, bool)> {
         let (mut now_us, mut pulsed) = (self.bound.engine.now_us(), pulse);
         for _ in 0..TRIES {
             let pulse = if pulsed { Some(self.pulse(op, id, now_us).await?) } else { None };
             let frame = Frame { op, run: self, id, request_id, pulse: pulse.as_ref() };
-            let mut parts = self.bound.run(op, build(frame, now_us)?).await?.parts(op)?;
-            let word = parts.bytes()?;
-            match &word[..] {
-                b"stale" => now_us = parts.int()? * 1000,
-                b"pulse" => pulsed = true,
-                b"foreign" if foreign == Foreign::Adopt => self.resume(id).await?,
-                b"missing" => return Err(missing(op, id)),
-                b"malformed" => return Err(answer::malformed(op, &mut parts)),
-                b"full" => {
+            match read(op, self.bound.run(op, build(frame, now_us)?).await?)? {
+                Said::Answer(answer) => return Ok((answer, pulsed)),
+                Said::Stale { now_ms } => now_us = now_ms * 1000,
+                Said::Pulse => pulsed = true,
+                Said::Foreign => self.resume(id).await?,
+                Said::Missing => return Err(missing(op, id)),
+                Said::Malformed { key } => return Err(answer::malformed(op, &key)),
+                Said::Full => {
                     return Err(Error::new(
                         op,
                         Code::RunFull,
                         format!("run {id:?} holds the most a run may"),
                     ));
                 }
-                b"conflict" => {
+                Said::Conflict => {
                     let detail = "request_id was already used for another verb on this run";
-                    return Err(Error::new(op, Code::RequestInvalid, detail));
+                    return Err(Error::new(op, Code::RequestReused, detail).field("request_id"));
                 }
-                _ => return Ok(Told { word, parts, pulsed }),
             }
         }
         Err(Error::new(op, Code::StoreClock, format!("run {id:?} was another one {TRIES} times in a row")))
@@ -505,11 +468,12 @@ impl Run {
     /// Takes over what another program lists as processed; answers the length of that text.
     async fn adopt(&self, op: &'static str, id: &str, text: &Bytes) -> Result<usize> {
         let malformed = || {
-            let mut keys = Words::default();
-            if let Err(error) = keys::bind_own(op, &self.bound, &[(&self.spec.id, id)], &mut keys) {
-                return error;
-            }
-            let state = String::from_utf8_lossy(keys.word(0).unwrap_or_default());
+            let own = [(&*self.spec.id, id)];
+            let state = keys::own(op, &self.bound, &own);
+            let state = match state.and_then(|own| keys::text(op, &self.bound, own.state)) {
+                Ok(state) => state,
+                Err(error) => return error,
+            };
             let detail =
                 format!("`dockets_processed` of {state} is no list of items, and would be overwritten");
             Error::new(op, Code::KeyMalformed, detail)
@@ -519,9 +483,9 @@ impl Run {
         for chunk in items.chunks(MAX_ITEMS) {
             check_items(op, chunk).map_err(|_| malformed())?;
             let frame = Frame { op, run: self, id, request_id: None, pulse: None };
-            let mut told = self.bound.run(op, ops::adopt(frame, chunk)?).await?.parts(op)?;
-            if &told.bytes()?[..] == b"malformed" {
-                return Err(answer::malformed(op, &mut told));
+            match run_adopt::Reply::read(op, self.bound.run(op, ops::adopt(frame, chunk)?).await?)? {
+                run_adopt::Reply::Adopted { .. } | run_adopt::Reply::Begun => {}
+                run_adopt::Reply::Malformed { key } => return Err(answer::malformed(op, &key)),
             }
         }
         Ok(text.len())
@@ -532,7 +496,8 @@ impl Run {
         if self.is_whole() {
             return Ok(());
         }
-        self.bound.run(op, ops::index(op, self, id, over)?).await.map(drop)
+        let told = self.bound.run(op, ops::index(op, self, id, over)?).await?;
+        run_index::Reply::read(op, told).map(drop)
     }
 
     /// The same behind a call that is done already: what it did must not look undone.
@@ -581,11 +546,12 @@ fn ended(op: &'static str, id: &str, status: &Bytes) -> Error {
 fn check_items(op: &'static str, items: &[&str]) -> Result<()> {
     if items.is_empty() || items.len() > MAX_ITEMS {
         let detail = format!("items: 1 to {MAX_ITEMS}, got {}", items.len());
-        return Err(Error::new(op, Code::RequestInvalid, detail));
+        return Err(Error::new(op, Code::RequestInvalid, detail).field("items"));
     }
-    match items.iter().find(|item| item.is_empty() || item.len() > MAX_ITEM_BYTES) {
+    match items.iter().find(|item| item.is_empty() || is_longer(item, MAX_ITEM_CHARS)) {
         Some(item) => {
-            let detail = format!("an item has 1 to {MAX_ITEM_BYTES} bytes, got {}", item.len());
+            let detail =
+                format!("an item has 1 to {MAX_ITEM_CHARS} characters, got {}", item.chars().count());
             Err(Error::new(op, Code::RequestInvalid, detail))
         }
         None => Ok(()),
@@ -593,13 +559,16 @@ fn check_items(op: &'static str, items: &[&str]) -> Result<()> {
 }
 
 fn check_status(op: &'static str, status: &str) -> Result<()> {
-    let sound =
-        !status.trim().is_empty() && status.len() <= MAX_STATUS_BYTES && !status.contains(char::is_control);
-    if sound && status != "stale" {
-        return Ok(());
+    let sound = !status.trim().is_empty()
+        && !is_longer(status, MAX_STATUS_CHARS)
+        && !status.contains(char::is_control);
+    if !sound {
+        let detail = format!("status: 1 to {MAX_STATUS_CHARS} characters of text");
+        return Err(Error::new(op, Code::RequestInvalid, detail).field("status"));
     }
-    let detail = format!(
-        "status: 1 to {MAX_STATUS_BYTES} bytes of text, and not `stale`, which a run becomes by itself"
-    );
-    Err(Error::new(op, Code::RequestInvalid, detail))
+    if status == "stale" {
+        let detail = "status: a run becomes `stale` by itself";
+        return Err(Error::new(op, Code::RunField, detail).field("status"));
+    }
+    Ok(())
 }

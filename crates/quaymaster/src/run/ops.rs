@@ -2,12 +2,17 @@
 
 use std::time::Duration;
 
-use quaymaster_store::{Invocation, Script, Words, Workload};
+use quaymaster_store::{Invocation, Workload};
 
 use super::pulse::Pulse;
 use super::{Run, keys};
-use crate::bound::Key;
-use crate::{Result, json, scripts};
+use crate::bound::{Key, KeyBinding};
+use crate::scripts::{
+    At, PulseArgs, RunArgs, RunIndexKeys, RunKeys, Word, run_adopt, run_due, run_failed, run_failures,
+    run_finish, run_hour, run_index, run_items, run_list, run_name, run_processed, run_remaining, run_retry,
+    run_settle, run_show, run_start, run_sweep, run_task_finish, run_task_start, run_update,
+};
+use crate::{Result, json};
 
 pub(super) const START: &str = "run.start";
 pub(super) const UPDATE: &str = "run.update";
@@ -43,9 +48,39 @@ pub(super) struct Frame<'a> {
     pub(super) pulse: Option<&'a Pulse>,
 }
 
-impl Frame<'_> {
-    pub(super) fn key(&self) -> (&str, &str) {
+/// What names the keys of a call, and a number as text: what its parts borrow.
+pub(super) struct Values<'a> {
+    own: [(&'a str, &'a str); 1],
+    asked: [(&'a str, &'a str); 2],
+    calls: String,
+}
+
+/// What every call of a run's script has, ready to be put where its header wants it.
+struct Parts<'a> {
+    run: RunKeys<'a>,
+    request: Option<KeyBinding<'a>>,
+    index: Option<RunIndexKeys<'a>>,
+    counter: Option<KeyBinding<'a>>,
+    words: RunArgs,
+    pulse: Option<PulseArgs<'a>>,
+}
+
+impl<'a> Frame<'a> {
+    pub(super) fn key(&self) -> (&'a str, &'a str) {
         (&self.run.spec.id, self.id)
+    }
+
+    fn at(&self) -> At {
+        at(self.run, self.op)
+    }
+
+    fn values(&self) -> Values<'a> {
+        let calls = self.pulse.and_then(|pulse| pulse.calls);
+        Values {
+            own: [self.key()],
+            asked: [self.key(), ("request_id", self.request_id.unwrap_or_default())],
+            calls: calls.map_or_else(String::new, |calls| calls.to_string()),
+        }
     }
 
     /// Where the first key behind the run's own and the request's stands.
@@ -53,95 +88,122 @@ impl Frame<'_> {
         10 + i64::from(self.request_id.is_some())
     }
 
-    /// The call of `script`; `more` are its own keys and `own` its own words.
-    fn call(self, script: &'static Script, more: &Words, own: &Words) -> Result<Invocation> {
-        let Self { op, run, request_id, pulse, .. } = self;
-        let mut call = Invocation::new(script, Workload::Default);
-        keys::bind_own(op, &run.bound, &[self.key()], &mut call.keys)?;
-        if let Some(id) = request_id {
-            keys::bind_request(op, &run.bound, self.key(), id, &mut call.keys)?;
-            call = call.repeat_safe();
-        }
-        more.iter().for_each(|key| call.keys.push(key));
+    /// `more` keys and `own` words of the script's own stand between the others.
+    fn parts(&self, values: &'a Values<'a>, more: i64, own: usize) -> Result<Parts<'a>> {
+        let Self { op, run, request_id, pulse, .. } = *self;
         let beat = PULSE.min(run.spec.state_ttl / 4).min(run.spec.stale_after / 4);
-        for word in
-            [millis(run.spec.state_ttl), KEEP_MS, millis(beat), if request_id.is_some() { 10 } else { 0 }]
-        {
-            call.args.push_int(word);
-        }
-        call.args.push_int(pulse.map_or(0, |_| 6 + own.len() as i64));
-        own.iter().for_each(|word| call.args.push(word));
+        let words = RunArgs {
+            ttl_ms: millis(run.spec.state_ttl),
+            keep_ms: KEEP_MS,
+            pulse_ms: millis(beat),
+            request: if request_id.is_some() { 10 } else { 0 },
+            pulse: pulse.map_or(0, |_| 6 + own as i64),
+        };
+        let asked = request_id.map(|_| keys::request(op, &run.bound, &values.asked)).transpose()?;
+        let mut parts = Parts {
+            run: keys::own(op, &run.bound, &values.own)?,
+            request: asked,
+            index: None,
+            counter: None,
+            words,
+            pulse: None,
+        };
         if let Some(pulse) = pulse {
-            self.push_pulse(pulse, &mut call)?;
+            let mut next = self.next_key() + more;
+            let mut place = |keys| {
+                next += keys;
+                next - keys
+            };
+            parts.index = if run.is_whole() { Some(keys::index(op, &run.bound)?) } else { None };
+            parts.counter = pulse.counter.as_ref().and_then(|key| key.word(0)).map(KeyBinding::Spelled);
+            parts.pulse = Some(PulseArgs {
+                hour: &pulse.hour,
+                start_ms: pulse.bucket.start_ms,
+                end_ms: pulse.bucket.end_ms,
+                keys: &pulse.keys,
+                calls: &values.calls,
+                index: parts.index.map_or(0, |_| place(2)),
+                counter: parts.counter.map_or(0, |_| place(1)),
+                id: self.id,
+            });
         }
-        Ok(call)
+        Ok(parts)
     }
 
-    fn push_pulse(self, pulse: &Pulse, call: &mut Invocation) -> Result<()> {
-        let Self { op, run, id, .. } = self;
-        call.args.push(&pulse.hour);
-        call.args.push_int(pulse.bucket.start_ms);
-        call.args.push_int(pulse.bucket.end_ms);
-        call.args.push(&pulse.keys);
-        call.args.push(pulse.calls.map_or_else(String::new, |calls| calls.to_string()));
-        if run.is_whole() {
-            call.args.push_int(call.keys.len() as i64 + 1);
-            keys::bind_index(op, &run.bound, &mut call.keys)?;
-        } else {
-            call.args.push_int(0);
-        }
-        match &pulse.counter {
-            Some(counter) => {
-                call.args.push_int(call.keys.len() as i64 + 1);
-                counter.iter().for_each(|key| call.keys.push(key));
-            }
-            None => call.args.push_int(0),
-        }
-        call.args.push(id);
-        Ok(())
+    /// A request that comes again is recognised.
+    fn asked(&self, call: Invocation) -> Invocation {
+        if self.request_id.is_some() { call.repeat_safe() } else { call }
     }
+}
+
+fn at(run: &Run, op: &'static str) -> At {
+    run.bound.at(op, Workload::Default)
 }
 
 /// Repeated, it goes on with what it began.
 pub(super) fn start(frame: Frame<'_>, fresh: bool, read: Option<usize>) -> Result<Invocation> {
-    let mut own = Words::default();
-    own.push(&frame.run.spec.id);
-    own.push(frame.id);
-    own.push_int(i64::from(fresh));
-    own.push_int(read.map_or(-1, |length| length as i64));
-    own.push_int(millis(frame.run.spec.stale_after));
-    let call = frame.call(&scripts::RUN_START.script, &Words::default(), &own)?;
+    let values = frame.values();
+    let Parts { run, request, index, counter, words, pulse } = frame.parts(&values, 0, 5)?;
+    let call = run_start::Call {
+        run,
+        request,
+        index,
+        counter,
+        frame: words,
+        id_field: &frame.run.spec.id,
+        id: frame.id,
+        fresh: i64::from(fresh),
+        read: read.map_or(-1, |length| length as i64),
+        stale_ms: millis(frame.run.spec.stale_after),
+        pulse,
+    };
+    let call = frame.asked(call.on(frame.at())?);
     // One that must be the first would find itself there.
     Ok(if fresh { call } else { call.repeat_safe() })
 }
 
-fn push_items(own: &mut Words, items: &[&str]) {
-    own.push_int(items.len() as i64);
+/// Each item with its JSON, which is empty where quotes are enough: most need no more.
+fn each_item(items: &[&str], mut put: impl FnMut(&str, &str)) {
     let mut json = String::new();
     for item in items {
         json.clear();
         json::push_text(&mut json, item);
-        own.push(item);
-        // Most need no more than quotes.
-        own.push(if json.len() == item.len() + 2 { "" } else { &json });
+        put(item, if json.len() == item.len() + 2 { "" } else { &json });
     }
 }
 
 /// The set makes it safe to be repeated: what is in it is not added again.
 pub(super) fn adopt(frame: Frame<'_>, items: &[&str]) -> Result<Invocation> {
-    let mut own = Words::default();
-    own.push_int(super::MAX_LIST_BYTES as i64);
-    push_items(&mut own, items);
-    Ok(frame.call(&scripts::RUN_ADOPT.script, &Words::default(), &own)?.repeat_safe())
+    let values = frame.values();
+    let Parts { run, words, .. } = frame.parts(&values, 0, 0)?;
+    let call = run_adopt::Call {
+        run,
+        frame: words,
+        max_bytes: super::MAX_LIST_BYTES as i64,
+        count: items.len() as i64,
+        items: &|args| each_item(items, |item, json| run_adopt::Items { item, json }.put(args)),
+    };
+    Ok(call.on(frame.at())?.repeat_safe())
 }
 
 /// Safe to be repeated like [`adopt`]; without a `request_id` the repetition says that nothing was new.
 pub(super) fn processed(frame: Frame<'_>, items: &[&str]) -> Result<Invocation> {
-    let mut own = Words::default();
-    own.push_int(super::MAX_LIST_BYTES as i64);
-    own.push_int(super::MAX_PROCESSED as i64);
-    push_items(&mut own, items);
-    Ok(frame.call(&scripts::RUN_PROCESSED.script, &Words::default(), &own)?.repeat_safe())
+    let values = frame.values();
+    let own = 3 + 2 * items.len();
+    let Parts { run, request, index, counter, words, pulse } = frame.parts(&values, 0, own)?;
+    let call = run_processed::Call {
+        run,
+        request,
+        index,
+        counter,
+        frame: words,
+        max_bytes: super::MAX_LIST_BYTES as i64,
+        max_items: super::MAX_PROCESSED as i64,
+        count: items.len() as i64,
+        items: &|args| each_item(items, |item, json| run_processed::Items { item, json }.put(args)),
+        pulse,
+    };
+    Ok(call.on(frame.at())?.repeat_safe())
 }
 
 /// Counts an attempt: sent again only with a `request_id`.
@@ -152,54 +214,63 @@ pub(super) fn failed(
     cut: bool,
     now_us: i64,
 ) -> Result<Invocation> {
-    let (mut own, mut more) = (Words::default(), Words::default());
-    own.push(item);
-    own.push(error);
-    own.push_int(i64::from(cut));
-    own.push_int(super::MAX_FAILURES as i64);
-    if frame.run.is_whole() {
-        own.push_int(frame.next_key());
-        keys::bind(frame.op, &frame.run.bound, "failed", &[], now_us, &mut more)?;
-    } else {
-        own.push_int(0);
-    }
-    own.push_int(millis(frame.run.spec.hour_ttl));
-    own.push_int(super::MAX_HOUR as i64);
-    frame.call(&scripts::RUN_FAILED.script, &more, &own)
+    let (values, whole) = (frame.values(), frame.run.is_whole());
+    let Parts { run, request, index, counter, words, pulse } = frame.parts(&values, i64::from(whole), 7)?;
+    let hour = if whole { Some(keys::hour(frame.op, &frame.run.bound, now_us)?.0) } else { None };
+    let call = run_failed::Call {
+        run,
+        request,
+        hour_list: hour,
+        index,
+        counter,
+        frame: words,
+        item,
+        error,
+        cut: i64::from(cut),
+        max_failures: super::MAX_FAILURES as i64,
+        hour_at: hour.map_or(0, |_| frame.next_key()),
+        hour_ttl_ms: millis(frame.run.spec.hour_ttl),
+        hour_max: super::MAX_HOUR as i64,
+        pulse,
+    };
+    Ok(frame.asked(call.on(frame.at())?))
 }
 
 /// Ending twice is ending once.
 pub(super) fn finish(frame: Frame<'_>, status: &str) -> Result<Invocation> {
-    let mut own = Words::default();
-    own.push(status);
-    own.push_int(millis(frame.run.spec.stale_after));
-    Ok(frame.call(&scripts::RUN_FINISH.script, &Words::default(), &own)?.repeat_safe())
+    let values = frame.values();
+    let Parts { run, request, index, counter, words, pulse } = frame.parts(&values, 0, 2)?;
+    let stale_ms = millis(frame.run.spec.stale_after);
+    let call = run_finish::Call { run, request, index, counter, frame: words, status, stale_ms, pulse };
+    Ok(call.on(frame.at())?.repeat_safe())
 }
 
 pub(super) fn show(frame: Frame<'_>, render: bool) -> Result<Invocation> {
-    let mut own = Words::default();
-    own.push_int(millis(frame.run.spec.stale_after));
-    own.push_int(i64::from(render));
-    Ok(frame.call(&scripts::RUN_SHOW.script, &Words::default(), &own)?.repeat_safe())
+    let values = frame.values();
+    let Parts { run, index, counter, words, pulse, .. } = frame.parts(&values, 0, 2)?;
+    let (stale_ms, items) = (millis(frame.run.spec.stale_after), i64::from(render));
+    let call = run_show::Call { run, index, counter, frame: words, stale_ms, items, pulse };
+    Ok(call.on(frame.at())?.repeat_safe())
 }
 
 pub(super) fn items(run: &Run, key: Key<'_>, from: u64, to: u64) -> Result<Invocation> {
-    let mut call = Invocation::new(&scripts::RUN_ITEMS.script, Workload::Default).compound();
-    keys::bind_of(SHOW, &run.bound, "list", key, &mut call.keys)?;
-    call.args.push_int(i64::try_from(from).unwrap_or(i64::MAX));
-    call.args.push_int(i64::try_from(to).unwrap_or(i64::MAX));
-    Ok(call)
+    let call = run_items::Call {
+        list: run.bound.role(SHOW, "list", key)?,
+        from: i64::try_from(from).unwrap_or(i64::MAX),
+        to: i64::try_from(to).unwrap_or(i64::MAX),
+    };
+    Ok(call.on(at(run, SHOW))?.compound())
 }
 
 pub(super) fn remaining(run: &Run, key: Key<'_>, items: &[&str]) -> Result<Invocation> {
-    let mut call = Invocation::new(&scripts::RUN_REMAINING.script, Workload::Default).compound();
-    for role in ["state", "meta", "processed"] {
-        keys::bind_of(REMAINING, &run.bound, role, key, &mut call.keys)?;
-    }
-    for item in items {
-        call.args.push(item);
-    }
-    Ok(call)
+    let of = |role| run.bound.role(REMAINING, role, key);
+    let call = run_remaining::Call {
+        state: of("state")?,
+        meta: of("meta")?,
+        processed: of("processed")?,
+        items: &|args| items.iter().for_each(|item| args.push(item)),
+    };
+    Ok(call.on(at(run, REMAINING))?.compound())
 }
 
 pub(super) fn failures(
@@ -209,86 +280,114 @@ pub(super) fn failures(
     to_ms: Option<i64>,
     count: u64,
 ) -> Result<Invocation> {
-    let mut call = Invocation::new(&scripts::RUN_FAILURES.script, Workload::Default).compound();
-    for role in ["meta", "failures", "failed_at"] {
-        keys::bind_of(FAILURES, &run.bound, role, key, &mut call.keys)?;
-    }
-    call.args.push_int(from_ms);
-    call.args.push(to_ms.map_or_else(|| "+inf".to_owned(), |to| to.to_string()));
-    call.args.push_int(i64::try_from(count).unwrap_or(i64::MAX));
-    Ok(call)
+    let of = |role| run.bound.role(FAILURES, role, key);
+    let call = run_failures::Call {
+        meta: of("meta")?,
+        failures: of("failures")?,
+        failed_at: of("failed_at")?,
+        from_ms,
+        to_ms: &to_ms.map_or_else(|| "+inf".to_owned(), |to| to.to_string()),
+        count: i64::try_from(count).unwrap_or(i64::MAX),
+    };
+    Ok(call.on(at(run, FAILURES))?.compound())
 }
 
 pub(super) fn index(op: &'static str, run: &Run, id: &str, over: bool) -> Result<Invocation> {
-    let mut call = Invocation::new(&scripts::RUN_INDEX.script, Workload::Default).repeat_safe();
-    keys::bind_index(op, &run.bound, &mut call.keys)?;
-    call.args.push(id);
-    call.args.push_int(i64::from(over));
-    Ok(call)
+    let RunIndexKeys { runs, live } = keys::index(op, &run.bound)?;
+    Ok(run_index::Call { runs, live, id, over: i64::from(over) }.on(at(run, op))?.repeat_safe())
 }
 
 /// The id for a start that named none: the first that asks decides.
 pub(super) fn name(run: &Run, request_id: &str, id: &str, taken: &str) -> Result<Invocation> {
     crate::bound::check_request_id(START, request_id)?;
-    let mut call = Invocation::new(&scripts::RUN_NAME.script, Workload::Default).repeat_safe();
-    keys::bind_of(START, &run.bound, "started", &[("request_id", request_id)], &mut call.keys)?;
-    call.args.push(id);
-    call.args.push(taken);
-    call.args.push_int(KEEP_MS);
-    Ok(call)
+    let asked = [("request_id", request_id)];
+    let started = run.bound.role(START, "started", &asked)?;
+    Ok(run_name::Call { started, id, taken, keep_ms: KEEP_MS }.on(at(run, START))?.repeat_safe())
 }
 
 pub(super) fn update(frame: Frame<'_>, pairs: &[(&str, &str)]) -> Result<Invocation> {
-    let mut own = Words::default();
-    own.push_int(millis(frame.run.spec.stale_after));
-    own.push_int(super::MAX_OWN_FIELDS as i64);
-    own.push_int(pairs.len() as i64);
-    for (name, value) in pairs {
-        own.push(name);
-        own.push(value);
-    }
-    frame.call(&scripts::RUN_UPDATE.script, &Words::default(), &own)
-}
-
-fn task(frame: Frame<'_>, script: &'static Script, task: &str, last: &str) -> Result<Invocation> {
-    let (mut own, mut more) = (Words::default(), Words::default());
-    own.push(task);
-    own.push_int(frame.next_key());
-    own.push(last);
-    keys::bind_of(frame.op, &frame.run.bound, "task", &[frame.key(), ("task_id", task)], &mut more)?;
-    frame.call(script, &more, &own)
+    let values = frame.values();
+    let own = 3 + 2 * pairs.len();
+    let Parts { run, request, index, counter, words, pulse } = frame.parts(&values, 0, own)?;
+    let call = run_update::Call {
+        run,
+        request,
+        index,
+        counter,
+        frame: words,
+        stale_ms: millis(frame.run.spec.stale_after),
+        max_fields: super::MAX_OWN_FIELDS as i64,
+        count: pairs.len() as i64,
+        fields: &|args| {
+            for (name, value) in pairs {
+                run_update::Fields { name, value }.put(args);
+            }
+        },
+        pulse,
+    };
+    Ok(frame.asked(call.on(frame.at())?))
 }
 
 /// Repeated while the task runs it answers the same.
-pub(super) fn task_start(frame: Frame<'_>, id: &str) -> Result<Invocation> {
-    task(frame, &scripts::RUN_TASK_START.script, id, &super::MAX_TASKS.to_string())
+pub(super) fn task_start(frame: Frame<'_>, task: &str) -> Result<Invocation> {
+    let (values, named) = (frame.values(), [frame.key(), ("task_id", task)]);
+    let Parts { run, request, index, counter, words, pulse } = frame.parts(&values, 1, 3)?;
+    let call = run_task_start::Call {
+        run,
+        request,
+        started: frame.run.bound.role(frame.op, "task", &named)?,
+        index,
+        counter,
+        frame: words,
+        task,
+        started_at: frame.next_key(),
+        max_tasks: super::MAX_TASKS as i64,
+        pulse,
+    };
+    Ok(frame.asked(call.on(frame.at())?))
 }
 
 /// Ending twice is ending once.
-pub(super) fn task_finish(frame: Frame<'_>, id: &str, given_us: Option<i64>) -> Result<Invocation> {
-    let given = given_us.map_or_else(String::new, |us| us.to_string());
-    Ok(task(frame, &scripts::RUN_TASK_FINISH.script, id, &given)?.repeat_safe())
+pub(super) fn task_finish(frame: Frame<'_>, task: &str, given_us: Option<i64>) -> Result<Invocation> {
+    let (values, named) = (frame.values(), [frame.key(), ("task_id", task)]);
+    let Parts { run, request, index, counter, words, pulse } = frame.parts(&values, 1, 3)?;
+    let call = run_task_finish::Call {
+        run,
+        request,
+        started: frame.run.bound.role(frame.op, "task", &named)?,
+        index,
+        counter,
+        frame: words,
+        task,
+        started_at: frame.next_key(),
+        given: &given_us.map_or_else(String::new, |us| us.to_string()),
+        pulse,
+    };
+    Ok(call.on(frame.at())?.repeat_safe())
 }
 
 /// Hands out: sent again only with a `request_id`.
 pub(super) fn retry(frame: Frame<'_>, count: u64, lease: Duration) -> Result<Invocation> {
-    let mut own = Words::default();
-    own.push_int(i64::try_from(count).unwrap_or(i64::MAX));
-    own.push_int(millis(lease));
-    frame.call(&scripts::RUN_RETRY.script, &Words::default(), &own)
+    let values = frame.values();
+    let Parts { run, request, index, counter, words, pulse } = frame.parts(&values, 0, 2)?;
+    let (count, lease_ms) = (i64::try_from(count).unwrap_or(i64::MAX), millis(lease));
+    let call = run_retry::Call { run, request, index, counter, frame: words, count, lease_ms, pulse };
+    Ok(frame.asked(call.on(frame.at())?))
 }
 
 /// The hour's list of failures, where the run's own script cannot reach it.
 pub(super) fn hour(run: &Run, item: &str, again: bool, now_us: i64) -> Result<Invocation> {
-    let mut call = Invocation::new(&scripts::RUN_HOUR.script, Workload::Default);
-    let bucket = keys::bind(FAILED, &run.bound, "failed", &[], now_us, &mut call.keys)?;
-    call.args.push(item);
-    call.args.push_int(bucket.map_or(0, |bucket| bucket.start_ms));
-    call.args.push_int(bucket.map_or(0, |bucket| bucket.end_ms));
-    call.args.push_int(millis(run.spec.hour_ttl));
-    call.args.push_int(super::MAX_HOUR as i64);
-    call.args.push_int(i64::from(again));
-    Ok(call)
+    let (failed, bucket) = keys::hour(FAILED, &run.bound, now_us)?;
+    let call = run_hour::Call {
+        failed,
+        item,
+        start_ms: bucket.start_ms,
+        end_ms: bucket.end_ms,
+        ttl_ms: millis(run.spec.hour_ttl),
+        max: super::MAX_HOUR as i64,
+        again: i64::from(again),
+    };
+    call.on(at(run, FAILED))
 }
 
 pub(super) fn list(
@@ -299,37 +398,43 @@ pub(super) fn list(
     skip: u64,
     count: u64,
 ) -> Result<Invocation> {
-    let mut call = Invocation::new(&scripts::RUN_LIST.script, Workload::Default).compound();
-    keys::bind_of(op, &run.bound, "runs", &[], &mut call.keys)?;
-    call.args.push(from);
-    call.args.push_int(since_ms);
-    call.args.push_int(i64::try_from(skip).unwrap_or(i64::MAX));
-    call.args.push_int(i64::try_from(count).unwrap_or(i64::MAX));
-    Ok(call)
+    let call = run_list::Call {
+        runs: run.bound.role(op, "runs", &[])?,
+        from_ms: from,
+        to_ms: Word::Int(since_ms),
+        skip: i64::try_from(skip).unwrap_or(i64::MAX),
+        count: i64::try_from(count).unwrap_or(i64::MAX),
+    };
+    Ok(call.on(at(run, op))?.compound())
 }
 
 pub(super) fn due(run: &Run, count: usize) -> Result<Invocation> {
-    let mut call = Invocation::new(&scripts::RUN_DUE.script, Workload::Default).compound().repeat_safe();
-    keys::bind_index(SWEEP, &run.bound, &mut call.keys)?;
-    call.args.push_int(millis(run.spec.stale_after));
-    // The index may be behind a run's last activity by a pulse.
-    call.args.push_int(millis(run.spec.state_ttl).saturating_add(60_000));
-    call.args.push_int(count as i64);
-    Ok(call)
+    let RunIndexKeys { runs, live } = keys::index(SWEEP, &run.bound)?;
+    let call = run_due::Call {
+        runs,
+        live,
+        stale_ms: millis(run.spec.stale_after),
+        // The index may be behind a run's last activity by a pulse.
+        expire_ms: millis(run.spec.state_ttl).saturating_add(60_000),
+        count: count as i64,
+    };
+    Ok(call.on(at(run, SWEEP))?.compound().repeat_safe())
 }
 
 pub(super) fn sweep(run: &Run, id: &str) -> Result<Invocation> {
     let frame = Frame { op: SWEEP, run, id, request_id: None, pulse: None };
-    let (mut own, mut more) = (Words::default(), Words::default());
-    own.push_int(millis(run.spec.stale_after));
-    own.push(id);
-    if run.is_whole() {
-        own.push_int(frame.next_key());
-        keys::bind_index(SWEEP, &run.bound, &mut more)?;
-    } else {
-        own.push_int(0);
-    }
-    Ok(frame.call(&scripts::RUN_SWEEP.script, &more, &own)?.repeat_safe())
+    let values = frame.values();
+    let Parts { run: own, words, .. } = frame.parts(&values, 0, 0)?;
+    let index = if run.is_whole() { Some(keys::index(SWEEP, &run.bound)?) } else { None };
+    let call = run_sweep::Call {
+        run: own,
+        index,
+        frame: words,
+        stale_ms: millis(run.spec.stale_after),
+        id,
+        index_at: index.map_or(0, |_| frame.next_key()),
+    };
+    Ok(call.on(frame.at())?.repeat_safe())
 }
 
 pub(super) fn settle(
@@ -340,11 +445,6 @@ pub(super) fn settle(
     word: &str,
     active_ms: i64,
 ) -> Result<Invocation> {
-    let mut call = Invocation::new(&scripts::RUN_SETTLE.script, Workload::Default).repeat_safe();
-    keys::bind_index(op, &run.bound, &mut call.keys)?;
-    call.args.push(id);
-    call.args.push_int(seen_ms);
-    call.args.push(word);
-    call.args.push_int(active_ms);
-    Ok(call)
+    let RunIndexKeys { runs, live } = keys::index(op, &run.bound)?;
+    Ok(run_settle::Call { runs, live, id, seen: seen_ms, word, active_ms }.on(at(run, op))?.repeat_safe())
 }

@@ -5,7 +5,7 @@ use quaymaster_store::{Topology, Words};
 
 use super::{Run, keys, ops};
 use crate::outage::is_outage;
-use crate::{Code, Error, Result, json, moment};
+use crate::{Result, json, moment};
 
 /// The hour as a script renders it into the documented hash.
 #[derive(Debug, Clone)]
@@ -30,12 +30,12 @@ impl Run {
 
     /// What belongs to the hour of `now_us`.
     pub(super) async fn pulse(&self, op: &'static str, id: &str, now_us: i64) -> Result<Pulse> {
-        let mut failed = Words::default();
-        let bucket = keys::bind(op, &self.bound, "failed", &[], now_us, &mut failed)?
-            .ok_or_else(|| Error::new(op, Code::Internal, "the key of failures has no hour"))?;
+        let (failed, bucket) = keys::hour(op, &self.bound, now_us)?;
+        let own = [(&*self.spec.id, id)];
+        let state = self.bound.role(op, "state", &own)?;
         let mut texts = vec![
-            ("state_key", keys::text(op, &self.bound, "state", &[(&self.spec.id, id)], now_us)?),
-            ("failed_key", word(&failed)),
+            ("state_key", keys::text(op, &self.bound, state)?),
+            ("failed_key", keys::text(op, &self.bound, failed)?),
         ];
         let (mut calls, mut counter) = (Some(0), None);
         if let Some(limit) = &self.limit {

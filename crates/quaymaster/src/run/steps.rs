@@ -1,13 +1,11 @@
 //! Fields and tasks of a run.
 
-use std::time::Duration;
-
 use jiff::civil::DateTime;
 use jiff::tz::Offset;
 
-use super::answer::{self, RunState, TaskFinished, TaskStarted};
+use super::answer::{self, Changed, RunState, TaskEnd, TaskFinished, TaskStarted};
 use super::ops::{self, Frame};
-use super::{Foreign, Items, MAX_ITEMS, Run, check_status, ended};
+use super::{Items, MAX_ITEMS, Run, check_status, ended, is_longer};
 use crate::wrote::in_steps;
 use crate::{Code, Error, Result};
 
@@ -18,10 +16,10 @@ pub const MAX_FIELDS: usize = 32;
 pub const MAX_OWN_FIELDS: usize = 100;
 
 /// The longest value of a field.
-pub const MAX_VALUE_BYTES: usize = 4096;
+pub const MAX_VALUE_CHARS: usize = 4096;
 
 /// The longest name of a field.
-const MAX_NAME_BYTES: usize = 64;
+const MAX_NAME_CHARS: usize = 64;
 
 /// What an update sets.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -53,15 +51,13 @@ impl Run {
             return self.look(id, Items::Without).await.map_err(|error| error.during(OP));
         }
         let build = |frame: Frame<'_>, _| ops::update(frame, &pairs);
-        let mut told = self.ask(OP, id, request_id, true, Foreign::Adopt, build).await?;
-        match &told.word[..] {
-            b"updated" => {
-                let run = answer::view(&mut told.parts, id)?;
+        match self.ask(OP, id, request_id, true, build, answer::updated).await?.0 {
+            Changed::Done(view) => {
+                let run = answer::view(view, id)?;
                 self.beat(OP, id, true, if run.over { 2 } else { 1 }).await;
                 Ok(run)
             }
-            b"ended" => Err(ended(OP, id, &told.parts.bytes()?)),
-            other => Err(answer::unknown(OP, other)),
+            Changed::Ended(status) => Err(ended(OP, id, &status)),
         }
     }
 
@@ -72,20 +68,23 @@ impl Run {
         for chunk in fields.processed.chunks(MAX_ITEMS) {
             super::check_items(op, chunk)?;
         }
-        let invalid = |detail: String| Err(Error::new(op, Code::RequestInvalid, detail));
+        let invalid = |detail: String| Err(Error::new(op, Code::RequestInvalid, detail).field("fields"));
         if fields.own.len() > MAX_FIELDS {
             return invalid(format!("fields: {MAX_FIELDS} at most in one call, got {}", fields.own.len()));
         }
         for (index, (name, value)) in fields.own.iter().enumerate() {
             if let Some(who) = self.owner_of(name) {
                 let detail = format!("`{name}` is not set by update: {who}");
-                return Err(Error::new(op, Code::RunField, detail));
+                return Err(Error::new(op, Code::RunField, detail).field("fields"));
             }
-            if name.is_empty() || name.len() > MAX_NAME_BYTES || name.contains(char::is_control) {
-                return invalid(format!("a field's name has 1 to {MAX_NAME_BYTES} bytes of text"));
+            if name.is_empty() || is_longer(name, MAX_NAME_CHARS) || name.contains(char::is_control) {
+                return invalid(format!("a field's name has 1 to {MAX_NAME_CHARS} characters of text"));
             }
-            if value.len() > MAX_VALUE_BYTES {
-                return invalid(format!("`{name}` has {} bytes; the most is {MAX_VALUE_BYTES}", value.len()));
+            if is_longer(value, MAX_VALUE_CHARS) {
+                return invalid(format!(
+                    "`{name}` has {} characters; the most is {MAX_VALUE_CHARS}",
+                    value.chars().count()
+                ));
             }
             if fields.own[..index].iter().any(|(before, _)| before == name) {
                 return invalid(format!("`{name}` is given twice"));
@@ -116,15 +115,9 @@ impl Run {
     async fn begin_task(&self, id: &str, task: &str, request_id: Option<&str>) -> Result<TaskStarted> {
         const OP: &str = ops::TASK_START;
         let build = |frame: Frame<'_>, _| ops::task_start(frame, task);
-        let mut told = self.ask(OP, id, request_id, true, Foreign::Adopt, build).await?;
-        match &told.word[..] {
-            b"started" => {
-                let started = TaskStarted { started_us: told.parts.int()? };
-                self.beat(OP, id, true, told.parts.int()?).await;
-                Ok(started)
-            }
-            other => Err(answer::unknown(OP, other)),
-        }
+        let ((started, beat), _) = self.ask(OP, id, request_id, true, build, answer::task_started).await?;
+        self.beat(OP, id, true, beat).await;
+        Ok(started)
     }
 
     /// Notes that a task ended, and how long it took by the store's clock; a second time answers the same.
@@ -139,20 +132,17 @@ impl Run {
         let mut given = None;
         loop {
             let build = |frame: Frame<'_>, _| ops::task_finish(frame, task, given);
-            let mut told = self.ask(OP, id, request_id, true, Foreign::Adopt, build).await?;
-            match &told.word[..] {
-                b"finished" => {
-                    let took = u64::try_from(told.parts.int()?).unwrap_or(0);
-                    self.beat(OP, id, true, told.parts.int()?).await;
-                    return Ok(TaskFinished { duration: Duration::from_micros(took) });
+            match self.ask(OP, id, request_id, true, build, answer::task_ended).await?.0 {
+                TaskEnd::Finished(finished, beat) => {
+                    self.beat(OP, id, true, beat).await;
+                    return Ok(finished);
                 }
                 // Started by another program, which writes when in its own key.
-                b"elsewhere" if given.is_none() => match from_document(&answer::text(&told.parts.bytes()?)) {
+                TaskEnd::Elsewhere(text) if given.is_none() => match from_document(&answer::text(&text)) {
                     Some(us) => given = Some(us),
                     None => return untimed("was started at a time nobody can read"),
                 },
-                b"elsewhere" | b"untimed" => return untimed("was not started in this run"),
-                other => return Err(answer::unknown(OP, other)),
+                TaskEnd::Elsewhere(_) | TaskEnd::Untimed => return untimed("was not started in this run"),
             }
         }
     }

@@ -6,6 +6,7 @@ use quaymaster_store::Reply;
 
 use super::answer::{self, Swept};
 use super::{Run, ops};
+use crate::scripts::{run_due, run_settle, run_sweep};
 use crate::wrote::in_steps;
 use crate::{Result, Retry};
 
@@ -26,15 +27,15 @@ impl Run {
         const OP: &str = ops::SWEEP;
         let mut swept = Swept::default();
         for _ in 0..PAGES {
-            let mut told = self.bound.run(OP, ops::due(self, PAGE)?).await?.parts(OP)?;
-            told.bytes()?;
-            let forgotten = u64::try_from(told.int()?).unwrap_or(0);
+            let told = self.bound.run(OP, ops::due(self, PAGE)?).await?;
+            let run_due::Reply::Due { forgotten, known, at_work, mut rows } = run_due::Reply::read(OP, told)?;
+            let forgotten = answer::counted(forgotten);
             swept.forgotten += forgotten;
-            swept.known = u64::try_from(told.int()?).unwrap_or(0);
-            swept.at_work = u64::try_from(told.int()?).unwrap_or(0);
+            swept.known = answer::counted(known);
+            swept.at_work = answer::counted(at_work);
             let mut due = Vec::new();
-            while let Some(Reply::Bytes(id)) = told.any() {
-                due.push((answer::text(&id), told.int()?));
+            while let Some(Reply::Bytes(id)) = rows.any() {
+                due.push((answer::text(&id), rows.int()?));
             }
             for (id, active_ms) in &due {
                 match self.sweep_one(id, *active_ms, &mut swept).await {
@@ -60,26 +61,25 @@ impl Run {
 
     async fn sweep_one(&self, id: &str, seen_ms: i64, swept: &mut Swept) -> Result<()> {
         const OP: &str = ops::SWEEP;
-        let mut told = self.bound.run(OP, ops::sweep(self, id)?).await?.parts(OP)?;
-        let word = match &told.bytes()?[..] {
-            b"stale" => {
+        let told = self.bound.run(OP, ops::sweep(self, id)?).await?;
+        let (word, active_ms) = match run_sweep::Reply::read(OP, told)? {
+            run_sweep::Reply::Stale { active_ms } => {
                 tracing::info!(run = self.name(), id, "a run gives no sign of life");
                 swept.stale += 1;
-                "stale"
+                ("stale", active_ms)
             }
-            b"fresh" => "fresh",
-            b"over" => "over",
-            b"gone" => {
+            run_sweep::Reply::Fresh { active_ms } => ("fresh", active_ms),
+            run_sweep::Reply::Over { active_ms } => ("over", active_ms),
+            run_sweep::Reply::Gone { active_ms } => {
                 swept.forgotten += 1;
-                "gone"
+                ("gone", active_ms)
             }
-            b"malformed" => return Err(answer::malformed(OP, &mut told)),
-            other => return Err(answer::unknown(OP, other)),
+            run_sweep::Reply::Malformed { key } => return Err(answer::malformed(OP, &key)),
         };
         if self.is_whole() {
             return Ok(());
         }
-        self.settle(OP, id, seen_ms, word, told.int()?).await
+        self.settle(OP, id, seen_ms, word, active_ms).await
     }
 
     /// Tells the indexes what became of a run, unless it was active since they were read.
@@ -91,6 +91,7 @@ impl Run {
         word: &str,
         active_ms: i64,
     ) -> Result<()> {
-        self.bound.run(op, ops::settle(op, self, id, seen_ms, word, active_ms)?).await.map(drop)
+        let told = self.bound.run(op, ops::settle(op, self, id, seen_ms, word, active_ms)?).await?;
+        run_settle::Reply::read(op, told).map(drop)
     }
 }

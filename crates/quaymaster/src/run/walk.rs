@@ -13,7 +13,8 @@ use quaymaster_store::Reply;
 
 use super::answer::{self, Failure, RunState};
 use super::ops::{self, Frame};
-use super::{AT_ONCE, Foreign, Items, Run, missing};
+use super::{AT_ONCE, Items, Run, missing};
+use crate::scripts::{run_failures, run_list};
 use crate::wrote::in_steps;
 use crate::{Code, Error, Result, Retry};
 
@@ -33,7 +34,7 @@ const RETRY_VISITS: usize = 10_000;
 const IDS: u64 = 1000;
 
 /// A longer lease is a mistake.
-const LEASE_MAX: Duration = Duration::from_secs(86_400);
+pub const LEASE_MAX: Duration = Duration::from_secs(86_400);
 
 /// Of one millisecond, so many failures more than asked for are read at first, to find the place of a cursor.
 const SAME_MOMENT: u64 = 128;
@@ -125,14 +126,15 @@ impl Place {
 }
 
 fn cursor(op: &'static str) -> Error {
-    Error::new(op, Code::RequestInvalid, "cursor: the `next` of an earlier answer to this call")
+    Error::new(op, Code::CursorUnknown, "cursor: the `next` of an earlier answer to this call")
+        .field("cursor")
 }
 
 fn check_count(op: &'static str, count: u64) -> Result<()> {
     if (1..=PAGE_MAX).contains(&count) {
         return Ok(());
     }
-    Err(Error::new(op, Code::RequestInvalid, format!("count: 1 to {PAGE_MAX}, got {count}")))
+    Err(Error::new(op, Code::RequestInvalid, format!("count: 1 to {PAGE_MAX}, got {count}")).field("count"))
 }
 
 impl Run {
@@ -211,17 +213,17 @@ impl Run {
         let mut read = wanted + place.map_or(0, |_| SAME_MOMENT);
         loop {
             let call = ops::failures(self, &[(&self.spec.id, &id)], from_ms, to_ms, read)?;
-            let mut told = self.bound.run(OP, call).await?.parts(OP)?;
-            if &told.bytes()?[..] == b"missing" {
-                if ask.run_id.is_some() {
-                    return Err(missing(OP, &id));
+            let mut rows = match run_failures::Reply::read(OP, self.bound.run(OP, call).await?)? {
+                run_failures::Reply::Failures { rows } => rows,
+                run_failures::Reply::Missing if ask.run_id.is_some() => return Err(missing(OP, &id)),
+                run_failures::Reply::Missing => {
+                    self.settle(OP, &id, active_ms, "gone", 0).await?;
+                    return Ok(Vec::new());
                 }
-                self.settle(OP, &id, active_ms, "gone", 0).await?;
-                return Ok(Vec::new());
-            }
+            };
             let (mut found, mut seen) = (Vec::new(), 0);
-            while let Some(Reply::Bytes(item)) = told.any() {
-                let (failed_ms, record) = (told.int()?, told.bytes()?);
+            while let Some(Reply::Bytes(item)) = rows.any() {
+                let (failed_ms, record) = (rows.int()?, rows.bytes()?);
                 seen += 1;
                 if place.is_none_or(|place| place.is_before(failed_ms, &item)) {
                     found.push((failed_ms, answer::failure(&id, &item, &record)));
@@ -239,7 +241,7 @@ impl Run {
     fn hour(&self, op: &'static str, text: &str) -> Result<(i64, i64)> {
         let bad = || {
             let detail = format!("hour: {} in UTC, got {text:?}", BucketUnit::Hour.format());
-            Error::new(op, Code::RequestInvalid, detail)
+            Error::new(op, Code::RequestInvalid, detail).field("hour")
         };
         let row = self.bound.resource.key("failed").ok_or_else(bad)?;
         let key = row.pattern.text().replace("{hour}", text);
@@ -278,11 +280,10 @@ impl Run {
         count: u64,
     ) -> Result<Vec<(String, i64)>> {
         let call = ops::list(op, self, from, since_ms, skip, count)?;
-        let mut told = self.bound.run(op, call).await?.parts(op)?;
-        told.bytes()?;
+        let run_list::Reply::Runs { mut rows } = run_list::Reply::read(op, self.bound.run(op, call).await?)?;
         let mut found = Vec::new();
-        while let Some(Reply::Bytes(id)) = told.any() {
-            found.push((answer::text(&id), told.int()?));
+        while let Some(Reply::Bytes(id)) = rows.any() {
+            found.push((answer::text(&id), rows.int()?));
         }
         Ok(found)
     }
@@ -350,14 +351,14 @@ impl Run {
         check_count(OP, ask.count)?;
         if ask.lease.is_zero() || ask.lease > LEASE_MAX {
             let detail = format!("lease: up to {} s, and more than nothing", LEASE_MAX.as_secs());
-            return Err(Error::new(OP, Code::RequestInvalid, detail));
+            return Err(Error::new(OP, Code::RequestInvalid, detail).field("lease"));
         }
         if let Some(id) = ask.run_id {
             return self.hand_out_of(id, ask, ask.count).await;
         }
         if ask.request_id.is_some() {
             let detail = "request_id: only for the failures of one run; name it by `run_id`";
-            return Err(Error::new(OP, Code::RequestInvalid, detail));
+            return Err(Error::new(OP, Code::RequestInvalid, detail).field("request_id"));
         }
         let mut handed = Vec::new();
         for (id, active_ms) in self.ids(OP, 0).await?.into_iter().take(RETRY_VISITS) {
@@ -384,14 +385,10 @@ impl Run {
     async fn hand_out_of(&self, id: &str, ask: RetryAsk<'_>, count: u64) -> Result<Vec<Failure>> {
         const OP: &str = ops::RETRY;
         let build = |frame: Frame<'_>, _| ops::retry(frame, count, ask.lease);
-        let mut told = self.ask(OP, id, ask.request_id, true, Foreign::Adopt, build).await?;
-        if &told.word[..] != b"retry" {
-            return Err(answer::unknown(OP, &told.word));
-        }
-        let beat = told.parts.int()?;
+        let ((beat, mut rows), _) = self.ask(OP, id, ask.request_id, true, build, answer::retried).await?;
         let mut handed = Vec::new();
-        while let Some(Reply::Bytes(item)) = told.parts.any() {
-            handed.push(answer::failure(id, &item, &told.parts.bytes()?));
+        while let Some(Reply::Bytes(item)) = rows.any() {
+            handed.push(answer::failure(id, &item, &rows.bytes()?));
         }
         self.beat(OP, id, beat > 0, beat).await;
         Ok(handed)

@@ -1,8 +1,11 @@
 //! What a stats answers. Plain functions, no I/O.
 
-use quaymaster_store::{Parts, Reply};
+use quaymaster_store::Reply;
 
 use super::sketch::Sketch;
+use crate::scripts::{
+    stats_counts, stats_flush, stats_leave, stats_names, stats_report, stats_silent, stats_sketches,
+};
 use crate::{Code, Error, Result};
 
 /// The answer of `record`.
@@ -103,26 +106,24 @@ pub(super) struct Share {
 }
 
 pub(super) fn flushed(op: &'static str, reply: Reply) -> Result<Flushed> {
-    let mut parts = reply.parts(op)?;
-    match &parts.bytes()?[..] {
-        b"flushed" => Ok(Flushed::Added { kept_out: count(&mut parts)? }),
-        b"repeat" => Ok(Flushed::Repeat),
-        b"ahead" => Ok(Flushed::Ahead { now_ms: parts.int()? }),
-        b"malformed" => Err(malformed(op, &mut parts)),
-        b"conflict" => {
+    match stats_flush::Reply::read(op, reply)? {
+        stats_flush::Reply::Flushed { kept_out } => Ok(Flushed::Added { kept_out: counted(kept_out) }),
+        stats_flush::Reply::Repeat => Ok(Flushed::Repeat),
+        stats_flush::Reply::Ahead { now_ms } => Ok(Flushed::Ahead { now_ms }),
+        stats_flush::Reply::Malformed { key } => Err(malformed(op, &key)),
+        stats_flush::Reply::Conflict => {
             let detail = "request_id was already used for another number of requests";
-            Err(Error::new(op, Code::RequestInvalid, detail))
+            Err(Error::new(op, Code::RequestReused, detail).field("request_id"))
         }
-        other => Err(unknown(op, other)),
     }
 }
 
 pub(super) fn totals(op: &'static str, reply: Reply, hours: &[i64]) -> Result<Totals> {
-    let mut parts = reply.parts(op)?;
-    if &parts.bytes()?[..] == b"malformed" {
-        return Err(malformed(op, &mut parts));
-    }
-    let mut report = Report { now_us: parts.int()? * 1000, ..Report::default() };
+    let (now_ms, mut parts) = match stats_report::Reply::read(op, reply)? {
+        stats_report::Reply::Report { now_ms, totals } => (now_ms, totals),
+        stats_report::Reply::Malformed { key } => return Err(malformed(op, &key)),
+    };
+    let mut report = Report { now_us: now_ms * 1000, ..Report::default() };
     for field in [
         &mut report.total,
         &mut report.accepted,
@@ -155,20 +156,19 @@ pub(super) fn totals(op: &'static str, reply: Reply, hours: &[i64]) -> Result<To
 }
 
 pub(super) fn names(op: &'static str, reply: Reply) -> Result<Vec<(String, i64)>> {
-    let mut parts = reply.parts(op)?;
-    parts.bytes()?;
+    let stats_names::Reply::Names { mut rows } = stats_names::Reply::read(op, reply)?;
     let mut names = Vec::new();
-    while let Some(Reply::Bytes(name)) = parts.any() {
-        names.push((text(&name), parts.int()?));
+    while let Some(Reply::Bytes(name)) = rows.any() {
+        names.push((text(&name), rows.int()?));
     }
     Ok(names)
 }
 
-pub(super) fn texts(op: &'static str, reply: Reply) -> Result<Vec<String>> {
-    let mut parts = reply.parts(op)?;
-    parts.bytes()?;
+/// Instances that have been silent for a day.
+pub(super) fn silent(op: &'static str, reply: Reply) -> Result<Vec<String>> {
+    let stats_silent::Reply::Silent { mut names } = stats_silent::Reply::read(op, reply)?;
     let mut texts = Vec::new();
-    while let Some(Reply::Bytes(name)) = parts.any() {
+    while let Some(Reply::Bytes(name)) = names.any() {
         texts.push(text(&name));
     }
     Ok(texts)
@@ -176,8 +176,7 @@ pub(super) fn texts(op: &'static str, reply: Reply) -> Result<Vec<String>> {
 
 /// Counters; what another program spoiled counts as 0.
 pub(super) fn counts(op: &'static str, reply: Reply) -> Result<Vec<u64>> {
-    let mut parts = reply.parts(op)?;
-    parts.bytes()?;
+    let stats_counts::Reply::Counts { counts: mut parts } = stats_counts::Reply::read(op, reply)?;
     let mut counts = Vec::new();
     while let Some(part) = parts.any() {
         counts.push(lenient(Some(part)));
@@ -187,9 +186,9 @@ pub(super) fn counts(op: &'static str, reply: Reply) -> Result<Vec<u64>> {
 
 /// One share per endpoint: `per` sketches are merged into each.
 pub(super) fn shares(op: &'static str, reply: Reply, endpoints: usize, per: usize) -> Result<Vec<Share>> {
-    let mut parts = reply.parts(op)?;
-    parts.bytes()?;
-    let sums = match parts.any() {
+    let stats_sketches::Reply::Sketches { sums, sketches: mut parts } =
+        stats_sketches::Reply::read(op, reply)?;
+    let sums = match sums {
         Some(Reply::Array(sums)) => sums,
         _ => Vec::new(),
     };
@@ -222,17 +221,16 @@ pub(super) fn shares(op: &'static str, reply: Reply, endpoints: usize, per: usiz
 }
 
 pub(super) fn left(op: &'static str, reply: Reply) -> Result<u64> {
-    let mut parts = reply.parts(op)?;
-    parts.bytes()?;
-    count(&mut parts)
+    let stats_leave::Reply::Left { count } = stats_leave::Reply::read(op, reply)?;
+    Ok(counted(count))
 }
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-fn count(parts: &mut Parts) -> Result<u64> {
-    Ok(u64::try_from(parts.int()?).unwrap_or(0))
+fn counted(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or(0)
 }
 
 fn lenient(part: Option<Reply>) -> u64 {
@@ -243,16 +241,7 @@ fn lenient(part: Option<Reply>) -> u64 {
     }
 }
 
-fn malformed(op: &'static str, parts: &mut Parts) -> Error {
-    match parts.bytes() {
-        Ok(key) => {
-            let detail = format!("{} does not hold a count: inspect it, or remove it", text(&key));
-            Error::new(op, Code::KeyMalformed, detail)
-        }
-        Err(error) => error,
-    }
-}
-
-fn unknown(op: &'static str, word: &[u8]) -> Error {
-    Error::new(op, Code::StoreReply, format!("unknown status {:?}", String::from_utf8_lossy(word)))
+fn malformed(op: &'static str, key: &[u8]) -> Error {
+    let detail = format!("{} does not hold a count: inspect it, or remove it", text(key));
+    Error::new(op, Code::KeyMalformed, detail)
 }

@@ -2,45 +2,9 @@
 
 use quaymaster_store::Words;
 
-use super::endpoint::OVERFLOW;
-use super::sum::Piece;
-use crate::bound::{self, Bound, Key};
-use crate::{Code, Error, Result};
-
-/// The keys every flush has, in the order of `lua/inc/stats.lua`; the hour's follows.
-const FLUSH: [&str; 17] = [
-    "requests_total",
-    "requests_accepted",
-    "errors_total",
-    "connections_current",
-    "connections_max",
-    "speed",
-    "max_speed",
-    "instances",
-    "beats",
-    "connections",
-    "gauge",
-    "flushes",
-    "flushed",
-    "endpoints",
-    "statuses",
-    "micros",
-    "seconds",
-];
-
-/// What `report` looks at first, in its script's order.
-const REPORT: [&str; 10] = [
-    "requests_total",
-    "requests_accepted",
-    "errors_total",
-    "connections_max",
-    "speed",
-    "max_speed",
-    "beats",
-    "connections",
-    "gauge",
-    "statuses",
-];
+use crate::Result;
+use crate::bound::{Bound, Key};
+use crate::scripts::{EndpointKeys, StatsKeys};
 
 /// An endpoint's own, but for that of the hour.
 pub(super) const ENDPOINT: [&str; 6] =
@@ -54,56 +18,49 @@ pub(super) fn bind(
     values: Key<'_>,
     keys: &mut Words,
 ) -> Result<()> {
-    let row = bound.resource.key(role).ok_or_else(|| {
-        Error::new(op, Code::Internal, format!("stats.{} has no key {role:?}", bound.resource.name))
-    })?;
-    bound::bind(op, &row.pattern, values, 0, bound.engine.topology(), keys).map(drop)
+    bound.role(op, role, values)?.spell(op, bound.engine.topology(), keys)
 }
 
-fn bind_endpoint(op: &'static str, bound: &Bound, name: &str, hour: &str, keys: &mut Words) -> Result<()> {
-    for role in ENDPOINT {
-        bind(op, bound, role, &[("endpoint", name)], keys)?;
-    }
-    bind(op, bound, "sketch_hour", &[("timestamp", hour), ("endpoint", name)], keys)
+/// The totals; `hour` is `[("timestamp", start)]`.
+pub(super) fn totals<'a>(op: &'static str, bound: &'a Bound, hour: Key<'a>) -> Result<StatsKeys<'a>> {
+    let of = |role| bound.role(op, role, &[]);
+    Ok(StatsKeys {
+        requests_total: of("requests_total")?,
+        requests_accepted: of("requests_accepted")?,
+        errors_total: of("errors_total")?,
+        connections_current: of("connections_current")?,
+        connections_max: of("connections_max")?,
+        speed: of("speed")?,
+        max_speed: of("max_speed")?,
+        instances: of("instances")?,
+        beats: of("beats")?,
+        connections: of("connections")?,
+        gauge: of("gauge")?,
+        flushes: of("flushes")?,
+        flushed: of("flushed")?,
+        endpoints: of("endpoints")?,
+        statuses: of("statuses")?,
+        micros: of("micros")?,
+        seconds: of("seconds")?,
+        requests_hourly: bound.role(op, "requests_hourly", hour)?,
+    })
 }
 
-/// Appends all keys of a flush.
-pub(super) fn bind_flush(
+/// An endpoint's keys; `values` are those of its hour, the last of them the endpoint.
+pub(super) fn endpoint<'a>(
     op: &'static str,
-    bound: &Bound,
-    piece: &Piece,
-    request_id: Option<&str>,
-    keys: &mut Words,
-) -> Result<()> {
-    let hour = piece.hour_ms.to_string();
-    for role in FLUSH {
-        bind(op, bound, role, &[], keys)?;
-    }
-    bind(op, bound, "requests_hourly", &[("timestamp", &hour)], keys)?;
-    if let Some(id) = request_id {
-        bind(op, bound, "request", &[("request_id", id)], keys)?;
-    }
-    let instances = piece.instances.iter().map(|instance| instance.name.as_str());
-    for name in std::iter::once(OVERFLOW).chain(instances) {
-        bind(op, bound, "requests_instance", &[("instance_id", name)], keys)?;
-    }
-    for (status, _) in &piece.statuses {
-        bind(op, bound, "errors_status", &[("status_code", &status.to_string())], keys)?;
-    }
-    let endpoints = piece.endpoints.iter().map(|entry| entry.name.as_str());
-    for name in std::iter::once(OVERFLOW).chain(endpoints) {
-        bind_endpoint(op, bound, name, &hour, keys)?;
-    }
-    Ok(())
-}
-
-/// Appends what a report looks at first.
-pub(super) fn bind_report(op: &'static str, bound: &Bound, hours: &[i64], keys: &mut Words) -> Result<()> {
-    for role in REPORT {
-        bind(op, bound, role, &[], keys)?;
-    }
-    for hour in hours {
-        bind(op, bound, "requests_hourly", &[("timestamp", &hour.to_string())], keys)?;
-    }
-    Ok(())
+    bound: &'a Bound,
+    values: &'a [(&'a str, &'a str); 2],
+) -> Result<EndpointKeys<'a>> {
+    let of = |role| bound.role(op, role, &values[1..]);
+    let [requests, errors, response_times, avg_response, response_count, sketch] = ENDPOINT;
+    Ok(EndpointKeys {
+        requests: of(requests)?,
+        errors: of(errors)?,
+        response_times: of(response_times)?,
+        avg_response: of(avg_response)?,
+        response_count: of(response_count)?,
+        sketch: of(sketch)?,
+        sketch_hour: bound.role(op, "sketch_hour", values)?,
+    })
 }

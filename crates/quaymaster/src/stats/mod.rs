@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use quaymaster_schema::StatsSpec;
+use quaymaster_schema::{StatsSpec, is_longer};
 use quaymaster_store::Words;
 
 pub use answer::{Endpoint, Recorded, Report, Swept};
@@ -56,7 +56,7 @@ pub const MAX_INSTANCES: usize = 1000;
 pub const MAX_CONNECTIONS: u64 = 1_000_000_000;
 
 /// The longest name of an instance.
-pub const MAX_INSTANCE_BYTES: usize = 128;
+pub const MAX_INSTANCE_CHARS: usize = 128;
 
 /// Instances looked at in one step of a sweep, and steps in one sweep.
 const SWEEP_PAGE: usize = 100;
@@ -309,7 +309,7 @@ impl Stats {
         let mut swept = Swept::default();
         for _ in 0..SWEEP_PAGES {
             let call = ops::silent(&self.bound, SWEEP_PAGE)?;
-            let mut silent = answer::texts(OP, self.bound.run(OP, call).await?)?;
+            let mut silent = answer::silent(OP, self.bound.run(OP, call).await?)?;
             // A name that no key can be spelled with is none of ours; it must not keep the others.
             silent.retain(|name| self.is_name(OP, "requests_instance", "instance_id", name));
             if silent.is_empty() {
@@ -349,30 +349,33 @@ fn unique() -> String {
 
 fn check(record: &Record<'_>) -> Result<()> {
     const OP: &str = ops::RECORD;
-    let wrong = |detail: String| Err(Error::new(OP, Code::RequestInvalid, detail));
+    let wrong = |field: String, what: &str| {
+        Err(Error::new(OP, Code::RequestInvalid, format!("{field}{what}")).field(field))
+    };
     if let Some(id) = record.request_id {
         bound::check_request_id(OP, id)?;
     }
     if record.requests.len() > MAX_REQUESTS {
         let detail = format!("{} requests; at most {MAX_REQUESTS} in one call", record.requests.len());
-        return Err(Error::new(OP, Code::RequestTooLarge, detail));
+        return Err(Error::new(OP, Code::RequestTooLarge, detail).field("requests"));
     }
     for (at, request) in record.requests.iter().enumerate() {
         if !(100..=999).contains(&request.status) {
-            return wrong(format!("requests[{at}].status: 100 to 999, got {}", request.status));
+            return wrong(format!("requests[{at}].status"), &format!(": 100 to 999, got {}", request.status));
         }
         if !(request.path.starts_with('/') || request.path == "*") {
-            return wrong(format!("requests[{at}].path: must begin with `/`, or be `*`"));
+            return wrong(format!("requests[{at}].path"), ": must begin with `/`, or be `*`");
         }
         if request.method.is_empty() {
-            return wrong(format!("requests[{at}].method is empty"));
+            return wrong(format!("requests[{at}].method"), " is empty");
         }
         check_instance(OP, request.instance)?;
     }
     for (instance, open) in record.connections {
         check_instance(OP, instance)?;
         if *open > MAX_CONNECTIONS {
-            return wrong(format!("connections: at most {MAX_CONNECTIONS} of one instance, got {open}"));
+            let what = format!(": at most {MAX_CONNECTIONS} of one instance, got {open}");
+            return wrong("connections".into(), &what);
         }
     }
     Ok(())
@@ -381,12 +384,13 @@ fn check(record: &Record<'_>) -> Result<()> {
 /// Refuses a name of an instance that could not be part of a key.
 fn check_instance(op: &'static str, name: &str) -> Result<()> {
     let usable = |c: char| !c.is_control() && !matches!(c, '{' | '}' | '*' | '?' | '[' | ']');
-    if name.is_empty() || name.len() > MAX_INSTANCE_BYTES || !name.chars().all(usable) || name == OVERFLOW {
+    if name.is_empty() || is_longer(name, MAX_INSTANCE_CHARS) || !name.chars().all(usable) || name == OVERFLOW
+    {
         let detail = format!(
-            "instance: 1 to {MAX_INSTANCE_BYTES} bytes without control characters and {{ }} * ? [ ], and not \
+            "instance: 1 to {MAX_INSTANCE_CHARS} characters without control characters and {{ }} * ? [ ], and not \
              {OVERFLOW:?}"
         );
-        return Err(Error::new(op, Code::RequestInvalid, detail));
+        return Err(Error::new(op, Code::RequestInvalid, detail).field("instance"));
     }
     Ok(())
 }

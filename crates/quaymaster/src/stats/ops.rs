@@ -5,10 +5,15 @@ use std::time::Duration;
 use quaymaster_schema::StatsSpec;
 use quaymaster_store::{Invocation, Workload};
 
+use super::endpoint::OVERFLOW;
 use super::keys;
 use super::sum::Piece;
+use crate::Result;
 use crate::bound::Bound;
-use crate::{Result, scripts};
+use crate::scripts::{
+    At, StatsArgs, Word, stats_counts, stats_flush, stats_leave, stats_names, stats_report, stats_silent,
+    stats_sketches,
+};
 
 pub(super) const RECORD: &str = "stats.record";
 pub(super) const FLUSH: &str = "stats.flush";
@@ -44,78 +49,119 @@ pub(super) fn flush(
     piece: &Piece,
     mark: Mark<'_>,
 ) -> Result<Invocation> {
-    let mut call = Invocation::new(&scripts::STATS_FLUSH.script, Workload::Default).compound();
     let (kind, process, sequence, request) = match mark {
         Mark::Sequence { process, sequence } => ("flush", process, sequence, None),
-        Mark::Request(id) => ("record", "", 0, Some(id)),
+        Mark::Request(id) => ("record", "", 0, Some([("request_id", id)])),
         Mark::None => ("once", "", 0, None),
     };
-    if !matches!(mark, Mark::None) {
-        call = call.repeat_safe();
-    }
-    keys::bind_flush(op, bound, piece, request, &mut call.keys)?;
-    let args = &mut call.args;
-    args.push(kind);
-    args.push(process);
-    args.push_int(int(sequence));
-    args.push_int(KEEP_MS);
-    args.push_int(millis(spec.heartbeat));
-    args.push_int(int(spec.max_endpoints));
-    args.push_int(int(spec.max_instances));
-    args.push_int(int(spec.samples));
-    args.push_int(int(spec.flush.as_secs() + u64::from(spec.flush.subsec_nanos() > 0)));
-    args.push_int(piece.hour_ms);
-    args.push_int(int(piece.total));
-    args.push_int(int(piece.accepted));
-    args.push_int(int(piece.errors));
-    args.push(&piece.seconds);
-    args.push_int(piece.instances.len() as i64);
-    args.push_int(piece.statuses.len() as i64);
-    args.push_int(piece.endpoints.len() as i64);
-    for instance in &piece.instances {
-        args.push(&instance.name);
-        args.push(&instance.process);
-        args.push_int(int(instance.requests));
-        match instance.connections {
-            Some((open, peak)) => {
-                args.push_int(int(open));
-                args.push_int(int(peak));
+    let hour = &*piece.hour_ms.to_string();
+    let of_hour = [("timestamp", hour)];
+    let over = [("timestamp", hour), ("endpoint", OVERFLOW)];
+    let call = stats_flush::Call {
+        totals: keys::totals(op, bound, &of_hour)?,
+        request: request.as_ref().map(|id| bound.role(op, "request", id)).transpose()?,
+        over_instance: bound.role(op, "requests_instance", &[("instance_id", OVERFLOW)])?,
+        instances: &|keys| {
+            piece.instances.iter().try_for_each(|instance| {
+                keys.put(bound.role(op, "requests_instance", &[("instance_id", &instance.name)])?)
+            })
+        },
+        statuses: &|keys| {
+            piece.statuses.iter().try_for_each(|(status, _)| {
+                keys.put(bound.role(op, "errors_status", &[("status_code", &status.to_string())])?)
+            })
+        },
+        over_endpoint: keys::endpoint(op, bound, &over)?,
+        endpoints: &|keys| {
+            piece.endpoints.iter().try_for_each(|entry| {
+                let values = [("timestamp", hour), ("endpoint", &*entry.name)];
+                keys::endpoint(op, bound, &values)?.put(keys)
+            })
+        },
+        flush: StatsArgs {
+            kind,
+            process,
+            sequence: int(sequence),
+            keep_ms: KEEP_MS,
+            heartbeat_ms: millis(spec.heartbeat),
+            max_endpoints: int(spec.max_endpoints),
+            max_instances: int(spec.max_instances),
+            samples: int(spec.samples),
+            flush_s: int(spec.flush.as_secs() + u64::from(spec.flush.subsec_nanos() > 0)),
+            hour_ms: piece.hour_ms,
+            total: int(piece.total),
+            accepted: int(piece.accepted),
+            errors: int(piece.errors),
+            seconds: &piece.seconds,
+            of_instances: piece.instances.len() as i64,
+            of_statuses: piece.statuses.len() as i64,
+            of_endpoints: piece.endpoints.len() as i64,
+        },
+        of_instances: &|args| {
+            for instance in &piece.instances {
+                let told = instance.connections.map(|(open, peak)| (int(open), int(peak)));
+                let (connections, peak) = told.map_or((Word::Text(""), Word::Text("")), |(open, peak)| {
+                    (Word::Int(open), Word::Int(peak))
+                });
+                let (name, process, requests) = (&*instance.name, &*instance.process, int(instance.requests));
+                stats_flush::OfInstances { name, process, requests, connections, peak }.put(args);
             }
-            None => {
-                args.push("");
-                args.push("");
+        },
+        of_statuses: &|args| {
+            for (status, count) in &piece.statuses {
+                stats_flush::OfStatuses { code: i64::from(*status), count: int(*count) }.put(args);
             }
-        }
-    }
-    for (status, count) in &piece.statuses {
-        args.push_int(i64::from(*status));
-        args.push_int(int(*count));
-    }
-    for entry in &piece.endpoints {
-        args.push(&entry.name);
-        args.push_int(int(entry.count));
-        args.push_int(int(entry.errors));
-        args.push_int(int(entry.sum_us));
-        args.push(entry.buckets.trim_end());
-        args.push(entry.samples.trim_end());
-    }
-    Ok(call)
+        },
+        of_endpoints: &|args| {
+            for entry in &piece.endpoints {
+                let row = stats_flush::OfEndpoints {
+                    name: &entry.name,
+                    count: int(entry.count),
+                    errors: int(entry.errors),
+                    sum_us: int(entry.sum_us),
+                    buckets: entry.buckets.trim_end(),
+                    samples: entry.samples.trim_end(),
+                };
+                row.put(args);
+            }
+        },
+    };
+    let call = call.on(at(bound, op))?.compound();
+    Ok(if matches!(mark, Mark::None) { call } else { call.repeat_safe() })
+}
+
+fn at(bound: &Bound, op: &'static str) -> At {
+    bound.at(op, Workload::Default)
 }
 
 pub(super) fn report(bound: &Bound, spec: &StatsSpec, hours: &[i64]) -> Result<Invocation> {
-    let mut call = Invocation::new(&scripts::STATS_REPORT.script, Workload::Default).compound();
-    keys::bind_report(REPORT, bound, hours, &mut call.keys)?;
-    call.args.push_int(millis(spec.heartbeat));
-    Ok(call)
+    let of = |role| bound.role(REPORT, role, &[]);
+    let call = stats_report::Call {
+        requests_total: of("requests_total")?,
+        requests_accepted: of("requests_accepted")?,
+        errors_total: of("errors_total")?,
+        connections_max: of("connections_max")?,
+        speed: of("speed")?,
+        max_speed: of("max_speed")?,
+        beats: of("beats")?,
+        connections: of("connections")?,
+        gauge: of("gauge")?,
+        statuses: of("statuses")?,
+        hourly: &|keys| {
+            hours.iter().try_for_each(|hour| {
+                keys.put(bound.role(REPORT, "requests_hourly", &[("timestamp", &hour.to_string())])?)
+            })
+        },
+        heartbeat_ms: millis(spec.heartbeat),
+    };
+    Ok(call.on(at(bound, REPORT))?.compound())
 }
 
 /// A page of `endpoints` or `instances`.
 pub(super) fn names(bound: &Bound, role: &str, offset: usize, count: usize) -> Result<Invocation> {
-    let mut call = Invocation::new(&scripts::STATS_NAMES.script, Workload::Default).compound();
-    keys::bind(REPORT, bound, role, &[], &mut call.keys)?;
-    call.args.push_int(offset as i64);
-    call.args.push_int(count as i64);
-    Ok(call)
+    let names = bound.role(REPORT, role, &[])?;
+    let call = stats_names::Call { names, offset: offset as i64, count: count as i64 };
+    Ok(call.on(at(bound, REPORT))?.compound())
 }
 
 /// The counters of one role or several, for each of the values.
@@ -125,50 +171,57 @@ pub(super) fn counts(
     placeholder: &str,
     values: &[&str],
 ) -> Result<Invocation> {
-    let mut call = Invocation::new(&scripts::STATS_COUNTS.script, Workload::Default).compound();
-    for value in values {
-        for role in roles {
-            keys::bind(REPORT, bound, role, &[(placeholder, value)], &mut call.keys)?;
-        }
-    }
-    Ok(call)
+    let call = stats_counts::Call {
+        counters: &|keys| {
+            values.iter().try_for_each(|value| {
+                roles
+                    .iter()
+                    .try_for_each(|role| keys.put(bound.role(REPORT, role, &[(placeholder, value)])?))
+            })
+        },
+    };
+    Ok(call.on(at(bound, REPORT))?.compound())
 }
 
 /// The sketches of all time, with their sums, or those of some hours.
 pub(super) fn sketches(bound: &Bound, endpoints: &[&str], hours: Option<&[i64]>) -> Result<Invocation> {
-    let mut call = Invocation::new(&scripts::STATS_SKETCHES.script, Workload::Default).compound();
-    keys::bind(REPORT, bound, "micros", &[], &mut call.keys)?;
-    for endpoint in endpoints {
-        match hours {
-            None => {
-                call.args.push(endpoint);
-                keys::bind(REPORT, bound, "sketch", &[("endpoint", endpoint)], &mut call.keys)?;
-            }
-            Some(hours) => {
-                for hour in hours {
+    let call = stats_sketches::Call {
+        micros: bound.role(REPORT, "micros", &[])?,
+        sketches: &|keys| {
+            endpoints.iter().try_for_each(|endpoint| match hours {
+                None => keys.put(bound.role(REPORT, "sketch", &[("endpoint", endpoint)])?),
+                Some(hours) => hours.iter().try_for_each(|hour| {
                     let values = [("timestamp", &*hour.to_string()), ("endpoint", *endpoint)];
-                    keys::bind(REPORT, bound, "sketch_hour", &values, &mut call.keys)?;
+                    keys.put(bound.role(REPORT, "sketch_hour", &values)?)
+                }),
+            })
+        },
+        endpoints: &|args| {
+            if hours.is_none() {
+                for endpoint in endpoints {
+                    args.push(endpoint);
                 }
             }
-        }
-    }
-    Ok(call)
+        },
+    };
+    Ok(call.on(at(bound, REPORT))?.compound())
 }
 
 pub(super) fn silent(bound: &Bound, count: usize) -> Result<Invocation> {
-    let mut call = Invocation::new(&scripts::STATS_SILENT.script, Workload::Default).compound();
-    keys::bind(SWEEP, bound, "instances", &[], &mut call.keys)?;
-    call.args.push_int(count as i64);
-    Ok(call)
+    let instances = bound.role(SWEEP, "instances", &[])?;
+    Ok(stats_silent::Call { instances, count: count as i64 }.on(at(bound, SWEEP))?.compound())
 }
 
 /// Leaving twice is leaving once.
-pub(super) fn leave(bound: &Bound, instances: &[String]) -> Result<Invocation> {
-    let mut call = Invocation::new(&scripts::STATS_LEAVE.script, Workload::Default).compound().repeat_safe();
-    keys::bind(SWEEP, bound, "instances", &[], &mut call.keys)?;
-    for name in instances {
-        keys::bind(SWEEP, bound, "requests_instance", &[("instance_id", name)], &mut call.keys)?;
-        call.args.push(name);
-    }
-    Ok(call)
+pub(super) fn leave(bound: &Bound, names: &[String]) -> Result<Invocation> {
+    let call = stats_leave::Call {
+        instances: bound.role(SWEEP, "instances", &[])?,
+        requests: &|keys| {
+            names.iter().try_for_each(|name| {
+                keys.put(bound.role(SWEEP, "requests_instance", &[("instance_id", name)])?)
+            })
+        },
+        names: &|args| names.iter().for_each(|name| args.push(name)),
+    };
+    Ok(call.on(at(bound, SWEEP))?.compound().repeat_safe())
 }

@@ -40,7 +40,7 @@ impl Stats {
         const OP: &str = ops::REPORT;
         if ask.hours.is_some_and(|hours| hours == 0 || hours > MAX_HOURS) {
             let detail = format!("hours: 1 to {MAX_HOURS}, got {}", ask.hours.unwrap_or(0));
-            return Err(Error::new(OP, Code::RequestInvalid, detail));
+            return Err(Error::new(OP, Code::RequestInvalid, detail).field("hours"));
         }
         let hour_ms = self.bound.engine.now_us().div_euclid(HOUR_MS * 1000) * HOUR_MS;
         let hours: Vec<i64> = (0..i64::from(ask.hours.unwrap_or(MAX_HOURS)))

@@ -242,7 +242,7 @@ pub(super) fn check_place(op: &'static str, place: &str) -> Result<()> {
         || !place.bytes().all(|c| c.is_ascii_graphic())
     {
         let detail = "place: 1 to 256 visible ASCII characters, and not `store`";
-        return Err(Error::new(op, Code::RequestInvalid, detail));
+        return Err(Error::new(op, Code::RequestInvalid, detail).field("place"));
     }
     Ok(())
 }

@@ -76,13 +76,8 @@ impl Upload {
     /// Removes what was staged: the request broke off, or its bytes were not what it said.
     pub async fn unstage(&self, id: &str, stage: &Stage) -> Result<()> {
         const OP: &str = ops::STAGE;
-        let mut call = quaymaster_store::Invocation::new(
-            &crate::scripts::UPLOAD_UNSTAGE.script,
-            quaymaster_store::Workload::Queue,
-        )
-        .repeat_safe();
-        self.bind_staging(OP, id, stage.as_str(), &mut call.keys)?;
-        self.bound.run(OP, call).await.map(drop)
+        let call = ops::unstage(self, id, stage.as_str())?;
+        crate::scripts::upload_unstage::Reply::read(OP, self.bound.run(OP, call).await?).map(drop)
     }
 
     /// Reads at most `length` (and [`MAX_PIECE`]) bytes of a chunk at `offset`; fewer at its end, none when they are

@@ -7,6 +7,7 @@ use super::answer::{Accepted, Held, Refusal};
 use super::ask::{Last, Offer, Reservation, Source, check_place};
 use super::ops::Mark;
 use super::{MAX_CHUNKS, Upload, keys, ops, tell};
+use crate::scripts::{upload_arrive, upload_back, upload_hold};
 use crate::{Code, Error, Result};
 
 /// When to come back whose reservation was given up.
@@ -93,7 +94,10 @@ impl Upload {
             None => {
                 fresh = Reservation::fresh(id, offer.number);
                 let names = [(fresh.as_str().to_owned(), offer.size)];
-                self.bound.run(op, ops::hold(self, op, &names, Mark::Attempt, TAKING)?).await?;
+                upload_hold::Reply::read(
+                    op,
+                    self.bound.run(op, ops::hold(self, op, &names, Mark::Attempt, TAKING)?).await?,
+                )?;
                 &fresh
             }
         };
@@ -104,7 +108,10 @@ impl Upload {
             Err(error) => {
                 // Keys that another program has spoiled took nothing, and nothing is on its way for them.
                 if matches!(error.code, Code::KeyMalformed | Code::KeyWrongType) {
-                    self.bound.run(op, ops::back(self, op, std::iter::once(name.as_str()))?).await?;
+                    upload_back::Reply::read(
+                        op,
+                        self.bound.run(op, ops::back(self, op, &[name.as_str()])?).await?,
+                    )?;
                 }
                 return Err(error);
             }
@@ -118,9 +125,12 @@ impl Upload {
         if waits {
             let held = keys::flight_name(id, offer.number, &attempt);
             let spare = if held == name.as_str() { "" } else { name.as_str() };
-            self.bound.run(op, ops::arrive(self, id, spare, &held, offer.size)?).await?;
+            upload_arrive::Reply::read(
+                op,
+                self.bound.run(op, ops::arrive(self, id, spare, &held, offer.size)?).await?,
+            )?;
         } else {
-            self.bound.run(op, ops::back(self, op, std::iter::once(name.as_str()))?).await?;
+            upload_back::Reply::read(op, self.bound.run(op, ops::back(self, op, &[name.as_str()])?).await?)?;
         }
         Ok(accepted)
     }

@@ -7,6 +7,7 @@ use super::answer::{Admitted, Held, InFlight};
 use super::ask::Reservation;
 use super::ops::Mark;
 use super::{LEASE_MAX, Upload, ops, tell};
+use crate::scripts::{upload_admit, upload_back, upload_flight, upload_lapsed, upload_renew};
 use crate::{Code, Error, Result};
 
 /// The shortest and the longest time a caller is told to stay away.
@@ -29,20 +30,20 @@ impl Upload {
             return Err(Error::new(OP, Code::RequestTooLarge, detail));
         }
         let call = ops::admit(self, name.as_str(), bytes, lease)?;
-        let mut parts = self.bound.run(OP, call).await?.parts(OP)?;
-        let word = parts.bytes()?;
-        let in_flight = u64::try_from(parts.int()?).unwrap_or(0);
-        match &word[..] {
-            b"admitted" => Ok(Admitted::Admitted { in_flight }),
+        match upload_admit::Reply::read(OP, self.bound.run(OP, call).await?)? {
+            upload_admit::Reply::Admitted { total } => {
+                Ok(Admitted::Admitted { in_flight: tell::counted(total) })
+            }
             // Its bytes are being removed: whoever stood still for so long begins anew.
-            b"lapsed" => Ok(Admitted::Busy { retry_after: STAY_AWAY.0, in_flight }),
-            b"busy" => {
+            upload_admit::Reply::Lapsed { total } => {
+                Ok(Admitted::Busy { retry_after: STAY_AWAY.0, in_flight: tell::counted(total) })
+            }
+            upload_admit::Reply::Busy { total, next_ms } => {
                 self.counts.busy.fetch_add(1, Relaxed);
                 let (shortest, longest) = STAY_AWAY;
-                let retry_after = tell::wait(&mut parts)?.unwrap_or(shortest).clamp(shortest, longest);
-                Ok(Admitted::Busy { retry_after, in_flight })
+                let retry_after = tell::wait(next_ms).unwrap_or(shortest).clamp(shortest, longest);
+                Ok(Admitted::Busy { retry_after, in_flight: tell::counted(total) })
             }
-            other => Err(tell::unknown(OP, other)),
         }
     }
 
@@ -64,10 +65,10 @@ impl Upload {
         mark: Mark,
         lease: Duration,
     ) -> Result<Vec<Held>> {
-        let mut parts = self.bound.run(op, ops::renew(self, op, names, mark, lease)?).await?.parts(op)?;
-        parts.bytes()?;
+        let reply = self.bound.run(op, ops::renew(self, op, names, mark, lease)?).await?;
+        let upload_renew::Reply::Renewed { held: mut told } = upload_renew::Reply::read(op, reply)?;
         let mut held = Vec::new();
-        while let Some(part) = parts.any() {
+        while let Some(part) = told.any() {
             held.push(if part == quaymaster_store::Reply::Int(1) { Held::Ours } else { Held::Lost });
         }
         Ok(held)
@@ -75,8 +76,8 @@ impl Upload {
 
     /// Gives a reservation back: nothing came of it.
     pub async fn give_back(&self, name: &Reservation) -> Result<()> {
-        let call = ops::back(self, ops::ADMIT, std::iter::once(name.as_str()))?;
-        self.bound.run(ops::ADMIT, call).await.map(drop)
+        let call = ops::back(self, ops::ADMIT, &[name.as_str()])?;
+        upload_back::Reply::read(ops::ADMIT, self.bound.run(ops::ADMIT, call).await?).map(drop)
     }
 
     /// Reservations that were given up because their time was over, before a chunk took them. Whoever made one may
@@ -86,25 +87,25 @@ impl Upload {
         const OP: &str = ops::SWEEP;
         super::sweep::check_count(OP, count)?;
         check_lease(OP, lease)?;
-        let mut parts = self.bound.run(OP, ops::lapsed(self, count, lease)?).await?.parts(OP)?;
-        parts.bytes()?;
-        Ok(super::sweep::rest_of(&mut parts).iter().filter_map(|name| Reservation::parse(name)).collect())
+        let reply = self.bound.run(OP, ops::lapsed(self, count, lease)?).await?;
+        let upload_lapsed::Reply::Lapsed { mut names } = upload_lapsed::Reply::read(OP, reply)?;
+        Ok(super::sweep::rest_of(&mut names).iter().filter_map(|name| Reservation::parse(name)).collect())
     }
 
     /// How much is in flight over all nodes.
     pub async fn in_flight(&self) -> Result<InFlight> {
         const OP: &str = ops::ADMIT;
-        let mut parts = self.bound.run(OP, ops::in_flight(self, 0, 0)?).await?.parts(OP)?;
-        parts.bytes()?;
-        let mut next = || Ok::<u64, Error>(u64::try_from(parts.int()?).unwrap_or(0));
-        Ok(InFlight { bytes: next()?, names: next()?, max_bytes: self.spec.max_bytes_in_flight })
+        let reply = self.bound.run(OP, ops::in_flight(self, 0, 0)?).await?;
+        let upload_flight::Reply::Flight { total, names, .. } = upload_flight::Reply::read(OP, reply)?;
+        let (bytes, names) = (tell::counted(total), tell::counted(names));
+        Ok(InFlight { bytes, names, max_bytes: self.spec.max_bytes_in_flight })
     }
 }
 
 pub(super) fn check_lease(op: &'static str, lease: Duration) -> Result<()> {
     if lease < Duration::from_millis(1) || lease > LEASE_MAX {
         let detail = format!("lease_ms: 1 to {}, got {}", LEASE_MAX.as_millis(), lease.as_millis());
-        return Err(Error::new(op, Code::RequestInvalid, detail));
+        return Err(Error::new(op, Code::RequestInvalid, detail).field("lease_ms"));
     }
     Ok(())
 }

@@ -4,54 +4,86 @@ use quaymaster_schema::Spelling;
 use quaymaster_store::Words;
 
 use super::Upload;
-use crate::bound::{self, Key};
+use crate::bound::{self, Key, KeyBinding};
+use crate::scripts::{FlightKeys, Keys, UploadKeys};
 use crate::{Code, Error, Result};
-
-/// An upload's own keys, in the order of `lua/inc/upload.lua`.
-const OWN: [&str; 8] = ["state", "work", "received", "map", "todo", "leases", "etags", "metadata"];
-
-/// The account of bytes in flight, in the order every script takes it.
-pub(super) const FLIGHT: [&str; 3] = ["in_flight", "in_flight_until", "in_flight_total"];
 
 /// The longest id of an upload, and of a stage.
 const ID_MAX: usize = 64;
 
 /// Refuses what is no id of ours: ids stand in keys, channels and JSON as they are.
-pub(super) fn check_id(op: &'static str, what: &str, id: &str) -> Result<()> {
+pub(super) fn check_id(op: &'static str, what: &'static str, id: &str) -> Result<()> {
     let fine = |c: u8| c.is_ascii_alphanumeric() || c == b'-' || c == b'_';
     if id.is_empty() || id.len() > ID_MAX || !id.bytes().all(fine) {
         let detail = format!("{what}: 1 to {ID_MAX} letters, digits, - and _");
-        return Err(Error::new(op, Code::RequestInvalid, detail));
+        return Err(Error::new(op, Code::RequestInvalid, detail).field(what));
     }
     Ok(())
 }
 
 impl Upload {
+    /// What names an upload in its keys.
+    pub(super) fn named<'a>(&'a self, id: &'a str) -> [(&'a str, &'a str); 1] {
+        [(&self.id_name, id)]
+    }
+
     fn bind(&self, op: &'static str, role: &str, values: Key<'_>, keys: &mut Words) -> Result<()> {
-        let resource = &self.bound.resource;
-        let row = resource.key(role).ok_or_else(|| {
-            Error::new(op, Code::Internal, format!("{}.{} has no key {role:?}", resource.kind, resource.name))
-        })?;
-        bound::bind(op, &row.pattern, values, 0, self.bound.engine.topology(), keys).map(drop)
+        self.bound.role(op, role, values)?.spell(op, self.bound.engine.topology(), keys)
     }
 
-    /// Appends the eight keys of the upload `id`.
-    pub(super) fn bind_own(&self, op: &'static str, id: &str, keys: &mut Words) -> Result<()> {
-        check_id(op, "upload_id", id)?;
-        OWN.iter().try_for_each(|role| self.bind(op, role, &[(&self.id_name, id)], keys))
-    }
-
-    pub(super) fn bind_metadata(&self, op: &'static str, id: &str, keys: &mut Words) -> Result<()> {
-        check_id(op, "upload_id", id)?;
-        self.bind(op, "metadata", &[(&self.id_name, id)], keys)
+    /// The keys of the upload that `named` names.
+    pub(super) fn own<'a>(&'a self, op: &'static str, named: Key<'a>) -> Result<UploadKeys<'a>> {
+        check_id(op, "upload_id", named.first().map_or("", |(_, id)| id))?;
+        let of = |role| self.bound.role(op, role, named);
+        Ok(UploadKeys {
+            state: of("state")?,
+            work: of("work")?,
+            received: of("received")?,
+            map: of("map")?,
+            todo: of("todo")?,
+            leases: of("leases")?,
+            etags: of("etags")?,
+            metadata: of("metadata")?,
+        })
     }
 
     /// Appends the key of a chunk's bytes.
     pub(super) fn bind_chunk(&self, op: &'static str, id: &str, number: u32, keys: &mut Words) -> Result<()> {
         check_id(op, "upload_id", id)?;
         let mut digits = itoa::Buffer::new();
-        let values = [(self.id_name.as_str(), id), ("chunk_number", digits.format(number))];
-        self.bind(op, "chunk", &values, keys)
+        self.bind(op, "chunk", &self.chunk_named(id, digits.format(number)), keys)
+    }
+
+    /// What names a chunk in its key.
+    pub(super) fn chunk_named<'a>(&'a self, id: &'a str, number: &'a str) -> [(&'a str, &'a str); 2] {
+        [(&self.id_name, id), ("chunk_number", number)]
+    }
+
+    /// Puts the keys of these chunks.
+    pub(super) fn put_chunks(
+        &self,
+        op: &'static str,
+        id: &str,
+        numbers: impl Iterator<Item = u32>,
+        keys: &mut Keys<'_>,
+    ) -> Result<()> {
+        let mut digits = itoa::Buffer::new();
+        for number in numbers {
+            keys.put(self.bound.role(op, "chunk", &self.chunk_named(id, digits.format(number)))?)?;
+        }
+        Ok(())
+    }
+
+    /// What names staged bytes in their key.
+    pub(super) fn staging_named<'a>(
+        &'a self,
+        op: &'static str,
+        id: &'a str,
+        stage: &'a str,
+    ) -> Result<[(&'a str, &'a str); 2]> {
+        check_id(op, "upload_id", id)?;
+        check_id(op, "stage", stage)?;
+        Ok([(&self.id_name, id), ("stage_id", stage)])
     }
 
     pub(super) fn bind_staging(
@@ -61,22 +93,21 @@ impl Upload {
         stage: &str,
         keys: &mut Words,
     ) -> Result<()> {
-        check_id(op, "upload_id", id)?;
-        check_id(op, "stage", stage)?;
-        self.bind(op, "staging", &[(&self.id_name, id), ("stage_id", stage)], keys)
+        self.bind(op, "staging", &self.staging_named(op, id, stage)?, keys)
     }
 
-    pub(super) fn bind_claim(&self, op: &'static str, id: &str, token: &str, keys: &mut Words) -> Result<()> {
-        self.bind(op, "claim", &[(&self.id_name, id), ("claim_id", token)], keys)
+    /// One of the keys that all uploads share.
+    pub(super) fn index(&self, op: &'static str, role: &str) -> Result<KeyBinding<'_>> {
+        self.bound.role(op, role, &[])
     }
 
-    /// Appends one of the keys that all uploads share.
-    pub(super) fn bind_index(&self, op: &'static str, role: &str, keys: &mut Words) -> Result<()> {
-        self.bind(op, role, &[], keys)
-    }
-
-    pub(super) fn bind_flight(&self, op: &'static str, keys: &mut Words) -> Result<()> {
-        FLIGHT.iter().try_for_each(|role| self.bind_index(op, role, keys))
+    /// The account of bytes in flight.
+    pub(super) fn flight(&self, op: &'static str) -> Result<FlightKeys<'_>> {
+        Ok(FlightKeys {
+            names: self.index(op, "in_flight")?,
+            ends: self.index(op, "in_flight_until")?,
+            sum: self.index(op, "in_flight_total")?,
+        })
     }
 
     /// The name of a channel; channels are spelled alike on every topology.
@@ -89,7 +120,7 @@ impl Upload {
         let mut name = Vec::new();
         row.pattern
             .render(values, 0, Spelling::Single, &mut name)
-            .map_err(|error| Error::new(op, error.code, error.detail))?;
+            .map_err(|error| bound::unspellable(op, error))?;
         Ok(name)
     }
 

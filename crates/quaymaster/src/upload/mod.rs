@@ -44,7 +44,7 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-use quaymaster_schema::UploadSpec;
+use quaymaster_schema::{UploadSpec, is_longer};
 use quaymaster_store::Reply;
 
 pub use answer::{
@@ -61,8 +61,9 @@ pub use quaymaster_store::MAX_PIECE;
 pub use state::{Kept, State};
 
 use crate::bound::Bound;
+use crate::scripts::{upload_back, upload_call, upload_create, upload_enlist, upload_restore};
 use crate::{Code, Error, Result};
-use ops::{At, Change, With};
+use ops::{Change, When, With};
 
 /// How many chunks an upload may have: object stores take so many parts.
 pub const MAX_CHUNKS: u32 = 10_000;
@@ -144,18 +145,20 @@ impl Upload {
     pub async fn create(&self, id: &str, new: &New<'_>) -> Result<Created> {
         const OP: &str = ops::CREATE;
         check_new(OP, new)?;
-        let mut parts = self.bound.run(OP, ops::create(self, id, new)?).await?.parts(OP)?;
-        let created = match &parts.bytes()?[..] {
-            b"created" => Created::New,
-            b"existing" => Created::Existing(tell::status(OP, &tell::text(&mut parts)?)?),
-            b"taken" => {
+        let reply = self.bound.run(OP, ops::create(self, id, new)?).await?;
+        let created = match upload_create::Reply::read(OP, reply)? {
+            upload_create::Reply::Created => Created::New,
+            upload_create::Reply::Existing { status } => Created::Existing(tell::status(OP, &status)?),
+            upload_create::Reply::Taken => {
                 let detail = format!("upload {id} belongs to another node");
                 return Err(Error::new(OP, Code::RequestInvalid, detail));
             }
-            other => return Err(tell::unknown(OP, other)),
         };
         if matches!(created, Created::New | Created::Existing(Status::Pending | Status::Uploading)) {
-            self.bound.run(OP, ops::enlist(self, OP, id, At::Moment(new.deadline_ms))?).await?;
+            upload_enlist::Reply::read(
+                OP,
+                self.bound.run(OP, ops::enlist(self, OP, id, When::Moment(new.deadline_ms))?).await?,
+            )?;
         }
         Ok(created)
     }
@@ -219,7 +222,7 @@ impl Upload {
             lives: self.spec.keep_after_done,
             fields: &fields,
         };
-        self.changed(id, &change, Some(At::In(self.spec.keep_after_done))).await
+        self.changed(id, &change, Some(When::In(self.spec.keep_after_done))).await
     }
 
     async fn change(
@@ -233,15 +236,15 @@ impl Upload {
         let lives = if ended { self.spec.keep_after_done } else { self.spec.state_ttl };
         let all_durable = to == Status::Completing;
         let change = Change { to: to.name(), from, all_durable, aborted: false, lives, fields };
-        self.changed(id, &change, ended.then_some(At::In(lives))).await
+        self.changed(id, &change, ended.then_some(When::In(lives))).await
     }
 
     /// Changes the status; one that ended is looked at again when its time is over.
-    async fn changed(&self, id: &str, change: &Change<'_>, again: Option<At>) -> Result<Moved> {
+    async fn changed(&self, id: &str, change: &Change<'_>, again: Option<When>) -> Result<Moved> {
         const OP: &str = ops::MOVE;
         let moved = tell::moved(OP, self.bound.run(OP, ops::change(self, id, change)?).await?)?;
         if let (Some(at), Moved::Moved { .. } | Moved::Already) = (again, &moved) {
-            self.bound.run(OP, ops::enlist(self, OP, id, at)?).await?;
+            upload_enlist::Reply::read(OP, self.bound.run(OP, ops::enlist(self, OP, id, at)?).await?)?;
         }
         Ok(moved)
     }
@@ -254,9 +257,15 @@ impl Upload {
         let call = ops::reopen(self, id, reopen)?;
         let (reopened, deadline_ms) = tell::reopened(OP, self.bound.run(OP, call).await?)?;
         if let Reopened::Open { waiting, .. } = reopened {
-            self.bound.run(OP, ops::enlist(self, OP, id, At::Moment(deadline_ms))?).await?;
+            upload_enlist::Reply::read(
+                OP,
+                self.bound.run(OP, ops::enlist(self, OP, id, When::Moment(deadline_ms))?).await?,
+            )?;
             if waiting > 0 {
-                self.bound.run(OP, ops::call(self, OP, id, Duration::ZERO)?).await?;
+                upload_call::Reply::read(
+                    OP,
+                    self.bound.run(OP, ops::call(self, OP, id, Duration::ZERO)?).await?,
+                )?;
             }
         }
         Ok(reopened)
@@ -277,29 +286,31 @@ impl Upload {
         // The status comes last: what it says must be true by then.
         pages.push(Known { parts: &[], ..*known });
         for page in pages {
-            let mut told = self.bound.run(OP, ops::restore(self, id, &page)?).await?.parts(OP)?;
-            match &told.bytes()?[..] {
-                b"restored" => receipt = Some(tell::receipt(&mut told)?),
-                b"unknown" => receipt = None,
-                other => return Err(tell::unknown(OP, other)),
-            }
+            let reply = self.bound.run(OP, ops::restore(self, id, &page)?).await?;
             let mut names = Vec::new();
-            while let Some(Reply::Bytes(number)) = told.any() {
-                let number = String::from_utf8_lossy(&number).parse().unwrap_or(MAX_CHUNKS);
-                names.push(keys::flight_name(id, number, &tell::text(&mut told)?));
-            }
+            receipt = match upload_restore::Reply::read(OP, reply)? {
+                upload_restore::Reply::Restored { received, durable, total, complete, mut rows } => {
+                    while let Some(Reply::Bytes(number)) = rows.any() {
+                        let number = String::from_utf8_lossy(&number).parse().unwrap_or(MAX_CHUNKS);
+                        names.push(keys::flight_name(id, number, &tell::text(&mut rows)?));
+                    }
+                    Some(tell::receipt(received, durable, total, complete))
+                }
+                upload_restore::Reply::Unknown => None,
+            };
             if !names.is_empty() {
-                self.bound.run(OP, ops::back(self, OP, names.iter().map(String::as_str))?).await?;
+                let names: Vec<&str> = names.iter().map(String::as_str).collect();
+                upload_back::Reply::read(OP, self.bound.run(OP, ops::back(self, OP, &names)?).await?)?;
             }
         }
-        self.bound.run(OP, ops::call(self, OP, id, Duration::ZERO)?).await?;
+        upload_call::Reply::read(OP, self.bound.run(OP, ops::call(self, OP, id, Duration::ZERO)?).await?)?;
         receipt.ok_or_else(|| Error::new(OP, Code::StoreContended, format!("upload {id} vanished meanwhile")))
     }
 }
 
 fn check_new(op: &'static str, new: &New<'_>) -> Result<()> {
     if new.node_id.is_empty() {
-        return Err(Error::new(op, Code::RequestInvalid, "node_id is empty"));
+        return Err(Error::new(op, Code::RequestInvalid, "node_id is empty").field("node_id"));
     }
     let New { node_id, key, multipart_id, drive, mime_type, metadata, .. } = new;
     for (name, text) in [
@@ -325,14 +336,14 @@ fn check_new(op: &'static str, new: &New<'_>) -> Result<()> {
     Ok(())
 }
 
-fn check_text(op: &'static str, name: &str, text: &str, most: usize) -> Result<()> {
-    if text.len() > most {
-        let detail = format!("{name} has {} bytes; the most is {most}", text.len());
-        return Err(Error::new(op, Code::RequestTooLarge, detail));
+fn check_text(op: &'static str, name: &'static str, text: &str, most: usize) -> Result<()> {
+    if is_longer(text, most) {
+        let detail = format!("{name} has {} characters; the most is {most}", text.chars().count());
+        return Err(Error::new(op, Code::RequestTooLarge, detail).field(name));
     }
     // PostgreSQL keeps no text with one.
     if text.contains('\0') {
-        return Err(Error::new(op, Code::RequestInvalid, format!("{name}: must not contain NUL")));
+        return Err(Error::new(op, Code::RequestInvalid, format!("{name}: must not contain NUL")).field(name));
     }
     Ok(())
 }

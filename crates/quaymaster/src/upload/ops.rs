@@ -9,7 +9,13 @@ use quaymaster_store::{Invocation, Workload};
 use super::answer::Lease;
 use super::ask::{Known, Last, Metadata, New, Next, Offer, Reopen, Resend, Source};
 use super::{MAX_CHUNKS, Upload};
-use crate::scripts::{self, Operation};
+use crate::scripts::{
+    At, upload_accept, upload_admit, upload_arrive, upload_back, upload_call, upload_claim, upload_create,
+    upload_delist, upload_drop, upload_due, upload_enlist, upload_extend, upload_failed, upload_flight,
+    upload_forget, upload_hold, upload_lapsed, upload_look, upload_mend, upload_metadata, upload_missing,
+    upload_move, upload_note, upload_page, upload_pick, upload_recount, upload_release, upload_renew,
+    upload_reopen, upload_rest, upload_restore, upload_shipped, upload_status, upload_unstage, upload_verify,
+};
 use crate::{Result, Token};
 
 pub(super) const CREATE: &str = "upload.create";
@@ -41,42 +47,25 @@ fn int(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
 
-/// A call on the keys of one upload.
-fn own(upload: &Upload, op: &'static str, operation: &'static Operation, id: &str) -> Result<Invocation> {
-    let mut call = Invocation::new(&operation.script, Workload::Queue).repeat_safe().compound();
-    upload.bind_own(op, id, &mut call.keys)?;
-    Ok(call)
+fn at(upload: &Upload, op: &'static str) -> At {
+    upload.bound.at(op, Workload::Queue)
 }
 
-/// The same, of one that changes the state: how long it lives, and where progress is told.
-fn told(upload: &Upload, op: &'static str, operation: &'static Operation, id: &str) -> Result<Invocation> {
-    let mut call = own(upload, op, operation, id)?;
-    call.args.push_int(millis(upload.spec.state_ttl));
-    call.args.push(upload.progress_channel(op, id)?);
-    Ok(call)
+/// Every call but the smallest does the work of several, and may be sent again.
+fn sent(call: Invocation) -> Invocation {
+    call.repeat_safe().compound()
 }
 
-/// A call on keys that all uploads share.
-fn index(
-    upload: &Upload,
-    op: &'static str,
-    operation: &'static Operation,
-    roles: &[&str],
-) -> Result<Invocation> {
-    let mut call = Invocation::new(&operation.script, Workload::Queue).repeat_safe().compound();
-    roles.iter().try_for_each(|role| upload.bind_index(op, role, &mut call.keys))?;
-    Ok(call)
+/// How long the state lives from now on.
+fn ttl_ms(upload: &Upload) -> i64 {
+    millis(upload.spec.state_ttl)
 }
 
-/// A call on the account of bytes in flight.
-fn flight(upload: &Upload, op: &'static str, operation: &'static Operation) -> Result<Invocation> {
-    let mut call = Invocation::new(&operation.script, Workload::Queue).repeat_safe().compound();
-    upload.bind_flight(op, &mut call.keys)?;
-    Ok(call)
+fn flag(set: bool) -> &'static str {
+    if set { "1" } else { "0" }
 }
 
 pub(super) fn create(upload: &Upload, id: &str, new: &New<'_>) -> Result<Invocation> {
-    let mut call = own(upload, CREATE, &scripts::UPLOAD_CREATE, id)?;
     let size = new.expected_size.unwrap_or(0).to_string();
     let state = [
         ("s3_upload_id", new.multipart_id),
@@ -94,40 +83,51 @@ pub(super) fn create(upload: &Upload, id: &str, new: &New<'_>) -> Result<Invocat
         ("custom_metadata", custom_metadata),
         ("client_node_id", client_node_id),
     ];
-    call.args.push_int(millis(upload.spec.state_ttl));
-    call.args.push_int(new.deadline_ms);
-    call.args.push(if new.expected_size.is_some() { "1" } else { "0" });
-    call.args.push(new.node_id);
-    let said = |fields: &[(&str, &str)]| fields.iter().filter(|(_, value)| !value.is_empty()).count();
-    call.args.push_int(said(&state) as i64 * 2);
-    for (name, value) in state.iter().chain(&metadata).filter(|(_, value)| !value.is_empty()) {
-        call.args.push(name);
-        call.args.push(value);
-    }
-    Ok(call)
+    let named = upload.named(id);
+    let call = upload_create::Call {
+        own: upload.own(CREATE, &named)?,
+        ttl_ms: ttl_ms(upload),
+        deadline_ms: new.deadline_ms,
+        sized: flag(new.expected_size.is_some()),
+        node_id: new.node_id,
+        count: state.iter().filter(|(_, value)| !value.is_empty()).count() as i64 * 2,
+        fields: &|args| {
+            let said = state.iter().chain(&metadata).filter(|(_, value)| !value.is_empty());
+            for (name, value) in said {
+                upload_create::Fields { name, value }.put(args);
+            }
+        },
+    };
+    Ok(sent(call.on(at(upload, CREATE))?))
 }
 
 pub(super) fn accept(upload: &Upload, id: &str, offer: &Offer<'_>, attempt: &str) -> Result<Invocation> {
-    let mut call = told(upload, ACCEPT, &scripts::UPLOAD_ACCEPT, id)?;
-    upload.bind_chunk(ACCEPT, id, offer.number, &mut call.keys)?;
-    let place = match offer.source {
+    let (named, mut digits) = (upload.named(id), itoa::Buffer::new());
+    let chunk = upload.chunk_named(id, digits.format(offer.number));
+    let (staged, place) = match offer.source {
         Source::Staged(stage) if offer.size > 0 => {
-            upload.bind_staging(ACCEPT, id, stage.as_str(), &mut call.keys)?;
-            "store"
+            (Some(upload.staging_named(ACCEPT, id, stage.as_str())?), "store")
         }
-        Source::Elsewhere(place) if offer.size > 0 => place,
-        _ => "store",
+        Source::Elsewhere(place) if offer.size > 0 => (None, place),
+        _ => (None, "store"),
     };
-    call.args.push(upload.arrival_channel(ACCEPT)?);
-    call.args.push(id);
-    call.args.push_int(offer.number.into());
-    call.args.push_int(int(offer.size));
-    call.args.push(offer.digest.to_string());
-    call.args.push(if offer.last == Last::Yes { "1" } else { "0" });
-    call.args.push(place);
-    call.args.push_int(millis(upload.spec.chunk_ttl));
-    call.args.push(attempt);
-    Ok(call)
+    let call = upload_accept::Call {
+        own: upload.own(ACCEPT, &named)?,
+        chunk: upload.bound.role(ACCEPT, "chunk", &chunk)?,
+        staging: staged.as_ref().map(|named| upload.bound.role(ACCEPT, "staging", named)).transpose()?,
+        ttl_ms: ttl_ms(upload),
+        progress: &upload.progress_channel(ACCEPT, id)?,
+        arrival: &upload.arrival_channel(ACCEPT)?,
+        id,
+        number: offer.number.into(),
+        size: int(offer.size),
+        digest: &offer.digest.to_string(),
+        last: flag(offer.last == Last::Yes),
+        place,
+        chunk_ttl_ms: millis(upload.spec.chunk_ttl),
+        attempt,
+    };
+    Ok(sent(call.on(at(upload, ACCEPT))?))
 }
 
 pub(super) fn claim(
@@ -137,69 +137,95 @@ pub(super) fn claim(
     count: usize,
     lease: Duration,
 ) -> Result<Invocation> {
-    let mut call = own(upload, CLAIM, &scripts::UPLOAD_CLAIM, id)?;
-    upload.bind_claim(CLAIM, id, token.as_str(), &mut call.keys)?;
-    call.args.push_int(millis(upload.spec.state_ttl));
-    call.args.push(token.as_str());
-    call.args.push_int(count as i64);
-    call.args.push_int(millis(lease));
-    Ok(call)
+    let named = upload.named(id);
+    let claim = [named[0], ("claim_id", token.as_str())];
+    let call = upload_claim::Call {
+        own: upload.own(CLAIM, &named)?,
+        claim: upload.bound.role(CLAIM, "claim", &claim)?,
+        ttl_ms: ttl_ms(upload),
+        token: token.as_str(),
+        count: count as i64,
+        lease_ms: millis(lease),
+    };
+    Ok(sent(call.on(at(upload, CLAIM))?))
 }
 
 pub(super) fn extend(upload: &Upload, id: &str, leases: &[&Lease], lease: Duration) -> Result<Invocation> {
-    let mut call = own(upload, EXTEND, &scripts::UPLOAD_EXTEND, id)?;
-    call.args.push_int(millis(upload.spec.state_ttl));
-    call.args.push_int(millis(lease));
-    call.args.push_int(millis(upload.spec.chunk_ttl));
-    for lease in leases {
-        upload.bind_chunk(EXTEND, id, lease.number, &mut call.keys)?;
-        call.args.push_int(lease.number.into());
-        call.args.push(lease.token.as_str());
-    }
-    Ok(call)
+    let named = upload.named(id);
+    let call = upload_extend::Call {
+        own: upload.own(EXTEND, &named)?,
+        chunks: &|keys| upload.put_chunks(EXTEND, id, leases.iter().map(|lease| lease.number), keys),
+        ttl_ms: ttl_ms(upload),
+        lease_ms: millis(lease),
+        chunk_ttl_ms: millis(upload.spec.chunk_ttl),
+        leases: &|args| {
+            for lease in leases {
+                let (number, token) = (lease.number.into(), lease.token.as_str());
+                upload_extend::Leases { number, token }.put(args);
+            }
+        },
+    };
+    Ok(sent(call.on(at(upload, EXTEND))?))
 }
 
 pub(super) fn release(upload: &Upload, lease: &Lease) -> Result<Invocation> {
-    let mut call = own(upload, RELEASE, &scripts::UPLOAD_RELEASE, &lease.upload_id)?;
-    call.args.push_int(millis(upload.spec.state_ttl));
-    call.args.push_int(lease.number.into());
-    call.args.push(lease.token.as_str());
-    Ok(call)
-}
-
-/// A call on a chunk that is held.
-fn held(
-    upload: &Upload,
-    op: &'static str,
-    operation: &'static Operation,
-    lease: &Lease,
-) -> Result<Invocation> {
-    let mut call = told(upload, op, operation, &lease.upload_id)?;
-    upload.bind_chunk(op, &lease.upload_id, lease.number, &mut call.keys)?;
-    call.args.push_int(lease.number.into());
-    call.args.push(lease.token.as_str());
-    Ok(call)
+    let named = upload.named(&lease.upload_id);
+    let call = upload_release::Call {
+        own: upload.own(RELEASE, &named)?,
+        ttl_ms: ttl_ms(upload),
+        number: lease.number.into(),
+        token: lease.token.as_str(),
+    };
+    Ok(sent(call.on(at(upload, RELEASE))?))
 }
 
 pub(super) fn shipped(upload: &Upload, lease: &Lease, etag: &str) -> Result<Invocation> {
-    let mut call = held(upload, SHIPPED, &scripts::UPLOAD_SHIPPED, lease)?;
-    call.args.push(etag);
-    Ok(call)
+    let (named, mut digits) = (upload.named(&lease.upload_id), itoa::Buffer::new());
+    let chunk = upload.chunk_named(&lease.upload_id, digits.format(lease.number));
+    let call = upload_shipped::Call {
+        own: upload.own(SHIPPED, &named)?,
+        chunk: upload.bound.role(SHIPPED, "chunk", &chunk)?,
+        ttl_ms: ttl_ms(upload),
+        progress: &upload.progress_channel(SHIPPED, &lease.upload_id)?,
+        number: lease.number.into(),
+        token: lease.token.as_str(),
+        etag,
+    };
+    Ok(sent(call.on(at(upload, SHIPPED))?))
 }
 
 pub(super) fn failed(upload: &Upload, lease: &Lease, error: &str, next: Next) -> Result<Invocation> {
-    let mut call = held(upload, FAILED, &scripts::UPLOAD_FAILED, lease)?;
-    call.args.push_int(match next {
-        Next::Retry(delay) => millis(delay),
-        Next::GiveUp => -1,
-    });
-    call.args.push(error);
-    call.args.push_int(millis(upload.spec.chunk_ttl));
-    Ok(call)
+    let (named, mut digits) = (upload.named(&lease.upload_id), itoa::Buffer::new());
+    let chunk = upload.chunk_named(&lease.upload_id, digits.format(lease.number));
+    let call = upload_failed::Call {
+        own: upload.own(FAILED, &named)?,
+        chunk: upload.bound.role(FAILED, "chunk", &chunk)?,
+        ttl_ms: ttl_ms(upload),
+        progress: &upload.progress_channel(FAILED, &lease.upload_id)?,
+        number: lease.number.into(),
+        token: lease.token.as_str(),
+        delay_ms: match next {
+            Next::Retry(delay) => millis(delay),
+            Next::GiveUp => -1,
+        },
+        error,
+        chunk_ttl_ms: millis(upload.spec.chunk_ttl),
+    };
+    Ok(sent(call.on(at(upload, FAILED))?))
 }
 
 pub(super) fn missing(upload: &Upload, lease: &Lease) -> Result<Invocation> {
-    held(upload, MISSING, &scripts::UPLOAD_MISSING, lease)
+    let (named, mut digits) = (upload.named(&lease.upload_id), itoa::Buffer::new());
+    let chunk = upload.chunk_named(&lease.upload_id, digits.format(lease.number));
+    let call = upload_missing::Call {
+        own: upload.own(MISSING, &named)?,
+        chunk: upload.bound.role(MISSING, "chunk", &chunk)?,
+        ttl_ms: ttl_ms(upload),
+        progress: &upload.progress_channel(MISSING, &lease.upload_id)?,
+        number: lease.number.into(),
+        token: lease.token.as_str(),
+    };
+    Ok(sent(call.on(at(upload, MISSING))?))
 }
 
 /// What is read of an upload at once. Metadata may be long, and most who ask for the state do not need it.
@@ -210,22 +236,24 @@ pub(super) enum With {
 }
 
 pub(super) fn status(upload: &Upload, id: &str, with: With) -> Result<Invocation> {
-    let mut call = own(upload, STATUS, &scripts::UPLOAD_STATUS, id)?;
-    call.args.push(if with == With::Metadata { "1" } else { "0" });
-    Ok(call)
+    let named = upload.named(id);
+    let call =
+        upload_status::Call { own: upload.own(STATUS, &named)?, wanted: i64::from(with == With::Metadata) };
+    Ok(sent(call.on(at(upload, STATUS))?))
 }
 
 pub(super) fn note(upload: &Upload, id: &str, reason: &str) -> Result<Invocation> {
-    let mut call = own(upload, NOTE, &scripts::UPLOAD_NOTE, id)?;
-    call.args.push(upload.progress_channel(NOTE, id)?);
-    call.args.push(reason);
-    Ok(call)
+    let named = upload.named(id);
+    let progress = &upload.progress_channel(NOTE, id)?;
+    let call = upload_note::Call { own: upload.own(NOTE, &named)?, progress, reason };
+    Ok(sent(call.on(at(upload, NOTE))?))
 }
 
 pub(super) fn metadata(upload: &Upload, id: &str) -> Result<Invocation> {
-    let mut call = Invocation::new(&scripts::UPLOAD_METADATA.script, Workload::Queue);
-    upload.bind_metadata(METADATA, id, &mut call.keys)?;
-    Ok(call)
+    super::keys::check_id(METADATA, "upload_id", id)?;
+    let named = upload.named(id);
+    upload_metadata::Call { metadata: upload.bound.role(METADATA, "metadata", &named)? }
+        .on(at(upload, METADATA))
 }
 
 /// What a change of status needs: where it may come from, what it brings, and how long the keys live then.
@@ -240,93 +268,116 @@ pub(super) struct Change<'a> {
 }
 
 pub(super) fn change(upload: &Upload, id: &str, change: &Change<'_>) -> Result<Invocation> {
-    let mut call = own(upload, MOVE, &scripts::UPLOAD_MOVE, id)?;
-    call.args.push_int(millis(change.lives));
-    call.args.push(upload.progress_channel(MOVE, id)?);
-    call.args.push(change.to);
-    call.args.push(change.from);
-    call.args.push(if change.all_durable { "all" } else { "-" });
-    call.args.push(if change.aborted { "1" } else { "0" });
-    for (name, value) in change.fields {
-        call.args.push(name);
-        call.args.push(value);
-    }
-    Ok(call)
+    let named = upload.named(id);
+    let call = upload_move::Call {
+        own: upload.own(MOVE, &named)?,
+        ttl_ms: millis(change.lives),
+        progress: &upload.progress_channel(MOVE, id)?,
+        to: change.to,
+        from: change.from,
+        needs: if change.all_durable { "all" } else { "-" },
+        aborted: flag(change.aborted),
+        fields: &|args| {
+            for (name, value) in change.fields {
+                upload_move::Fields { name, value }.put(args);
+            }
+        },
+    };
+    Ok(sent(call.on(at(upload, MOVE))?))
 }
 
 pub(super) fn reopen(upload: &Upload, id: &str, reopen: &Reopen<'_>) -> Result<Invocation> {
-    let mut call = told(upload, REOPEN, &scripts::UPLOAD_REOPEN, id)?;
-    call.args.push_int(reopen.deadline_ms.unwrap_or(0));
-    call.args.push(reopen.multipart_id.unwrap_or_default());
-    call.args.push(if reopen.resend == Resend::All { "1" } else { "0" });
-    if let Resend::Chunks(numbers) = reopen.resend {
-        for number in numbers.iter().filter(|number| **number < MAX_CHUNKS) {
-            call.args.push_int((*number).into());
-        }
-    }
-    Ok(call)
+    let named = upload.named(id);
+    let call = upload_reopen::Call {
+        own: upload.own(REOPEN, &named)?,
+        ttl_ms: ttl_ms(upload),
+        progress: &upload.progress_channel(REOPEN, id)?,
+        deadline_ms: reopen.deadline_ms.unwrap_or(0),
+        multipart_id: reopen.multipart_id.unwrap_or_default(),
+        all: flag(reopen.resend == Resend::All),
+        numbers: &|args| {
+            if let Resend::Chunks(numbers) = reopen.resend {
+                let known = numbers.iter().filter(|number| **number < MAX_CHUNKS);
+                known.for_each(|number| args.push_int((*number).into()));
+            }
+        },
+    };
+    Ok(sent(call.on(at(upload, REOPEN))?))
 }
 
 pub(super) fn restore(upload: &Upload, id: &str, known: &Known<'_>) -> Result<Invocation> {
-    let mut call = told(upload, RESTORE, &scripts::UPLOAD_RESTORE, id)?;
-    call.args.push_int(known.total_chunks.unwrap_or(0).into());
-    call.args.push(known.status.map_or("", super::Status::name));
-    call.args.push(known.error);
-    call.args.push(known.final_etag);
-    call.args.push(known.final_size.map(|size| size.to_string()).unwrap_or_default());
-    for part in known.parts {
-        upload.bind_chunk(RESTORE, id, part.number, &mut call.keys)?;
-        call.args.push_int(part.number.into());
-        call.args.push_int(int(part.size));
-        call.args.push(part.digest.to_string());
-        call.args.push(&part.etag);
-    }
-    Ok(call)
+    let named = upload.named(id);
+    let call = upload_restore::Call {
+        own: upload.own(RESTORE, &named)?,
+        chunks: &|keys| upload.put_chunks(RESTORE, id, known.parts.iter().map(|part| part.number), keys),
+        ttl_ms: ttl_ms(upload),
+        progress: &upload.progress_channel(RESTORE, id)?,
+        total: known.total_chunks.unwrap_or(0).into(),
+        status: known.status.map_or("", super::Status::name),
+        error: known.error,
+        final_etag: known.final_etag,
+        final_size: &known.final_size.map(|size| size.to_string()).unwrap_or_default(),
+        parts: &|args| {
+            for part in known.parts {
+                let (number, size, digest) = (part.number.into(), int(part.size), &*part.digest.to_string());
+                upload_restore::Parts { number, size, digest, etag: &part.etag }.put(args);
+            }
+        },
+    };
+    Ok(sent(call.on(at(upload, RESTORE))?))
 }
 
 pub(super) fn look(upload: &Upload, id: &str, offset: u64, count: usize) -> Result<Invocation> {
-    let mut call = own(upload, SWEEP, &scripts::UPLOAD_LOOK, id)?;
-    call.args.push_int(int(offset));
-    call.args.push_int(count as i64);
-    Ok(call)
+    let named = upload.named(id);
+    let call =
+        upload_look::Call { own: upload.own(SWEEP, &named)?, offset: int(offset), count: count as i64 };
+    Ok(sent(call.on(at(upload, SWEEP))?))
 }
 
 pub(super) fn mend(upload: &Upload, id: &str) -> Result<Invocation> {
-    let mut call = own(upload, SWEEP, &scripts::UPLOAD_MEND, id)?;
-    call.args.push_int(millis(upload.spec.state_ttl));
-    Ok(call)
+    let named = upload.named(id);
+    let call = upload_mend::Call { own: upload.own(SWEEP, &named)?, ttl_ms: ttl_ms(upload) };
+    Ok(sent(call.on(at(upload, SWEEP))?))
 }
 
 pub(super) fn verify(upload: &Upload, id: &str, elsewhere: Elsewhere, numbers: &[u32]) -> Result<Invocation> {
-    let mut call = told(upload, SWEEP, &scripts::UPLOAD_VERIFY, id)?;
-    call.args.push_int(i64::from(elsewhere == Elsewhere::Lapses));
-    for number in numbers {
-        upload.bind_chunk(SWEEP, id, *number, &mut call.keys)?;
-        call.args.push_int((*number).into());
-    }
-    Ok(call)
+    let named = upload.named(id);
+    let call = upload_verify::Call {
+        own: upload.own(SWEEP, &named)?,
+        chunks: &|keys| upload.put_chunks(SWEEP, id, numbers.iter().copied(), keys),
+        ttl_ms: ttl_ms(upload),
+        progress: &upload.progress_channel(SWEEP, id)?,
+        lapsed: i64::from(elsewhere == Elsewhere::Lapses),
+        numbers: &|args| numbers.iter().for_each(|number| args.push_int((*number).into())),
+    };
+    Ok(sent(call.on(at(upload, SWEEP))?))
 }
 
 pub(super) fn drop_bytes(upload: &Upload, id: &str, numbers: &[u32]) -> Result<Invocation> {
-    let mut call = own(upload, SWEEP, &scripts::UPLOAD_DROP, id)?;
-    for number in numbers {
-        upload.bind_chunk(SWEEP, id, *number, &mut call.keys)?;
-        call.args.push_int((*number).into());
-    }
-    Ok(call)
+    let named = upload.named(id);
+    let call = upload_drop::Call {
+        own: upload.own(SWEEP, &named)?,
+        chunks: &|keys| upload.put_chunks(SWEEP, id, numbers.iter().copied(), keys),
+        numbers: &|args| numbers.iter().for_each(|number| args.push_int((*number).into())),
+    };
+    Ok(sent(call.on(at(upload, SWEEP))?))
 }
 
 pub(super) fn forget(upload: &Upload, id: &str) -> Result<Invocation> {
-    own(upload, FORGET, &scripts::UPLOAD_FORGET, id)
+    let named = upload.named(id);
+    let call = upload_forget::Call { own: upload.own(FORGET, &named)? };
+    Ok(sent(call.on(at(upload, FORGET))?))
 }
 
 pub(super) fn admit(upload: &Upload, name: &str, bytes: u64, lease: Duration) -> Result<Invocation> {
-    let mut call = flight(upload, ADMIT, &scripts::UPLOAD_ADMIT)?;
-    call.args.push(name);
-    call.args.push_int(int(bytes));
-    call.args.push_int(millis(lease));
-    call.args.push_int(int(upload.spec.max_bytes_in_flight));
-    Ok(call)
+    let call = upload_admit::Call {
+        flight: upload.flight(ADMIT)?,
+        name,
+        bytes: int(bytes),
+        lease_ms: millis(lease),
+        most: int(upload.spec.max_bytes_in_flight),
+    };
+    Ok(sent(call.on(at(upload, ADMIT))?))
 }
 
 pub(super) fn renew(
@@ -336,25 +387,28 @@ pub(super) fn renew(
     mark: Mark,
     lease: Duration,
 ) -> Result<Invocation> {
-    let mut call = index(upload, op, &scripts::UPLOAD_RENEW, &["in_flight", "in_flight_until"])?;
-    call.args.push_int(millis(lease));
-    call.args.push(mark.text());
-    for name in names {
-        call.args.push(name);
-    }
-    Ok(call)
+    let call = upload_renew::Call {
+        in_flight: upload.index(op, "in_flight")?,
+        in_flight_until: upload.index(op, "in_flight_until")?,
+        lease_ms: millis(lease),
+        mark: mark.text(),
+        names: &|args| names.iter().for_each(|name| args.push(name)),
+    };
+    Ok(sent(call.on(at(upload, op))?))
 }
 
 /// A chunk is taken: `name` counts for longer, `spare` is given back, and the upload has something to claim.
 pub(super) fn arrive(upload: &Upload, id: &str, spare: &str, name: &str, size: u64) -> Result<Invocation> {
-    let mut call = flight(upload, ACCEPT, &scripts::UPLOAD_ARRIVE)?;
-    upload.bind_index(ACCEPT, "ready", &mut call.keys)?;
-    call.args.push(id);
-    call.args.push(spare);
-    call.args.push(name);
-    call.args.push_int(int(size));
-    call.args.push_int(millis(upload.spec.chunk_ttl));
-    Ok(call)
+    let call = upload_arrive::Call {
+        flight: upload.flight(ACCEPT)?,
+        ready: upload.index(ACCEPT, "ready")?,
+        id,
+        back: spare,
+        name,
+        bytes: int(size),
+        lease_ms: millis(upload.spec.chunk_ttl),
+    };
+    Ok(sent(call.on(at(upload, ACCEPT))?))
 }
 
 /// Whether what is held is a chunk that is taken.
@@ -387,102 +441,100 @@ pub(super) fn hold(
     mark: Mark,
     lease: Duration,
 ) -> Result<Invocation> {
-    let mut call = flight(upload, op, &scripts::UPLOAD_HOLD)?;
-    call.args.push_int(millis(lease));
-    call.args.push(mark.text());
-    for (name, bytes) in names {
-        call.args.push(name);
-        call.args.push_int(int(*bytes));
-    }
-    Ok(call)
+    let call = upload_hold::Call {
+        flight: upload.flight(op)?,
+        lease_ms: millis(lease),
+        mark: mark.text(),
+        names: &|args| {
+            for (name, bytes) in names {
+                upload_hold::Names { name, bytes: int(*bytes) }.put(args);
+            }
+        },
+    };
+    Ok(sent(call.on(at(upload, op))?))
 }
 
-pub(super) fn back<'a>(
-    upload: &Upload,
-    op: &'static str,
-    names: impl Iterator<Item = &'a str>,
-) -> Result<Invocation> {
-    let mut call = flight(upload, op, &scripts::UPLOAD_BACK)?;
-    names.for_each(|name| call.args.push(name));
-    Ok(call)
+pub(super) fn back(upload: &Upload, op: &'static str, names: &[&str]) -> Result<Invocation> {
+    let call = upload_back::Call {
+        flight: upload.flight(op)?,
+        names: &|args| names.iter().for_each(|name| args.push(name)),
+    };
+    Ok(sent(call.on(at(upload, op))?))
 }
 
 pub(super) fn in_flight(upload: &Upload, offset: u64, count: usize) -> Result<Invocation> {
-    let mut call = flight(upload, SWEEP, &scripts::UPLOAD_FLIGHT)?;
-    call.args.push_int(int(offset));
-    call.args.push_int(count as i64);
-    Ok(call)
+    let call =
+        upload_flight::Call { flight: upload.flight(SWEEP)?, offset: int(offset), count: count as i64 };
+    Ok(sent(call.on(at(upload, SWEEP))?))
 }
 
 pub(super) fn lapsed(upload: &Upload, count: usize, lease: Duration) -> Result<Invocation> {
-    let mut call = flight(upload, SWEEP, &scripts::UPLOAD_LAPSED)?;
-    call.args.push_int(count as i64);
-    call.args.push_int(millis(lease));
-    Ok(call)
+    let call =
+        upload_lapsed::Call { flight: upload.flight(SWEEP)?, count: count as i64, lease_ms: millis(lease) };
+    Ok(sent(call.on(at(upload, SWEEP))?))
 }
 
 pub(super) fn recount(upload: &Upload, most: usize) -> Result<Invocation> {
-    let mut call = flight(upload, SWEEP, &scripts::UPLOAD_RECOUNT)?;
-    call.args.push_int(most as i64);
-    call.args.push_int(millis(upload.spec.chunk_ttl));
-    Ok(call)
+    let call = upload_recount::Call {
+        flight: upload.flight(SWEEP)?,
+        most: most as i64,
+        lease_ms: millis(upload.spec.chunk_ttl),
+    };
+    Ok(sent(call.on(at(upload, SWEEP))?))
 }
 
 pub(super) fn pick(upload: &Upload) -> Result<Invocation> {
-    index(upload, CLAIM, &scripts::UPLOAD_PICK, &["ready"])
+    Ok(sent(upload_pick::Call { ready: upload.index(CLAIM, "ready")? }.on(at(upload, CLAIM))?))
 }
 
 pub(super) fn rest(upload: &Upload, id: &str, score: i64, next: Option<Duration>) -> Result<Invocation> {
-    let mut call = index(upload, CLAIM, &scripts::UPLOAD_REST, &["ready"])?;
-    call.args.push(id);
-    call.args.push_int(score);
-    call.args.push_int(next.map_or(-1, millis));
-    Ok(call)
+    let next_ms = next.map_or(-1, millis);
+    let call = upload_rest::Call { ready: upload.index(CLAIM, "ready")?, id, score, next_ms };
+    Ok(sent(call.on(at(upload, CLAIM))?))
 }
 
 pub(super) fn call(upload: &Upload, op: &'static str, id: &str, delay: Duration) -> Result<Invocation> {
-    let mut call = index(upload, op, &scripts::UPLOAD_CALL, &["ready"])?;
-    call.args.push(id);
-    call.args.push_int(millis(delay));
-    Ok(call)
+    let call = upload_call::Call { ready: upload.index(op, "ready")?, id, delay_ms: millis(delay) };
+    Ok(sent(call.on(at(upload, op))?))
 }
 
 /// When the sweep is to look at it: at a moment, or so long from now.
-pub(super) fn enlist(upload: &Upload, op: &'static str, id: &str, at: At) -> Result<Invocation> {
-    let mut call = index(upload, op, &scripts::UPLOAD_ENLIST, &["uploads"])?;
-    call.args.push(id);
-    let (ms, from_now) = match at {
-        At::Moment(ms) => (ms, "0"),
-        At::In(duration) => (millis(duration), "1"),
+pub(super) fn enlist(upload: &Upload, op: &'static str, id: &str, when: When) -> Result<Invocation> {
+    let (at_ms, from_now) = match when {
+        When::Moment(ms) => (ms, 0),
+        When::In(duration) => (millis(duration), 1),
     };
-    call.args.push_int(ms);
-    call.args.push(from_now);
-    Ok(call)
+    let call = upload_enlist::Call { uploads: upload.index(op, "uploads")?, id, at_ms, from_now };
+    Ok(sent(call.on(at(upload, op))?))
 }
 
 /// A moment of the store's clock.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum At {
+pub(super) enum When {
     Moment(i64),
     In(Duration),
 }
 
 pub(super) fn delist(upload: &Upload, op: &'static str, id: &str) -> Result<Invocation> {
-    let mut call = index(upload, op, &scripts::UPLOAD_DELIST, &["uploads", "ready"])?;
-    call.args.push(id);
-    Ok(call)
+    let call =
+        upload_delist::Call { uploads: upload.index(op, "uploads")?, ready: upload.index(op, "ready")?, id };
+    Ok(sent(call.on(at(upload, op))?))
 }
 
 pub(super) fn due(upload: &Upload, count: usize, skip: usize) -> Result<Invocation> {
-    let mut call = index(upload, SWEEP, &scripts::UPLOAD_DUE, &["uploads"])?;
-    call.args.push_int(count as i64);
-    call.args.push_int(skip as i64);
-    Ok(call)
+    let uploads = upload.index(SWEEP, "uploads")?;
+    let call = upload_due::Call { uploads, count: count as i64, skip: skip as i64 };
+    Ok(sent(call.on(at(upload, SWEEP))?))
 }
 
 pub(super) fn page(upload: &Upload, offset: u64, count: usize) -> Result<Invocation> {
-    let mut call = index(upload, SWEEP, &scripts::UPLOAD_PAGE, &["uploads"])?;
-    call.args.push_int(int(offset));
-    call.args.push_int(count as i64);
-    Ok(call)
+    let uploads = upload.index(SWEEP, "uploads")?;
+    let call = upload_page::Call { uploads, offset: int(offset), count: count as i64 };
+    Ok(sent(call.on(at(upload, SWEEP))?))
+}
+
+pub(super) fn unstage(upload: &Upload, id: &str, stage: &str) -> Result<Invocation> {
+    let named = upload.staging_named(STAGE, id, stage)?;
+    let staging = upload.bound.role(STAGE, "staging", &named)?;
+    Ok(upload_unstage::Call { staging }.on(at(upload, STAGE))?.repeat_safe())
 }

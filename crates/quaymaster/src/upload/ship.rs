@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use quaymaster_store::Reply;
 use tokio::time::Instant;
 
 use super::answer::{Chunk, Claimed, Failed, Held, Lease, Shipped};
@@ -12,6 +11,9 @@ use super::ask::{Claim, Next};
 use super::flight::check_lease;
 use super::ops::Mark;
 use super::{TEXT_MAX, Upload, check_text, ops, shortened, tell};
+use crate::scripts::{
+    upload_extend, upload_failed, upload_missing, upload_pick, upload_release, upload_shipped,
+};
 use crate::wake::{Wake, Woken};
 use crate::{Code, Error, Result, Retry, Token};
 
@@ -42,7 +44,7 @@ impl Upload {
         check_lease(OP, claim.lease)?;
         if claim.count == 0 || claim.count > MAX_COUNT {
             let detail = format!("count: 1 to {MAX_COUNT}, got {}", claim.count);
-            return Err(Error::new(OP, Code::RequestInvalid, detail));
+            return Err(Error::new(OP, Code::RequestInvalid, detail).field("count"));
         }
         let until = Instant::now() + claim.wait;
         let mut claimed = self.look_for(&claim).await?;
@@ -85,16 +87,13 @@ impl Upload {
 
     /// Looks at the upload whose turn it is; false when there is none.
     async fn claim_once(&self, op: &'static str, claim: &Claim, claimed: &mut Claimed) -> Result<bool> {
-        let mut picked = self.bound.run(op, ops::pick(self)?).await?.parts(op)?;
-        match &picked.bytes()?[..] {
-            b"picked" => {}
-            b"none" => {
-                claimed.next = tell::wait(&mut picked)?;
+        let (id, score) = match upload_pick::Reply::read(op, self.bound.run(op, ops::pick(self)?).await?)? {
+            upload_pick::Reply::Picked { id, score } => (tell::text_of(&id), score),
+            upload_pick::Reply::None { next_ms } => {
+                claimed.next = tell::wait(next_ms);
                 return Ok(false);
             }
-            other => return Err(tell::unknown(op, other)),
-        }
-        let (id, score) = (tell::text(&mut picked)?, picked.int()?);
+        };
         let token = Token::random();
         let count = claim.count - claimed.chunks.len();
         let next = match self.claim_of(op, &id, &token, count, claim.lease).await {
@@ -143,10 +142,10 @@ impl Upload {
             by_upload.iter().flat_map(|(id, all)| all.chunks(EXTEND_PAGE).map(|page| (*id, page))).collect();
         for (id, page) in pages {
             let ours: Vec<&Lease> = page.iter().map(|at| leases[*at]).collect();
-            let mut parts = self.bound.run(OP, ops::extend(self, id, &ours, lease)?).await?.parts(OP)?;
-            parts.bytes()?;
+            let reply = self.bound.run(OP, ops::extend(self, id, &ours, lease)?).await?;
+            let upload_extend::Reply::Extended { held: mut told } = upload_extend::Reply::read(OP, reply)?;
             for at in page {
-                if parts.int()? == 1 {
+                if told.int()? == 1 {
                     held[*at] = Held::Ours;
                 }
             }
@@ -171,14 +170,13 @@ impl Upload {
     /// Gives a chunk back unshipped, to be claimed at once; the attempt does not count.
     pub async fn release(&self, lease: &Lease) -> Result<Held> {
         const OP: &str = ops::RELEASE;
-        let mut parts = self.bound.run(OP, ops::release(self, lease)?).await?.parts(OP)?;
-        match &parts.bytes()?[..] {
-            b"released" => {
+        let reply = self.bound.run(OP, ops::release(self, lease)?).await?;
+        match upload_release::Reply::read(OP, reply)? {
+            upload_release::Reply::Released => {
                 self.call(OP, &lease.upload_id, Duration::ZERO).await;
                 Ok(Held::Ours)
             }
-            b"lost" => Ok(Held::Lost),
-            other => Err(tell::unknown(OP, other)),
+            upload_release::Reply::Lost => Ok(Held::Lost),
         }
     }
 
@@ -197,26 +195,27 @@ impl Upload {
     pub async fn shipped(&self, lease: &Lease, etag: &str) -> Result<Shipped> {
         const OP: &str = ops::SHIPPED;
         check_text(OP, "etag", etag, TEXT_MAX)?;
-        let mut parts = self.bound.run(OP, ops::shipped(self, lease, etag)?).await?.parts(OP)?;
-        let word = parts.bytes()?;
-        match &word[..] {
-            b"shipped" | b"known" => {
-                let receipt = tell::receipt(&mut parts)?;
-                if &word[..] == b"shipped" {
-                    self.counts.shipped.fetch_add(1, Relaxed);
-                }
-                self.no_longer_in_flight(OP, lease).await;
-                Ok(Shipped::Durable(receipt))
+        let reply = self.bound.run(OP, ops::shipped(self, lease, etag)?).await?;
+        let (anew, receipt) = match upload_shipped::Reply::read(OP, reply)? {
+            upload_shipped::Reply::Shipped { received, durable, total, complete } => {
+                (true, tell::receipt(received, durable, total, complete))
             }
-            b"lost" => Ok(Shipped::Lost),
-            b"unknown" => Ok(Shipped::Unknown),
-            other => Err(tell::unknown(OP, other)),
+            upload_shipped::Reply::Known { received, durable, total, complete } => {
+                (false, tell::receipt(received, durable, total, complete))
+            }
+            upload_shipped::Reply::Lost => return Ok(Shipped::Lost),
+            upload_shipped::Reply::Unknown => return Ok(Shipped::Unknown),
+        };
+        if anew {
+            self.counts.shipped.fetch_add(1, Relaxed);
         }
+        self.no_longer_in_flight(OP, lease).await;
+        Ok(Shipped::Durable(receipt))
     }
 
     async fn no_longer_in_flight(&self, op: &'static str, lease: &Lease) {
         let name = lease.flight_name();
-        let given = match ops::back(self, op, std::iter::once(name.as_str())) {
+        let given = match ops::back(self, op, &[name.as_str()]) {
             Ok(call) => self.bound.run(op, call).await,
             Err(error) => Err(error),
         };
@@ -229,37 +228,34 @@ impl Upload {
     pub async fn failed(&self, lease: &Lease, error: &str, next: Next) -> Result<Failed> {
         const OP: &str = ops::FAILED;
         let call = ops::failed(self, lease, shortened(error), next)?;
-        let mut parts = self.bound.run(OP, call).await?.parts(OP)?;
-        let word = parts.bytes()?;
-        if &word[..] == b"lost" {
-            return Ok(Failed::Lost);
-        }
-        self.counts.failed.fetch_add(1, Relaxed);
-        let attempt = u32::try_from(parts.int()?).unwrap_or(0);
-        match (&word[..], next) {
-            (b"retry", Next::Retry(delay)) => {
-                self.keep_counting(OP, &[lease.flight_name()]).await;
-                self.call(OP, &lease.upload_id, delay).await;
-                Ok(Failed::Retry { attempt })
+        let (attempts, delay) = match (upload_failed::Reply::read(OP, self.bound.run(OP, call).await?)?, next)
+        {
+            (upload_failed::Reply::Lost, _) => return Ok(Failed::Lost),
+            (upload_failed::Reply::Retry { attempts }, Next::Retry(delay)) => (attempts, Some(delay)),
+            (upload_failed::Reply::Failed { attempts }, _) => (attempts, None),
+            (upload_failed::Reply::Retry { .. }, Next::GiveUp) => {
+                return Err(crate::scripts::unknown(OP, b"retry"));
             }
-            (b"failed", _) => Ok(Failed::GivenUp { attempt }),
-            (other, _) => Err(tell::unknown(OP, other)),
-        }
+        };
+        self.counts.failed.fetch_add(1, Relaxed);
+        let attempt = u32::try_from(attempts).unwrap_or(0);
+        let Some(delay) = delay else { return Ok(Failed::GivenUp { attempt }) };
+        self.keep_counting(OP, &[lease.flight_name()]).await;
+        self.call(OP, &lease.upload_id, delay).await;
+        Ok(Failed::Retry { attempt })
     }
 
     /// Its bytes are gone, or are not what was received: the client is asked for the chunk again.
     pub async fn missing(&self, lease: &Lease) -> Result<Held> {
         const OP: &str = ops::MISSING;
         let reply = self.bound.run(OP, ops::missing(self, lease)?).await?;
-        let mut parts = Reply::parts(reply, OP)?;
-        match &parts.bytes()?[..] {
-            b"missing" => {
+        match upload_missing::Reply::read(OP, reply)? {
+            upload_missing::Reply::Missing => {
                 self.counts.missing.fetch_add(1, Relaxed);
                 self.no_longer_in_flight(OP, lease).await;
                 Ok(Held::Ours)
             }
-            b"lost" => Ok(Held::Lost),
-            other => Err(tell::unknown(OP, other)),
+            upload_missing::Reply::Lost => Ok(Held::Lost),
         }
     }
 }

@@ -7,6 +7,10 @@ use quaymaster_store::{Parts, Reply};
 use super::answer::{Audited, Dropped, Due, Forgotten, Held, Place, Status, Tended};
 use super::ops::{Elsewhere, Mark};
 use super::{Upload, keys, ops, tell};
+use crate::scripts::{
+    upload_back, upload_call, upload_delist, upload_drop, upload_due, upload_flight, upload_forget,
+    upload_hold, upload_look, upload_mend, upload_page, upload_recount, upload_verify,
+};
 use crate::{Code, Error, Result, Retry};
 
 /// Chunks looked at in one step.
@@ -42,19 +46,18 @@ impl Upload {
     pub async fn due(&self, count: usize, skip: usize) -> Result<Due> {
         const OP: &str = ops::SWEEP;
         check_count(OP, count)?;
-        let mut parts = self.bound.run(OP, ops::due(self, count, skip)?).await?.parts(OP)?;
-        parts.bytes()?;
-        let next = tell::wait(&mut parts)?;
-        Ok(Due { ids: rest_of(&mut parts), next })
+        let reply = self.bound.run(OP, ops::due(self, count, skip)?).await?;
+        let upload_due::Reply::Due { next_ms, mut ids } = upload_due::Reply::read(OP, reply)?;
+        Ok(Due { ids: rest_of(&mut ids), next: tell::wait(next_ms) })
     }
 
     /// A page of all uploads in the index; fewer than `count` at the end. Uploads come and go between two pages.
     pub async fn page(&self, offset: u64, count: usize) -> Result<Vec<String>> {
         const OP: &str = ops::SWEEP;
         check_count(OP, count)?;
-        let mut parts = self.bound.run(OP, ops::page(self, offset, count)?).await?.parts(OP)?;
-        parts.bytes()?;
-        Ok(rest_of(&mut parts).into_iter().step_by(2).collect())
+        let reply = self.bound.run(OP, ops::page(self, offset, count)?).await?;
+        let upload_page::Reply::Page { mut rows } = upload_page::Reply::read(OP, reply)?;
+        Ok(rest_of(&mut rows).into_iter().step_by(2).collect())
     }
 
     /// Looks after one upload: chunks that wait are in the index and counted as in flight, and those whose bytes the
@@ -66,7 +69,7 @@ impl Upload {
         loop {
             let Some(mut looked) = self.look(id, offset, PAGE).await? else { return Ok(tended) };
             if offset == 0 && looked.marked != looked.total {
-                self.bound.run(OP, ops::mend(self, id)?).await?;
+                upload_mend::Reply::read(OP, self.bound.run(OP, ops::mend(self, id)?).await?)?;
                 match self.look(id, offset, PAGE).await? {
                     Some(again) => looked = again,
                     None => return Ok(tended),
@@ -87,7 +90,7 @@ impl Upload {
                 self.count_again(here.map(|chunk| (chunk.name.clone(), chunk.size)).collect()).await?;
             }
             if let (true, Some(next)) = (open && offset == 0, looked.next) {
-                self.bound.run(OP, ops::call(self, OP, id, next)?).await?;
+                upload_call::Reply::read(OP, self.bound.run(OP, ops::call(self, OP, id, next)?).await?)?;
             }
             // Those that were lost have left the schedule.
             offset += (looked.chunks.len() - lost.len()) as u64;
@@ -113,7 +116,7 @@ impl Upload {
             .collect();
         if !lost.is_empty() {
             let call = ops::hold(self, OP, &lost, Mark::Chunk, self.spec.chunk_ttl)?;
-            self.bound.run(OP, call).await?;
+            upload_hold::Reply::read(OP, self.bound.run(OP, call).await?)?;
         }
         Ok(())
     }
@@ -137,16 +140,14 @@ impl Upload {
 
     async fn look(&self, id: &str, offset: u64, count: usize) -> Result<Option<Looked>> {
         const OP: &str = ops::SWEEP;
-        let mut parts = self.bound.run(OP, ops::look(self, id, offset, count)?).await?.parts(OP)?;
-        match &parts.bytes()?[..] {
-            b"look" => {}
-            b"unknown" => return Ok(None),
-            other => return Err(tell::unknown(OP, other)),
-        }
-        let status = tell::status(OP, &tell::text(&mut parts)?)?;
-        let (aborted, next) = (parts.int()? == 1, tell::wait(&mut parts)?);
-        let mut count = || Ok::<u64, Error>(u64::try_from(parts.int()?).unwrap_or(0));
-        let (total, marked) = (count()?, count()?);
+        let reply = self.bound.run(OP, ops::look(self, id, offset, count)?).await?;
+        let upload_look::Reply::Look { status, aborted, next_ms, waiting, marked, rows: mut parts } =
+            upload_look::Reply::read(OP, reply)?
+        else {
+            return Ok(None);
+        };
+        let (status, aborted, next) = (tell::status(OP, &status)?, aborted == 1, tell::wait(next_ms));
+        let (total, marked) = (tell::counted(waiting), tell::counted(marked));
         let mut chunks = Vec::new();
         while let Some(Reply::Bytes(number)) = parts.any() {
             let held = parts.int()? == 1;
@@ -187,13 +188,13 @@ impl Upload {
         if numbers.is_empty() {
             return Ok(Vec::new());
         }
-        let mut parts = self.bound.run(OP, ops::verify(self, id, elsewhere, &numbers)?).await?.parts(OP)?;
-        parts.bytes()?;
-        let lost: Vec<u32> = rest_of(&mut parts).iter().filter_map(|number| number.parse().ok()).collect();
+        let reply = self.bound.run(OP, ops::verify(self, id, elsewhere, &numbers)?).await?;
+        let upload_verify::Reply::Verified { mut lost } = upload_verify::Reply::read(OP, reply)?;
+        let lost: Vec<u32> = rest_of(&mut lost).iter().filter_map(|number| number.parse().ok()).collect();
         let gone = chunks.iter().filter(|chunk| lost.contains(&chunk.number));
         let names: Vec<&str> = gone.map(|chunk| chunk.name.as_str()).collect();
         if !names.is_empty() {
-            self.bound.run(OP, ops::back(self, OP, names.into_iter())?).await?;
+            upload_back::Reply::read(OP, self.bound.run(OP, ops::back(self, OP, &names)?).await?)?;
         }
         Ok(lost)
     }
@@ -207,14 +208,13 @@ impl Upload {
         if numbers.is_empty() {
             return Ok(Vec::new());
         }
-        let mut parts = self.bound.run(OP, ops::drop_bytes(self, id, &numbers)?).await?.parts(OP)?;
-        match &parts.bytes()?[..] {
-            b"dropped" => {}
-            b"open" => return Ok(Vec::new()),
-            other => return Err(tell::unknown(OP, other)),
+        let reply = self.bound.run(OP, ops::drop_bytes(self, id, &numbers)?).await?;
+        match upload_drop::Reply::read(OP, reply)? {
+            upload_drop::Reply::Dropped { .. } => {}
+            upload_drop::Reply::Open { .. } => return Ok(Vec::new()),
         }
         let names: Vec<&str> = looked.chunks.iter().map(|chunk| chunk.name.as_str()).collect();
-        self.bound.run(OP, ops::back(self, OP, names.into_iter())?).await?;
+        upload_back::Reply::read(OP, self.bound.run(OP, ops::back(self, OP, &names)?).await?)?;
         let dropped = |chunk: Waiting| Dropped { number: chunk.number, place: chunk.place };
         Ok(looked.chunks.into_iter().map(dropped).collect())
     }
@@ -222,14 +222,13 @@ impl Upload {
     /// Removes every key of an upload that has ended and was cleared, and takes it out of the indexes.
     pub async fn forget(&self, id: &str) -> Result<Forgotten> {
         const OP: &str = ops::FORGET;
-        let mut parts = self.bound.run(OP, ops::forget(self, id)?).await?.parts(OP)?;
-        match &parts.bytes()?[..] {
-            b"forgotten" => {}
-            b"open" => return Ok(Forgotten::Open(tell::status(OP, &tell::text(&mut parts)?)?)),
-            b"bytes" => return Ok(Forgotten::Bytes),
-            other => return Err(tell::unknown(OP, other)),
+        let reply = self.bound.run(OP, ops::forget(self, id)?).await?;
+        match upload_forget::Reply::read(OP, reply)? {
+            upload_forget::Reply::Forgotten => {}
+            upload_forget::Reply::Open { status } => return Ok(Forgotten::Open(tell::status(OP, &status)?)),
+            upload_forget::Reply::Bytes { .. } => return Ok(Forgotten::Bytes),
         }
-        self.bound.run(OP, ops::delist(self, OP, id)?).await?;
+        upload_delist::Reply::read(OP, self.bound.run(OP, ops::delist(self, OP, id)?).await?)?;
         Ok(Forgotten::Forgotten)
     }
 
@@ -240,15 +239,15 @@ impl Upload {
         check_count(OP, count)?;
         let mut audited = Audited::default();
         if offset == 0 {
-            let mut parts = self.bound.run(OP, ops::recount(self, RECOUNT_MOST)?).await?.parts(OP)?;
-            if &parts.bytes()?[..] == b"counted" {
-                let (_, _, off) = (parts.int()?, parts.int()?, parts.int()?);
-                audited.off_bytes = u64::try_from(off).unwrap_or(0);
+            let reply = self.bound.run(OP, ops::recount(self, RECOUNT_MOST)?).await?;
+            match upload_recount::Reply::read(OP, reply)? {
+                upload_recount::Reply::Counted { off, .. } => audited.off_bytes = tell::counted(off),
+                upload_recount::Reply::Many { .. } => {}
             }
         }
-        let mut parts = self.bound.run(OP, ops::in_flight(self, offset, count)?).await?.parts(OP)?;
-        let (_, _, _) = (parts.bytes()?, parts.int()?, parts.int()?);
-        let names = rest_of(&mut parts);
+        let reply = self.bound.run(OP, ops::in_flight(self, offset, count)?).await?;
+        let upload_flight::Reply::Flight { mut rows, .. } = upload_flight::Reply::read(OP, reply)?;
+        let names = rest_of(&mut rows);
         audited.looked = names.len() as u64 / 2;
         let mut by_upload: BTreeMap<&str, Vec<(u32, &str)>> = BTreeMap::new();
         for pair in names.chunks(2) {
@@ -273,7 +272,7 @@ impl Upload {
             let done: Vec<&str> = done.map(|(_, name)| *name).collect();
             if !done.is_empty() {
                 audited.given_back += done.len() as u64;
-                self.bound.run(OP, ops::back(self, OP, done.into_iter())?).await?;
+                upload_back::Reply::read(OP, self.bound.run(OP, ops::back(self, OP, &done)?).await?)?;
             }
         }
         Ok(audited)
@@ -283,7 +282,7 @@ impl Upload {
 pub(super) fn check_count(op: &'static str, count: usize) -> Result<()> {
     if count == 0 || count > super::ship::MAX_COUNT {
         let detail = format!("count: 1 to {}, got {count}", super::ship::MAX_COUNT);
-        return Err(Error::new(op, Code::RequestInvalid, detail));
+        return Err(Error::new(op, Code::RequestInvalid, detail).field("count"));
     }
     Ok(())
 }

@@ -9,73 +9,76 @@ use quaymaster_store::{Parts, Reply};
 use super::answer::{Accepted, Chunk, Lease, Moved, Noted, Place, Receipt, Refusal, Reopened, Status};
 use super::digest::Digest;
 use super::state::{Kept, State};
+use crate::scripts::{
+    upload_accept, upload_claim, upload_metadata, upload_move, upload_note, upload_reopen, upload_status,
+};
 use crate::{Code, Error, Result, Token};
 
 pub(super) fn text(parts: &mut Parts) -> Result<String> {
     Ok(String::from_utf8_lossy(&parts.bytes()?).into_owned())
 }
 
-fn count(parts: &mut Parts) -> Result<u32> {
-    Ok(u32::try_from(parts.int()?).unwrap_or(0))
-}
-
-fn bytes(parts: &mut Parts) -> Result<u64> {
-    Ok(u64::try_from(parts.int()?).unwrap_or(0))
+fn chunks_of(number: i64) -> u32 {
+    u32::try_from(number).unwrap_or(0)
 }
 
 /// Milliseconds; none when negative.
-pub(super) fn wait(parts: &mut Parts) -> Result<Option<Duration>> {
-    Ok(u64::try_from(parts.int()?).ok().map(Duration::from_millis))
+pub(super) fn wait(ms: i64) -> Option<Duration> {
+    u64::try_from(ms).ok().map(Duration::from_millis)
 }
 
-pub(super) fn unknown(op: &'static str, word: &[u8]) -> Error {
-    Error::new(op, Code::StoreReply, format!("unknown status {:?}", String::from_utf8_lossy(word)))
+pub(super) fn counted(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or(0)
+}
+
+pub(super) fn text_of(bytes: &Bytes) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
 }
 
 fn malformed(op: &'static str, what: &str, text: &str) -> Error {
     Error::new(op, Code::KeyMalformed, format!("{what} is {text:?}"))
 }
 
-pub(super) fn status(op: &'static str, name: &str) -> Result<Status> {
-    Status::parse(name).ok_or_else(|| malformed(op, "the status of the upload", name))
+pub(super) fn status(op: &'static str, name: &[u8]) -> Result<Status> {
+    let name = String::from_utf8_lossy(name);
+    Status::parse(&name).ok_or_else(|| malformed(op, "the status of the upload", &name))
 }
 
-pub(super) fn receipt(parts: &mut Parts) -> Result<Receipt> {
-    let (received_chunks, durable_chunks) = (count(parts)?, count(parts)?);
-    let total_chunks = Some(count(parts)?).filter(|total| *total > 0);
-    Ok(Receipt { received_chunks, durable_chunks, total_chunks, complete: parts.int()? == 1 })
+pub(super) fn receipt(received: i64, durable: i64, total: i64, complete: i64) -> Receipt {
+    let [received_chunks, durable_chunks, total] = [received, durable, total].map(chunks_of);
+    let total_chunks = Some(total).filter(|total| *total > 0);
+    Receipt { received_chunks, durable_chunks, total_chunks, complete: complete == 1 }
 }
 
 /// The answer, and which attempt has brought the chunk where one has.
 pub(super) fn accepted(op: &'static str, reply: Reply) -> Result<(Accepted, String)> {
-    let mut parts = reply.parts(op)?;
-    let word = parts.bytes()?;
+    use upload_accept::Reply as Told;
     let plain = |accepted| Ok((accepted, String::new()));
     let refused = |refusal| plain(Accepted::Refused(refusal));
-    match &word[..] {
-        b"accepted" | b"known" => {
-            let receipt = receipt(&mut parts)?;
-            let status = status(op, &text(&mut parts)?)?;
-            let durable = &parts.bytes()?[..] == b"d";
-            let attempt = text(&mut parts)?;
-            if &word[..] == b"accepted" && !durable {
-                return Ok((Accepted::Taken { receipt, status }, attempt));
-            }
-            Ok((Accepted::Known { receipt, status, durable }, attempt))
+    match Told::read(op, reply)? {
+        Told::Accepted { received, durable, total, complete, status: name, mark, attempt } => {
+            let (receipt, status) = (receipt(received, durable, total, complete), status(op, &name)?);
+            let accepted = match &mark[..] {
+                b"d" => Accepted::Known { receipt, status, durable: true },
+                _ => Accepted::Taken { receipt, status },
+            };
+            Ok((accepted, text_of(&attempt)))
         }
-        b"conflict" => plain(Accepted::Conflict),
-        b"other_last" => refused(Refusal::OtherLast { last: count(&mut parts)? }),
-        b"passed" => refused(Refusal::Passed { highest: count(&mut parts)? }),
-        b"after_last" => refused(Refusal::AfterLast { last: count(&mut parts)? }),
-        b"over" => refused(Refusal::Over { bytes: bytes(&mut parts)? }),
-        b"under" => refused(Refusal::Under { bytes: bytes(&mut parts)? }),
-        b"unstaged" => refused(Refusal::Unstaged { bytes: bytes(&mut parts)? }),
-        b"closed" => {
-            let status = status(op, &text(&mut parts)?)?;
-            plain(Accepted::Closed { status, error: text(&mut parts)? })
+        Told::Known { received, durable, total, complete, status: name, mark, attempt } => {
+            let (receipt, status) = (receipt(received, durable, total, complete), status(op, &name)?);
+            Ok((Accepted::Known { receipt, status, durable: &mark[..] == b"d" }, text_of(&attempt)))
         }
-        b"unknown" => plain(Accepted::Unknown),
-        other => Err(unknown(op, other)),
+        Told::Conflict => plain(Accepted::Conflict),
+        Told::OtherLast { number } => refused(Refusal::OtherLast { last: chunks_of(number) }),
+        Told::Passed { number } => refused(Refusal::Passed { highest: chunks_of(number) }),
+        Told::AfterLast { number } => refused(Refusal::AfterLast { last: chunks_of(number) }),
+        Told::Over { bytes } => refused(Refusal::Over { bytes: counted(bytes) }),
+        Told::Under { bytes } => refused(Refusal::Under { bytes: counted(bytes) }),
+        Told::Unstaged { length } => refused(Refusal::Unstaged { bytes: counted(length) }),
+        Told::Closed { status: name, error } => {
+            plain(Accepted::Closed { status: status(op, &name)?, error: text_of(&error) })
+        }
+        Told::Unknown => plain(Accepted::Unknown),
     }
 }
 
@@ -106,21 +109,20 @@ pub(super) fn chunks(
     id: &str,
     token: &Token,
 ) -> Result<(Vec<Chunk>, Option<Duration>)> {
-    let mut parts = reply.parts(op)?;
-    match &parts.bytes()?[..] {
-        b"chunks" => {}
+    let (next_ms, shared, mut parts) = match upload_claim::Reply::read(op, reply)? {
+        upload_claim::Reply::Chunks { next_ms, node_id, key, multipart_id, rows } => {
+            (next_ms, [node_id, key, multipart_id], rows)
+        }
         // What has ended or is gone has nothing to claim.
-        b"closed" | b"unknown" => return Ok((Vec::new(), None)),
-        other => return Err(unknown(op, other)),
-    }
-    let next = wait(&mut parts)?;
+        upload_claim::Reply::Closed { .. } | upload_claim::Reply::Unknown => return Ok((Vec::new(), None)),
+    };
+    let next = wait(next_ms);
     let upload_id: Arc<str> = id.into();
-    let mut shared = || -> Result<Arc<str>> { Ok(text(&mut parts)?.into()) };
-    let (node_id, key, multipart_id) = (shared()?, shared()?, shared()?);
+    let [node_id, key, multipart_id] = shared.map(|name| Arc::<str>::from(text_of(&name)));
     let mut found = Vec::new();
     while let Some(Reply::Bytes(number)) = parts.any() {
         let number = String::from_utf8_lossy(&number).into_owned();
-        let (attempt, left) = (count(&mut parts)?, wait(&mut parts)?.unwrap_or_default());
+        let (attempt, left) = (chunks_of(parts.int()?), wait(parts.int()?).unwrap_or_default());
         let held = text(&mut parts)?;
         let (Ok(number), Some(facts)) = (number.parse(), facts(&held)) else {
             return Err(malformed(op, &format!("what is known of chunk {number} of upload {id}"), &held));
@@ -146,54 +148,46 @@ pub(super) fn chunks(
 }
 
 pub(super) fn moved(op: &'static str, reply: Reply) -> Result<Moved> {
-    let mut parts = reply.parts(op)?;
-    match &parts.bytes()?[..] {
-        b"moved" => Ok(Moved::Moved { from: status(op, &text(&mut parts)?)? }),
-        b"already" => Ok(Moved::Already),
-        b"refused" => {
-            let status = status(op, &text(&mut parts)?)?;
-            Ok(Moved::Refused { status, error: text(&mut parts)? })
+    use upload_move::Reply as Told;
+    Ok(match Told::read(op, reply)? {
+        Told::Moved { status: name } => Moved::Moved { from: status(op, &name)? },
+        Told::Already { .. } => Moved::Already,
+        Told::Refused { status: name, error } => {
+            Moved::Refused { status: status(op, &name)?, error: text_of(&error) }
         }
-        b"incomplete" => {
-            let durable = count(&mut parts)?;
-            Ok(Moved::Incomplete { durable, total: Some(count(&mut parts)?).filter(|total| *total > 0) })
+        Told::Incomplete { durable, total } => {
+            let total = Some(chunks_of(total)).filter(|total| *total > 0);
+            Moved::Incomplete { durable: chunks_of(durable), total }
         }
-        b"unknown" => Ok(Moved::Unknown),
-        other => Err(unknown(op, other)),
-    }
+        Told::Unknown => Moved::Unknown,
+    })
 }
 
 pub(super) fn noted(op: &'static str, reply: Reply) -> Result<Noted> {
-    let mut parts = reply.parts(op)?;
-    match &parts.bytes()?[..] {
-        b"noted" => Ok(Noted::Noted),
-        b"already" => Ok(Noted::Already),
-        b"refused" => Ok(Noted::Refused { status: status(op, &text(&mut parts)?)? }),
-        b"unknown" => Ok(Noted::Unknown),
-        other => Err(unknown(op, other)),
-    }
+    use upload_note::Reply as Told;
+    Ok(match Told::read(op, reply)? {
+        Told::Noted => Noted::Noted,
+        Told::Already => Noted::Already,
+        Told::Refused { status: name } => Noted::Refused { status: status(op, &name)? },
+        Told::Unknown => Noted::Unknown,
+    })
 }
 
 /// The answer, and the deadline that counts now.
 pub(super) fn reopened(op: &'static str, reply: Reply) -> Result<(Reopened, i64)> {
-    let mut parts = reply.parts(op)?;
-    match &parts.bytes()?[..] {
-        b"reopened" => {
-            let waiting = count(&mut parts)?;
-            let durable_chunks = count(&mut parts)?;
-            let total_chunks = Some(count(&mut parts)?).filter(|total| *total > 0);
-            let complete = parts.int()? == 1;
-            let receipt =
-                Receipt { received_chunks: waiting + durable_chunks, durable_chunks, total_chunks, complete };
-            Ok((Reopened::Open { waiting, receipt }, parts.int()?))
+    use upload_reopen::Reply as Told;
+    Ok(match Told::read(op, reply)? {
+        Told::Reopened { waiting, durable, total, complete, deadline_ms } => {
+            let mut receipt = receipt(0, durable, total, complete);
+            let waiting = chunks_of(waiting);
+            receipt.received_chunks = waiting + receipt.durable_chunks;
+            (Reopened::Open { waiting, receipt }, deadline_ms)
         }
-        b"refused" => {
-            let status = status(op, &text(&mut parts)?)?;
-            Ok((Reopened::Refused { status, error: text(&mut parts)? }, 0))
+        Told::Refused { status: name, error } => {
+            (Reopened::Refused { status: status(op, &name)?, error: text_of(&error) }, 0)
         }
-        b"unknown" => Ok((Reopened::Unknown, 0)),
-        other => Err(unknown(op, other)),
-    }
+        Told::Unknown => (Reopened::Unknown, 0),
+    })
 }
 
 /// An integer another program may have spoilt.
@@ -206,25 +200,23 @@ fn filled(parts: &mut Parts) -> Result<Option<String>> {
 }
 
 pub(super) fn state(op: &'static str, reply: Reply, id: &str) -> Result<Option<State>> {
-    read_state(op, &mut reply.parts(op)?, id)
+    Ok(read_state(op, reply, id)?.map(|(state, _)| state))
 }
 
 pub(super) fn described(op: &'static str, reply: Reply, id: &str) -> Result<Option<(State, Kept)>> {
-    let mut parts = reply.parts(op)?;
-    let Some(state) = read_state(op, &mut parts, id)? else { return Ok(None) };
-    Ok(Some((state, read_kept(&mut parts)?)))
+    let Some((state, mut metadata)) = read_state(op, reply, id)? else { return Ok(None) };
+    Ok(Some((state, read_kept(&mut metadata)?)))
 }
 
-fn read_state(op: &'static str, parts: &mut Parts, id: &str) -> Result<Option<State>> {
-    match &parts.bytes()?[..] {
-        b"state" => {}
-        b"unknown" => return Ok(None),
-        other => return Err(unknown(op, other)),
-    }
-    let now_ms = parts.int()?;
-    let map: Bytes = parts.bytes()?;
+/// The state, and what follows it: the metadata, where they were asked for.
+fn read_state(op: &'static str, reply: Reply, id: &str) -> Result<Option<(State, Parts)>> {
+    let (now_ms, map, mut fields) = match upload_status::Reply::read(op, reply)? {
+        upload_status::Reply::State { now_ms, map, fields } => (now_ms, map, fields),
+        upload_status::Reply::Unknown => return Ok(None),
+    };
+    let parts = &mut fields;
     let (node_id, multipart_id, key, drive) = (text(parts)?, text(parts)?, text(parts)?, text(parts)?);
-    let status = status(op, &text(parts)?)?;
+    let status = status(op, &parts.bytes()?)?;
     let expected = number(parts)?;
     // What the documented fields say is counted from the map; that is what is told here, too.
     let (_, _, total, _) = (text(parts)?, text(parts)?, number(parts)?, text(parts)?);
@@ -241,7 +233,7 @@ fn read_state(op: &'static str, parts: &mut Parts, id: &str) -> Result<Option<St
     let (received_chunks, durable_chunks) = (marks(b"rd"), marks(b"d"));
     let total_chunks = total.and_then(|total| u32::try_from(total).ok()).filter(|total| *total > 0);
     let complete = total_chunks.is_some_and(|total| durable_chunks >= total);
-    Ok(Some(State {
+    let state = State {
         upload_id: id.to_owned(),
         node_id,
         multipart_id,
@@ -264,17 +256,15 @@ fn read_state(op: &'static str, parts: &mut Parts, id: &str) -> Result<Option<St
         error,
         seq,
         map,
-    }))
+    };
+    Ok(Some((state, fields)))
 }
 
 pub(super) fn kept(op: &'static str, reply: Reply) -> Result<Option<Kept>> {
-    let mut parts = reply.parts(op)?;
-    match &parts.bytes()?[..] {
-        b"metadata" => {}
-        b"unknown" => return Ok(None),
-        other => return Err(unknown(op, other)),
+    match upload_metadata::Reply::read(op, reply)? {
+        upload_metadata::Reply::Metadata { mut metadata } => read_kept(&mut metadata).map(Some),
+        upload_metadata::Reply::Unknown => Ok(None),
     }
-    read_kept(&mut parts).map(Some)
 }
 
 fn read_kept(parts: &mut Parts) -> Result<Kept> {

@@ -189,23 +189,33 @@ impl Worker {
     }
 
     fn check(&self) -> Result<()> {
-        let wrong = |detail: String| Err(Error::new(OP, Code::RequestInvalid, detail));
+        let wrong = |field: &'static str, detail: String| {
+            Err(Error::new(OP, Code::RequestInvalid, detail).field(field))
+        };
         if !(1..=CONCURRENCY_MAX).contains(&self.concurrency) {
-            return wrong(format!("concurrency: 1 to {CONCURRENCY_MAX}, got {}", self.concurrency));
+            return wrong(
+                "concurrency",
+                format!("concurrency: 1 to {CONCURRENCY_MAX}, got {}", self.concurrency),
+            );
         }
         // What the store would refuse with every claim is refused here, once.
         if let Some(lease) = self.lease.filter(|lease| lease.as_millis() == 0 || *lease > LEASE_MAX) {
-            return wrong(format!("lease: 1 ms to {} s, got {lease:?}", LEASE_MAX.as_secs()));
+            return wrong("lease", format!("lease: 1 ms to {} s, got {lease:?}", LEASE_MAX.as_secs()));
         }
         let fine = |name: &str| {
             let visible = name.bytes().all(|byte| byte.is_ascii_graphic());
             visible && (1..=WORKER_MAX).contains(&name.len()) && name != "-"
         };
         if self.name.as_deref().is_some_and(|name| !fine(name)) {
-            return wrong(format!("worker: 1 to {WORKER_MAX} visible ASCII characters, and not `-`"));
+            return wrong(
+                "worker",
+                format!("worker: 1 to {WORKER_MAX} visible ASCII characters, and not `-`"),
+            );
         }
         match self.place {
-            Place::Threads(threads @ (0 | 1025..)) => wrong(format!("threads: 1 to 1024, got {threads}")),
+            Place::Threads(threads @ (0 | 1025..)) => {
+                wrong("threads", format!("threads: 1 to 1024, got {threads}"))
+            }
             _ => Ok(()),
         }
     }

@@ -39,26 +39,9 @@ fn losses(resource: &Resource, policy: &str) -> Vec<EvictionLoss> {
         name: resource.name.clone(),
         role: row.role,
         pattern: row.pattern.text().to_owned(),
-        loss: meaning(resource.kind),
+        loss: resource.kind.loss(),
     };
     resource.keys.iter().filter(|row| !volatile || matches!(row.ttl, Ttl::For(_))).map(loss).collect()
-}
-
-fn meaning(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Limit => "the count starts again and the limit is exceeded",
-        Kind::Idempotency => "the operation runs a second time",
-        Kind::Lock => "two holders at once, or a fence that goes back",
-        Kind::Dedupe => "a duplicate passes",
-        Kind::Queue => "jobs are lost",
-        Kind::Batch => "collected items are lost",
-        Kind::Run => "what was processed is forgotten",
-        Kind::Stats => "counts start again",
-        Kind::Upload => "acknowledged chunks are lost",
-        Kind::Key => "its owner's data is lost",
-        Kind::Event => "a repeated message is published twice",
-        Kind::Cache | Kind::Guard => "nothing",
-    }
 }
 
 /// The most resources one warning names.
@@ -77,7 +60,7 @@ pub(crate) fn eviction(schema: &Schema, heads: &[At], report: &Report<'_>) {
             if names.len() == MOST_NAMED {
                 more += 1;
             } else {
-                names.push(format!("[{}.{}] ({})", resource.kind, resource.name, meaning(resource.kind)));
+                names.push(format!("[{}.{}] ({})", resource.kind, resource.name, resource.kind.loss()));
             }
         }
         if more > 0 {

@@ -18,10 +18,16 @@ pub struct Bucket {
 /// Before the epoch and after the year 9999 no store has ever been; such a clock gets the nearest bucket.
 const LAST_US: i64 = 253_402_207_199_999_999;
 
+/// What the bucket of `now_us` covers.
+pub(crate) fn at(unit: BucketUnit, now_us: i64) -> Bucket {
+    let start_ms = (now_us.clamp(0, LAST_US) / 1000).div_euclid(unit.millis()) * unit.millis();
+    Bucket { start_ms, end_ms: start_ms + unit.millis() }
+}
+
 /// Appends the bucket of `now_us` and says what it covers.
 pub(crate) fn append(unit: BucketUnit, now_us: i64, out: &mut Vec<u8>) -> Bucket {
+    let covered = at(unit, now_us);
     let now_us = now_us.clamp(0, LAST_US);
-    let start_ms = (now_us / 1000).div_euclid(unit.millis()) * unit.millis();
     let time = Timestamp::from_microsecond(now_us).unwrap_or(Timestamp::UNIX_EPOCH);
     let time = Offset::UTC.to_datetime(time);
     let mut text = *b"0000-00-00-00-00";
@@ -34,7 +40,7 @@ pub(crate) fn append(unit: BucketUnit, now_us: i64, out: &mut Vec<u8>) -> Bucket
         text[10] = b'_';
     }
     out.extend_from_slice(&text[..unit.format().len()]);
-    Bucket { start_ms, end_ms: start_ms + unit.millis() }
+    covered
 }
 
 fn digits(out: &mut [u8], mut number: i32) {

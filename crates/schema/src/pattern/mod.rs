@@ -16,7 +16,7 @@ use crate::kind::{BucketUnit, Spelling};
 pub use bucket::Bucket;
 pub(crate) use template::{Fault, Piece, Template};
 pub(crate) use value::{Class, Placeholder};
-pub use value::{KeyError, MAX_VALUE_BYTES};
+pub use value::{KeyError, MAX_VALUE_CHARS, is_longer};
 
 use template::MOST_PLACEHOLDERS;
 
@@ -107,6 +107,11 @@ impl Pattern {
         self.placeholders.iter().map(|placeholder| placeholder.name.as_str())
     }
 
+    /// Refuses a value that the placeholder may not have; a name that is none of them has no rule.
+    pub fn check(&self, name: &str, value: &str) -> Result<(), KeyError> {
+        self.placeholders.iter().find(|known| known.name == name).map_or(Ok(()), |known| known.check(value))
+    }
+
     /// The one placeholder whose values may contain `:`, if there is one.
     pub fn colon_placeholder(&self) -> Option<&str> {
         self.placeholders.iter().find(|p| p.class == Class::Wide).map(|p| p.name.as_str())
@@ -120,6 +125,11 @@ impl Pattern {
     /// The time bucket of the pattern.
     pub fn bucket(&self) -> Option<BucketUnit> {
         self.bucket
+    }
+
+    /// What the bucket of `now_us` covers; `None` for a pattern without one.
+    pub fn bucket_at(&self, now_us: i64) -> Option<Bucket> {
+        self.bucket.map(|unit| bucket::at(unit, now_us))
     }
 
     /// Validates every value and appends the key; a bucketed pattern gets the bucket of `now_us`.
@@ -158,7 +168,7 @@ impl Pattern {
         let mut picked = [""; MOST_PLACEHOLDERS];
         for (placeholder, slot) in self.placeholders.iter().zip(&mut picked) {
             let Some((_, value)) = values.iter().find(|(name, _)| *name == placeholder.name) else {
-                return Err(self.misfit(Code::KeyMissing, format!("`{}` has no value", placeholder.name)));
+                return Err(self.misfit(Code::KeyMissing, Some(&placeholder.name), "has no value"));
             };
             placeholder.check(value)?;
             *slot = value;
@@ -169,18 +179,20 @@ impl Pattern {
     #[cold]
     fn surplus(&self, values: &[(&str, &str)]) -> KeyError {
         let unknown = values.iter().find(|(name, _)| !self.placeholders().any(|known| known == *name));
-        let detail = match unknown {
-            Some((name, _)) => format!("there is no placeholder {}", excerpt(name)),
-            None => "a placeholder has two values".to_owned(),
+        let Some((name, _)) = unknown else {
+            return self.misfit(Code::KeyUnknown, None, "a placeholder has two values");
         };
-        self.misfit(Code::KeyUnknown, detail)
+        let shown = excerpt(name);
+        let whole = Some(*name).filter(|name| shown == format!("`{name}`"));
+        self.misfit(Code::KeyUnknown, whole, &format!("there is no placeholder {shown}"))
     }
 
     #[cold]
-    fn misfit(&self, code: Code, what: String) -> KeyError {
+    fn misfit(&self, code: Code, placeholder: Option<&str>, what: &str) -> KeyError {
         let names: Vec<String> = self.placeholders().map(|name| format!("`{name}`")).collect();
         let has = if names.is_empty() { "no placeholders".to_owned() } else { names.join(", ") };
-        KeyError { code, detail: format!("{what}; the pattern `{}` has {has}", self.text) }
+        let rule = format!("{what}; the pattern `{}` has {has}", self.text);
+        KeyError { code, placeholder: placeholder.map(str::to_owned), rule }
     }
 
     /// The values from which this pattern makes `key`, in either spelling; `None` when it cannot.

@@ -58,8 +58,9 @@ fn hostile_values_are_refused_and_named() {
     for value in hostile {
         let error = render(&psp(), &[("psp_id", value)], Spelling::Single).unwrap_err();
         assert_eq!(error.code, Code::KeyValue, "{value:?}");
-        assert!(error.detail.contains("`psp_id`"), "{}", error.detail);
-        assert!(error.detail.len() < 200 && !error.detail.contains(['\n', '\0']), "{}", error.detail);
+        let detail = error.detail();
+        assert!(detail.contains("`psp_id`"), "{detail}");
+        assert!(detail.len() < 200 && !detail.contains(['\n', '\0']), "{detail}");
     }
     for fine in ["a", "t", "txx", "ä ö/ü", &"x".repeat(512), "-1", "a\u{a0}b"] {
         assert!(render(&psp(), &[("psp_id", fine)], Spelling::Single).is_ok(), "{fine:?}");
@@ -95,4 +96,22 @@ fn a_wide_value_in_the_middle_comes_back_whole() {
     assert_eq!(pattern.parse(b"task:a"), None);
     assert_eq!(pattern.parse(b"task:tx:a"), None, "a forbidden value is another pattern's key");
     assert_eq!(pattern.parse(b"task:\xff:a"), None, "not UTF-8");
+}
+
+#[test]
+fn an_error_names_its_placeholder_beside_its_words() {
+    let (long, odd) = ("x".repeat(40), "a\nb");
+    for (values, code, placeholder) in [
+        (vec![], Code::KeyMissing, Some("psp_id")),
+        (vec![("psp_id", "")], Code::KeyValue, Some("psp_id")),
+        (vec![("psp_id", "a"), ("minute", "x")], Code::KeyUnknown, Some("minute")),
+        (vec![("psp_id", "a"), (&*long, "x")], Code::KeyUnknown, None),
+        (vec![("psp_id", "a"), (odd, "x")], Code::KeyUnknown, None),
+        (vec![("psp_id", "a"), ("psp_id", "b")], Code::KeyUnknown, None),
+    ] {
+        let error = render(&psp(), &values, Spelling::Single).unwrap_err();
+        assert_eq!((error.code, error.placeholder.as_deref()), (code, placeholder), "{error}");
+    }
+    let error = render(&psp(), &[("psp_id", "")], Spelling::Single).unwrap_err().called("id");
+    assert_eq!((error.detail().as_str(), error.placeholder.as_deref()), ("`id` is empty", Some("id")));
 }

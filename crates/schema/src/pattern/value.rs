@@ -3,17 +3,41 @@
 use crate::code::Code;
 use crate::diagnostic::excerpt;
 
-/// The longest value of a placeholder.
-pub const MAX_VALUE_BYTES: usize = 512;
+/// The longest value of a placeholder, in characters.
+pub const MAX_VALUE_CHARS: usize = 512;
+
+/// True when a text has more characters than `most`. Bounds of texts are in characters, as in JSON Schema.
+pub fn is_longer(text: &str, most: usize) -> bool {
+    text.len() > most && text.chars().count() > most
+}
 
 /// Why no key could be made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{code}: {detail}")]
+#[error("{}", self.detail())]
 pub struct KeyError {
     /// `key.value`, `key.missing` or `key.unknown`.
     pub code: Code,
-    /// Names the placeholder and the rule; at most a short escaped excerpt of the value.
-    pub detail: String,
+    /// The placeholder it is about; one that there is not, as the caller named it, where that can be shown as it is.
+    pub placeholder: Option<String>,
+    /// The rule, which follows the placeholder's name; of one that there is not, the whole message. At most a short
+    /// escaped excerpt of the value.
+    pub(crate) rule: String,
+}
+
+impl KeyError {
+    /// Names the placeholder and the rule.
+    pub fn detail(&self) -> String {
+        match &self.placeholder {
+            Some(name) if self.code != Code::KeyUnknown => format!("`{name}` {}", self.rule),
+            _ => self.rule.clone(),
+        }
+    }
+
+    /// The same under another name of the placeholder: callers may know it by one of their own.
+    #[must_use]
+    pub fn called(self, name: &str) -> Self {
+        Self { placeholder: self.placeholder.map(|_| name.to_owned()), ..self }
+    }
 }
 
 /// The alphabet of a placeholder.
@@ -76,7 +100,7 @@ impl Placeholder {
             worst = worst.max(BYTES[byte as usize]);
         }
         let sound = !bytes.is_empty()
-            && bytes.len() <= MAX_VALUE_BYTES
+            && !is_longer(value, MAX_VALUE_CHARS)
             && (worst == FINE || worst == SEPARATOR && self.class == Class::Wide)
             && (value.is_ascii() || !value.contains(char::is_control))
             && (self.class != Class::Digits || number(bytes))
@@ -86,12 +110,11 @@ impl Placeholder {
 
     #[cold]
     fn refusal(&self, value: &str) -> KeyError {
-        let name = &self.name;
         let shown = excerpt(value);
-        let why = if value.is_empty() {
+        let rule = if value.is_empty() {
             "is empty".to_owned()
-        } else if value.len() > MAX_VALUE_BYTES {
-            format!("has {} bytes, more than {MAX_VALUE_BYTES}: {shown}", value.len())
+        } else if is_longer(value, MAX_VALUE_CHARS) {
+            format!("has {} characters, more than {MAX_VALUE_CHARS}: {shown}", value.chars().count())
         } else if value.contains(char::is_control) {
             format!("contains a control character: {shown}")
         } else if let Some(bad) = value.chars().find(|c| matches!(c, '{' | '}' | '*' | '?' | '[' | ']')) {
@@ -105,7 +128,7 @@ impl Placeholder {
         } else {
             format!("is {shown}, which would spell the key of another pattern")
         };
-        KeyError { code: Code::KeyValue, detail: format!("`{name}` {why}") }
+        KeyError { code: Code::KeyValue, placeholder: Some(self.name.clone()), rule }
     }
 }
 
@@ -120,7 +143,7 @@ pub(crate) fn check_suffix(suffix: &str) -> Result<(), KeyError> {
         None => ("suffix", suffix),
     };
     let sound = !value.is_empty()
-        && value.len() <= MAX_VALUE_BYTES
+        && !is_longer(value, MAX_VALUE_CHARS)
         && value.bytes().all(|byte| admits(Class::Wide, byte))
         && (value.is_ascii() || !value.contains(char::is_control));
     if sound {

@@ -1,29 +1,25 @@
 //! Reading a batch.
 
-use std::time::Duration;
-
-use super::common::{Body, LONGEST, MILLISECOND, Reading};
+use super::common::{Body, Reading};
 use super::fields::Got;
+use crate::field::batch::{BY, IDLE, ITEMS, ITEMS_AS, KEY, MAX_ITEMS, TO, TTL, WINDOW};
 use crate::keys::batch_rows;
 use crate::kind::Kind;
 use crate::spec::{BatchSpec, Spec};
 
 pub(super) fn read(reading: &mut Reading<'_, '_>) -> Option<Body> {
     let fields = &reading.fields;
-    let by = fields.text("by").required(fields, "by");
-    let window = fields.duration("window", MILLISECOND, LONGEST).required(fields, "window");
-    let idle = fields.duration("idle", MILLISECOND, LONGEST);
-    let max_items = fields.count("max_items", 1, 1_000_000).option();
-    let to = fields.text("to").required(fields, "to");
-    let items = fields.text("items");
+    let by = fields.required(&BY);
+    let window = fields.required(&WINDOW);
+    let idle = fields.read(&IDLE);
+    let max_items = fields.read(&MAX_ITEMS).option();
+    let to = fields.required(&TO);
+    let items = fields.read(&ITEMS);
     let items_at = items.at();
-    let items = items.or("items".to_owned());
-    let items_as = fields.text("items_as").or(items.clone());
-    let ttl = reading.lifetime(Some(Duration::from_secs(3600)));
-    let key = by.as_ref().and_then(|(by, _)| reading.key_or("key", &format!("batch:{{{by}}}:current")));
-    if by.is_none() {
-        let _ = reading.fields.text("key");
-    }
+    let items = items.option().unwrap_or_else(|| ITEMS.presence.0.to_owned());
+    let items_as = fields.read(&ITEMS_AS).option().unwrap_or_else(|| items.clone());
+    let ttl = reading.lifetime(&TTL, Some(TTL.presence.0));
+    let key = by.as_ref().and_then(|(by, _)| reading.key_or(&KEY, &format!("batch:{{{by}}}:current")));
     let ((by, by_at), (window, window_at), (to, to_at), (ttl, _), (key, key_at)) =
         (by?, window?, to?, ttl?, key?);
     reading.refer(Kind::Queue, &to, to_at);
@@ -33,7 +29,7 @@ pub(super) fn read(reading: &mut Reading<'_, '_>) -> Option<Body> {
     {
         reading.add(at, "idle-over-window", "the window ends before the batch can be idle that long", None);
     }
-    let idle = idle.or(window);
+    let idle = idle.option().unwrap_or(window);
     if ttl <= window {
         let message = "the batch's keys would expire before its window ends";
         reading.add(window_at, "ttl-shorter-than-window", message, Some("make `ttl` longer than `window`"));

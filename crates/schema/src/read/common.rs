@@ -3,17 +3,15 @@
 use std::time::Duration;
 
 use super::draft::{ChannelDraft, Draft, Reference};
-use super::fields::{Fields, Got, WrittenTtl, listed};
+use super::fields::{Fields, Got, listed};
 use super::report::At;
+use super::value::WrittenTtl;
+use crate::field::{self, Expiry, Meanings, Optional, Or, Required, Text, common};
 use crate::keys::RowDraft;
-use crate::kind::{Kind, Outage};
+use crate::kind::Kind;
 use crate::pattern::{Fault, Template};
 use crate::schema::{Document, Field, Ttl};
 use crate::spec::Spec;
-
-pub(super) const MILLISECOND: Duration = Duration::from_millis(1);
-/// Ten years: more is a mistake, and every store can add it to its clock.
-pub(super) const LONGEST: Duration = Duration::from_secs(3660 * 86_400);
 
 /// A resource being read.
 pub(super) struct Reading<'a, 'i> {
@@ -62,15 +60,23 @@ impl Reading<'_, '_> {
         }
     }
 
-    /// The required `key`.
-    pub(super) fn key(&self) -> Option<(Template, At)> {
-        let (text, at) = self.fields.text("key").required(&self.fields, "key")?;
+    /// A required pattern.
+    pub(super) fn key(&self, field: &field::Field<Text, Required>) -> Option<(Template, At)> {
+        let (text, at) = self.fields.required(field)?;
         Some((self.pattern(&text, at)?, at))
     }
 
-    /// A pattern field with a default.
-    pub(super) fn key_or(&self, field: &'static str, default: &str) -> Option<(Template, At)> {
-        let (text, at) = match self.fields.text(field) {
+    /// A pattern with a declared default.
+    pub(super) fn key_or_default(
+        &self,
+        field: &field::Field<Text, Or<&'static str>>,
+    ) -> Option<(Template, At)> {
+        self.key_or(field, field.presence.0)
+    }
+
+    /// A pattern whose default follows from something else.
+    pub(super) fn key_or<P>(&self, field: &field::Field<Text, P>, default: &str) -> Option<(Template, At)> {
+        let (text, at) = match self.fields.read(field) {
             Got::Value(text, at) => (text, at),
             Got::Bad => return None,
             Got::Absent => (default.to_owned(), self.fields.at),
@@ -79,8 +85,12 @@ impl Reading<'_, '_> {
     }
 
     /// A `ttl` that is a duration, required when there is no default.
-    pub(super) fn lifetime(&self, default: Option<Duration>) -> Option<(Duration, At)> {
-        match self.fields.ttl("ttl", MILLISECOND, LONGEST) {
+    pub(super) fn lifetime<P>(
+        &self,
+        field: &field::Field<Expiry, P>,
+        default: Option<Duration>,
+    ) -> Option<(Duration, At)> {
+        match self.fields.read(field) {
             Got::Value(WrittenTtl::For(ttl), at) => Some((ttl, at)),
             Got::Value(WrittenTtl::Never, at) => {
                 let message = format!("the key of a {} must expire", self.kind);
@@ -106,9 +116,13 @@ impl Reading<'_, '_> {
     }
 
     /// A `ttl` that may be `never`, if the schema says why.
-    pub(super) fn ttl(&self) -> Option<Ttl> {
-        let why = self.fields.text("why");
-        match self.fields.ttl("ttl", MILLISECOND, LONGEST) {
+    pub(super) fn ttl(
+        &self,
+        field: &field::Field<Expiry, Required>,
+        why: &field::Field<Text, Optional>,
+    ) -> Option<Ttl> {
+        let why = self.fields.read(why);
+        match self.fields.read(field) {
             Got::Bad => None,
             Got::Absent => self.no_ttl(),
             Got::Value(WrittenTtl::For(ttl), _) => {
@@ -134,13 +148,9 @@ impl Reading<'_, '_> {
         }
     }
 
-    pub(super) fn duration(&self, name: &'static str, default: Duration) -> Duration {
-        self.fields.duration(name, MILLISECOND, LONGEST).or(default)
-    }
-
     /// The documented fields of the value.
-    pub(super) fn documented_fields(&self) -> Vec<Field> {
-        let meanings = self.fields.meanings("fields").into_iter();
+    pub(super) fn documented_fields(&self, field: &field::Field<Meanings, Optional>) -> Vec<Field> {
+        let meanings = self.fields.meanings(field).into_iter();
         meanings.map(|(name, meaning)| Field { name, meaning }).collect()
     }
 
@@ -149,24 +159,14 @@ impl Reading<'_, '_> {
         self.references.push(Reference { kind, name: name.to_owned(), at });
     }
 
-    pub(super) fn outages(&self) -> &'static [Outage] {
-        match self.kind {
-            Kind::Limit => &[Outage::Deny, Outage::Allow, Outage::Local, Outage::Database],
-            Kind::Idempotency | Kind::Lock => &[Outage::Deny, Outage::Allow],
-            Kind::Cache => &[Outage::Miss, Outage::Error],
-            _ => &[Outage::Deny],
-        }
-    }
-
-    /// Adds the common fields and reports what is left over.
+    /// Adds the fields of every resource.
     pub(super) fn finish(self, body: Option<Body>) -> Option<Draft> {
         let fields = &self.fields;
-        let outages = self.outages();
-        let on_outage = fields.word("on_outage", outages).or(outages[0]);
-        let owner = fields.text("owner").option().or_else(|| self.document.owner.clone());
-        let description = fields.text("description").option();
-        let sensitive = fields.truth("sensitive").or(false);
-        let colocate = match fields.text("colocate") {
+        let on_outage = fields.or_default(common::on_outage(self.kind));
+        let owner = fields.read(&common::OWNER).option().or_else(|| self.document.owner.clone());
+        let description = fields.read(&common::DESCRIPTION).option();
+        let sensitive = fields.or_default(&common::SENSITIVE);
+        let colocate = match fields.read(&common::COLOCATE) {
             Got::Value(text, at) => match Template::parse(&text) {
                 Ok(template) if template.bucket().is_none() => Some((template, at)),
                 Ok(_) => {
@@ -180,8 +180,7 @@ impl Reading<'_, '_> {
             },
             _ => None,
         };
-        let colon = fields.text("colon");
-        fields.finish();
+        let colon = fields.read(&common::COLON);
         let body = body?;
         let mut draft = Draft {
             kind: self.kind,

@@ -1,7 +1,5 @@
 //! Reading one file.
 
-use std::cell::RefCell;
-
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -12,20 +10,11 @@ use super::kinds;
 use super::report::{At, Report};
 use crate::Source;
 use crate::diagnostic::{excerpt, nearest};
+use crate::field::document::{self as declared, POLICIES};
+use crate::field::table_of;
 use crate::kind::Kind;
 use crate::pattern::Template;
 use crate::schema::Document;
-
-const POLICIES: [&str; 8] = [
-    "noeviction",
-    "allkeys-lru",
-    "allkeys-lfu",
-    "allkeys-random",
-    "volatile-lru",
-    "volatile-lfu",
-    "volatile-random",
-    "volatile-ttl",
-];
 
 /// The largest source, in bytes.
 const LARGEST: usize = 1 << 20;
@@ -134,8 +123,7 @@ impl<'a> Frame<'a> {
             report.add(at, "wrong-type", message, help);
             return None;
         };
-        let fields =
-            Fields { report, env, table, path: format!("{kind}.{name}"), at, known: RefCell::default() };
+        let fields = Fields::open(report, env, table_of(kind), table, format!("{kind}.{name}"), at);
         let mut reading = Reading {
             fields,
             kind,
@@ -178,27 +166,27 @@ fn head(
         );
         return (document, at);
     };
-    let fields = Fields { report, env, table, path: "schema".to_owned(), at, known: RefCell::default() };
-    if let Got::Value(name, at) = fields.text("name") {
+    let fields = Fields::open(report, env, &declared::TABLE, table, "schema".to_owned(), at);
+    if let Got::Value(name, at) = fields.read(&declared::NAME) {
         if name.is_empty() {
             report.add(at, "bad-value", "`name` is empty", None);
         }
         document.name = name;
     }
-    document.owner = fields.text("owner").option();
-    document.description = fields.text("description").option();
-    if let Got::Value(prefix, at) = fields.text("prefix") {
+    document.owner = fields.read(&declared::OWNER).option();
+    document.description = fields.read(&declared::DESCRIPTION).option();
+    if let Got::Value(prefix, at) = fields.read(&declared::PREFIX) {
         document.prefix = check_prefix(prefix, at, report);
     }
-    if let Got::Value(policy, at) = fields.text("eviction") {
+    if let Got::Value(policy, at) = fields.read(&declared::EVICTION) {
         if POLICIES.contains(&policy.as_str()) {
             document.eviction = Some(policy);
         } else {
-            let help = nearest(&policy, POLICIES).map(|near| format!("did you mean `{near}`?"));
+            let help =
+                nearest(&policy, POLICIES.iter().copied()).map(|near| format!("did you mean `{near}`?"));
             report.add(at, "bad-value", format!("{} is not an eviction policy", excerpt(&policy)), help);
         }
     }
-    fields.finish();
     (document, at)
 }
 

@@ -1,21 +1,17 @@
 //! Reading an event.
 
-use std::time::Duration;
-
 use super::common::{Body, Reading, reserved_placeholder};
 use super::draft::ChannelDraft;
+use crate::field::event::{CHANNEL, DOCUMENTED, STATUS, status as status_fields};
 use crate::keys::{PUBLISH_ID, event_rows};
 use crate::kind::Kind;
 use crate::spec::{EventSpec, Spec, StatusSpec};
 
-const SECOND: Duration = Duration::from_secs(1);
-const DAY: Duration = Duration::from_secs(86_400);
-
 pub(super) fn read(reading: &mut Reading<'_, '_>) -> Option<Body> {
     let name = reading.name.clone();
-    let channel = reading.key_or("channel", &name);
+    let channel = reading.key_or(&CHANNEL, &name);
     let status = status(reading);
-    let fields = reading.documented_fields();
+    let fields = reading.documented_fields(&DOCUMENTED);
     let (channel, key_at) = channel?;
     if channel.bucket().is_some() {
         reading.add(key_at, "bad-pattern", "a channel has no time bucket", None);
@@ -50,10 +46,9 @@ pub(super) fn read(reading: &mut Reading<'_, '_>) -> Option<Body> {
 }
 
 fn status(reading: &mut Reading<'_, '_>) -> Option<StatusSpec> {
-    let fields = reading.fields.table("status")?;
-    let every = fields.duration("every", SECOND, DAY).or(5 * SECOND);
-    let queues = fields.texts("queues").or(Vec::new());
-    fields.finish();
+    let fields = reading.fields.table(&STATUS)?;
+    let every = fields.or_default(&status_fields::EVERY);
+    let queues = fields.or_default(&status_fields::QUEUES);
     for (index, (name, at)) in queues.iter().enumerate() {
         if queues[..index].iter().any(|(before, _)| before == name) {
             let message = format!("the queue {} is named twice", crate::diagnostic::excerpt(name));

@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
-use super::common::{Body, LONGEST, MILLISECOND, Reading};
+use super::common::{Body, Reading};
 use super::draft::ChannelDraft;
 use super::{batch, event, limit, queue, run, upload};
+use crate::field::guard::MOST_LIMITS;
+use crate::field::{self, Period};
 use crate::keys::{cache_rows, dedupe_rows, idempotency_rows, key_row, lock_rows, stats_rows};
-use crate::kind::{CacheType, Kind, RedisType, ReplayErrors};
+use crate::kind::Kind;
 use crate::pattern::Template;
 use crate::spec::{CacheSpec, DedupeSpec, GuardSpec, IdempotencySpec, KeySpec, LockSpec, Spec, StatsSpec};
 
@@ -29,19 +31,23 @@ pub(super) fn read(reading: &mut Reading<'_, '_>) -> Option<Body> {
 }
 
 fn idempotency(reading: &mut Reading<'_, '_>) -> Option<Body> {
-    let key = reading.key();
-    let ttl = reading.lifetime(None);
-    let claim = reading.fields.duration("in_progress_ttl", MILLISECOND, LONGEST);
+    use field::idempotency as declared;
+
+    let fields = &reading.fields;
+    let key = reading.key(&declared::KEY);
+    let ttl = reading.lifetime(&declared::TTL, None);
+    let claim = fields.read(&declared::IN_PROGRESS_TTL);
     let claim_at = claim.at();
-    let in_progress_ttl = claim.or(Duration::from_secs(60));
-    let max_response = reading.fields.size("max_response", 0, 16 << 20);
-    let replay_errors = reading.fields.word("replay_errors", ReplayErrors::ALL).or(ReplayErrors::Client);
-    let compact = reading.fields.truth("compact").or(false);
+    let in_progress_ttl = claim.option().unwrap_or(declared::IN_PROGRESS_TTL.presence.0);
+    let max_response = fields.read(&declared::MAX_RESPONSE);
+    let replay_errors = fields.or_default(&declared::REPLAY_ERRORS);
+    let compact = fields.or_default(&declared::COMPACT);
     if let (true, Some(at)) = (compact, max_response.at()) {
         let message = "a compact record keeps no response, so `max_response` bounds nothing";
         reading.add(at, "contradiction", message, Some("drop `max_response`, or `compact`"));
     }
-    let max_response = if compact { 0 } else { max_response.or(64 << 10) };
+    let max_response = max_response.option().unwrap_or(declared::MAX_RESPONSE.presence.0);
+    let max_response = if compact { 0 } else { max_response };
     let ((key, key_at), (ttl, ttl_at)) = (key?, ttl?);
     if key.bucket().is_some() {
         // Begun in one bucket and finished in the next, it would be two records.
@@ -71,8 +77,8 @@ fn idempotency(reading: &mut Reading<'_, '_>) -> Option<Body> {
 }
 
 fn lock(reading: &mut Reading<'_, '_>) -> Option<Body> {
-    let key = reading.key();
-    let ttl = reading.lifetime(None);
+    let key = reading.key(&field::lock::KEY);
+    let ttl = reading.lifetime(&field::lock::TTL, None);
     let ((key, key_at), (ttl, _)) = (key?, ttl?);
     if key.bucket().is_some() {
         let message = "a lock has no time bucket: its holder could not be found again in the next one";
@@ -94,10 +100,13 @@ fn hint(key: &Template, role: &'static str, purpose: &str) -> ChannelDraft {
 }
 
 fn cache(reading: &mut Reading<'_, '_>) -> Option<Body> {
-    let key = reading.key();
-    let ttl = reading.ttl();
-    let holds = reading.fields.word("type", CacheType::ALL).or(CacheType::String);
-    let (fields, format) = (reading.documented_fields(), reading.fields.text("value").option());
+    use field::cache as declared;
+
+    let key = reading.key(&declared::KEY);
+    let ttl = reading.ttl(&declared::TTL, &declared::REASON);
+    let holds = reading.fields.or_default(&declared::TYPE);
+    let fields = reading.documented_fields(&declared::DOCUMENTED);
+    let format = reading.fields.read(&declared::FORMAT).option();
     let ((key, key_at), ttl) = (key?, ttl?);
     let spec = CacheSpec { ttl, holds };
     let loaded = hint(&key, "loaded", "The end of a load, for those who wait for it");
@@ -108,9 +117,9 @@ fn cache(reading: &mut Reading<'_, '_>) -> Option<Body> {
 }
 
 fn dedupe(reading: &mut Reading<'_, '_>) -> Option<Body> {
-    let key = reading.key();
-    let ttl = reading.lifetime(None);
-    let format = reading.fields.text("value").option();
+    let key = reading.key(&field::dedupe::KEY);
+    let ttl = reading.lifetime(&field::dedupe::TTL, None);
+    let format = reading.fields.read(&field::dedupe::FORMAT).option();
     let ((key, key_at), (ttl, _)) = (key?, ttl?);
     let spec = DedupeSpec { ttl };
     let rows = dedupe_rows(key, &spec, format);
@@ -118,28 +127,28 @@ fn dedupe(reading: &mut Reading<'_, '_>) -> Option<Body> {
 }
 
 fn key(reading: &mut Reading<'_, '_>) -> Option<Body> {
-    let key = reading.key();
-    let holds = reading.fields.word("type", RedisType::ALL).required(&reading.fields, "type");
-    let ttl = reading.ttl();
-    let (fields, format) = (reading.documented_fields(), reading.fields.text("value").option());
+    use field::key as declared;
+
+    let key = reading.key(&declared::KEY);
+    let holds = reading.fields.required(&declared::TYPE);
+    let ttl = reading.ttl(&declared::TTL, &declared::REASON);
+    let fields = reading.documented_fields(&declared::DOCUMENTED);
+    let format = reading.fields.read(&declared::FORMAT).option();
     let ((key, key_at), (holds, _), ttl) = (key?, holds?, ttl?);
     let spec = KeySpec { holds, ttl };
     let row = key_row(key, &spec, fields, format);
     Some(Body::new(Spec::Key(spec), vec![row], key_at))
 }
 
-/// One script takes all limits of a guard, and this many at most.
-const MOST_LIMITS: usize = 16;
-
 fn guard(reading: &mut Reading<'_, '_>) -> Body {
-    let mut limits = reading.fields.texts("limits").or(Vec::new());
+    let mut limits = reading.fields.or_default(&field::guard::LIMITS);
     if let Some((_, at)) = limits.get(MOST_LIMITS) {
         let message = format!("a guard takes at most {MOST_LIMITS} limits, not {}", limits.len());
         reading.add(*at, "bad-value", message, Some("one step takes them all; drop some or use two guards"));
         limits.truncate(MOST_LIMITS);
     }
-    let idempotency = reading.fields.text("idempotency");
-    let lock = reading.fields.text("lock");
+    let idempotency = reading.fields.read(&field::guard::IDEMPOTENCY);
+    let lock = reading.fields.read(&field::guard::LOCK);
     for (index, (name, at)) in limits.iter().enumerate() {
         if limits[..index].iter().any(|(before, _)| before == name) {
             let message = format!("the limit {} is entered twice", crate::diagnostic::excerpt(name));
@@ -170,26 +179,28 @@ fn guard(reading: &mut Reading<'_, '_>) -> Body {
 }
 
 fn stats(reading: &mut Reading<'_, '_>) -> Option<Body> {
+    use field::stats as declared;
+
     let fields = &reading.fields;
-    let base = fields.text("key");
-    let key_at = base.at().unwrap_or(fields.at);
-    let base = format!("{}{}", reading.document.prefix, base.or(String::new()));
-    let flush = fields
-        .duration("flush", Duration::from_millis(10), Duration::from_secs(60))
-        .or(Duration::from_secs(1));
-    let least = (3 * flush).max(Duration::from_secs(5));
+    let (base, key_at) = fields.placed(&declared::KEY);
+    let base = format!("{}{base}", reading.document.prefix);
+    let flush = fields.or_default(&declared::FLUSH);
+    // Shorter than two flushes, an instance would be gone between them.
+    let mut heartbeat = declared::HEARTBEAT;
+    heartbeat.holds = Period { least: 2 * flush, ..heartbeat.holds };
+    let usual = (3 * flush).max(Duration::from_secs(5));
     let spec = StatsSpec {
-        max_endpoints: fields.count("max_endpoints", 1, 100_000).or(500),
-        samples: fields.count("samples", 1, 100_000).or(1000),
+        max_endpoints: fields.or_default(&declared::MAX_ENDPOINTS),
+        samples: fields.or_default(&declared::SAMPLES),
         flush,
-        // Shorter than two flushes, an instance would be gone between them.
-        heartbeat: fields.duration("heartbeat", 2 * flush, Duration::from_secs(3600)).or(least),
-        max_instances: fields.count("max_instances", 1, 10_000).or(1000),
-        fold_ids: fields.truth("fold_ids").or(false),
-        ignore_remote: match fields.texts("ignore_remote") {
-            super::fields::Got::Value(list, _) => list.into_iter().map(|(remote, _)| remote).collect(),
-            _ => vec!["127.0.0.1".to_owned(), "::1".to_owned()],
-        },
+        heartbeat: fields.read(&heartbeat).option().unwrap_or(usual),
+        max_instances: fields.or_default(&declared::MAX_INSTANCES),
+        fold_ids: fields.or_default(&declared::FOLD_IDS),
+        ignore_remote: fields
+            .or_default(&declared::IGNORE_REMOTE)
+            .into_iter()
+            .map(|(remote, _)| remote)
+            .collect(),
     };
     // The base is text in front of many keys, so it must be text that a key may have.
     match Template::parse(&format!("{base}stats")) {

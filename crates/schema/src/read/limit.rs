@@ -2,41 +2,38 @@
 
 use std::time::Duration;
 
-use super::common::{Body, MILLISECOND, Reading};
+use super::common::{Body, Reading};
 use super::duration_text;
+use crate::field::MILLISECOND;
+use crate::field::limit::{ALGORITHM, KEY, LIMIT, SAFETY_BUFFER, TTL, WINDOW};
 use crate::keys::limit_rows;
 use crate::kind::Algorithm;
 use crate::spec::{LimitSpec, Spec};
 
-/// Counts stay far below what Lua's doubles hold exactly.
-const MOST: u64 = 1_000_000_000_000_000;
 /// One member each: more would make one key a database.
 const MOST_LOGGED: u64 = 1_000_000;
 /// Doubles are exact up to here.
 const EXACT: u128 = 1 << 53;
-const LONGEST_WINDOW: Duration = Duration::from_secs(366 * 86_400);
 
 pub(super) fn read(reading: &mut Reading<'_, '_>) -> Option<Body> {
     let fields = &reading.fields;
-    let key = reading.key();
-    let algorithm = fields.word("algorithm", Algorithm::ALL).required(fields, "algorithm");
-    let limit = fields.count("limit", 0, MOST).required(fields, "limit");
-    let window = fields.duration("window", MILLISECOND, LONGEST_WINDOW).required(fields, "window");
-    let buffer = fields.count("safety_buffer", 0, MOST);
-    let buffer_at = buffer.at();
-    let safety_buffer = buffer.or(0);
+    let key = reading.key(&KEY);
+    let algorithm = fields.required(&ALGORITHM);
+    let limit = fields.required(&LIMIT);
+    let window = fields.required(&WINDOW);
+    let (safety_buffer, buffer_at) = fields.placed(&SAFETY_BUFFER);
     let least_ttl = match (algorithm, window) {
         (Some((algorithm, _)), Some((window, _))) => Some(least_ttl(algorithm, window)),
         _ => None,
     };
-    let ttl = reading.lifetime(least_ttl.or(Some(MILLISECOND)));
+    let ttl = reading.lifetime(&TTL, least_ttl.or(Some(MILLISECOND)));
     let ((key, key_at), (algorithm, algorithm_at), (limit, limit_at), (window, window_at), (ttl, ttl_at)) =
         (key?, algorithm?, limit?, window?, ttl?);
 
-    if let Some(at) = buffer_at.filter(|_| limit > 0 && safety_buffer >= limit) {
+    if limit > 0 && safety_buffer >= limit {
         let message = format!("a safety buffer of {safety_buffer} leaves nothing of a limit of {limit}");
         reading.add(
-            at,
+            buffer_at,
             "limit-refuses-all",
             message,
             Some("everything is refused; lower one or raise the other"),

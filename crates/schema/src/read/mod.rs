@@ -13,6 +13,7 @@ pub(crate) mod report;
 mod run;
 mod scalar;
 mod upload;
+mod value;
 
 pub(crate) use document::read;
-pub(crate) use scalar::duration_text;
+pub(crate) use scalar::{duration_text, size_text};

@@ -2,42 +2,44 @@
 
 use std::time::Duration;
 
-use super::common::{Body, MILLISECOND, Reading};
+use super::common::{Body, Reading};
 use super::fields::Got;
+use crate::field::queue::{
+    COMPRESS_OVER, DOCUMENTED, KEY, LEASE, MAX_SIZE, ORDER, OVERFLOW, PRESSURE_AT, PUSH, RETRY,
+    push as push_fields, retry as retry_fields,
+};
 use crate::keys::queue_rows;
-use crate::kind::{Kind, Order, Overflow};
+use crate::kind::Kind;
 use crate::spec::{PushSpec, QueueSpec, RetrySpec, Secret, Spec};
-
-const DAY: Duration = Duration::from_secs(86_400);
 
 pub(super) fn read(reading: &mut Reading<'_, '_>) -> Option<Body> {
     let name = reading.name.clone();
-    let key = reading.key_or("key", &name);
+    let key = reading.key_or(&KEY, &name);
     let fields = &reading.fields;
-    let order = fields.word("order", Order::ALL).or(Order::Fifo);
-    let max_size = fields.count("max_size", 1, 1_000_000_000);
+    let order = fields.or_default(&ORDER);
+    let max_size = fields.read(&MAX_SIZE);
     if max_size == Got::Absent {
         let message = format!("[{}] has no `max_size`", fields.path);
         reading.add(fields.at, "no-bound", message, Some("give the most jobs that may wait"));
     }
-    let overflow = fields.word("overflow", Overflow::ALL);
+    let overflow = fields.read(&OVERFLOW);
     if let (Got::Value(_, at), Got::Absent) = (&overflow, &max_size) {
         reading.add(*at, "contradiction", "`overflow` without `max_size` never happens", None);
     }
-    let lease = fields.duration("lease", Duration::from_millis(100), DAY).or(Duration::from_secs(30));
+    let lease = fields.or_default(&LEASE);
     let (retry, push) = (retry(reading), push(reading, lease));
     let fields = &reading.fields;
     let spec = QueueSpec {
         order,
         max_size: max_size.option(),
-        overflow: overflow.or(Overflow::Reject),
-        pressure_at: fields.ratio("pressure_at").or(0.8),
+        overflow: overflow.option().unwrap_or(OVERFLOW.presence.0),
+        pressure_at: fields.or_default(&PRESSURE_AT),
         lease,
         retry,
-        compress_over: fields.size("compress_over", 0, 1 << 30).option(),
+        compress_over: fields.read(&COMPRESS_OVER).option(),
         push,
     };
-    let documented = reading.documented_fields();
+    let documented = reading.documented_fields(&DOCUMENTED);
     let (key, key_at) = key?;
     if key.names().next().is_some() || key.bucket().is_some() {
         let message = "a queue is one key; its `key` has no placeholders";
@@ -49,39 +51,28 @@ pub(super) fn read(reading: &mut Reading<'_, '_>) -> Option<Body> {
 }
 
 fn retry(reading: &Reading<'_, '_>) -> RetrySpec {
-    let default = RetrySpec::default();
-    let Some(fields) = reading.fields.table("retry") else { return default };
-    let base = fields.duration("base", MILLISECOND, DAY);
-    let base_at = base.at();
+    let Some(fields) = reading.fields.table(&RETRY) else { return RetrySpec::default() };
+    let (base, base_at) = fields.placed(&retry_fields::BASE);
     let retry = RetrySpec {
-        max_attempts: fields.count("max_attempts", 1, 1000).or(u64::from(default.max_attempts)) as u32,
-        base: base.or(default.base),
-        max: fields.duration("max", MILLISECOND, DAY).or(default.max),
-        jitter: fields.ratio("jitter").or(default.jitter),
+        max_attempts: fields.or_default(&retry_fields::MAX_ATTEMPTS) as u32,
+        base,
+        max: fields.or_default(&retry_fields::MAX),
+        jitter: fields.or_default(&retry_fields::JITTER),
     };
-    fields.finish();
     if retry.base > retry.max {
         let message = "the first delay is longer than the longest";
-        reading.add(
-            base_at.unwrap_or(fields.at),
-            "contradiction",
-            message,
-            Some("`base` must not exceed `max`"),
-        );
+        reading.add(base_at, "contradiction", message, Some("`base` must not exceed `max`"));
     }
     retry
 }
 
 fn push(reading: &mut Reading<'_, '_>, lease: Duration) -> Option<PushSpec> {
-    let fields = reading.fields.table("push")?;
-    let url = fields.text("url").required(&fields, "url");
-    let concurrency = fields.count("concurrency", 1, 1000).or(4) as u32;
-    let timeout = fields.duration("timeout", MILLISECOND, Duration::from_secs(3600));
-    let timeout_at = timeout.at().unwrap_or(fields.at);
-    let timeout = timeout.or(Duration::from_secs(10));
-    let secret = fields.secret("secret").map(Secret::new);
-    let result_to = fields.text("result_to");
-    fields.finish();
+    let fields = reading.fields.table(&PUSH)?;
+    let url = fields.required(&push_fields::URL);
+    let concurrency = fields.or_default(&push_fields::CONCURRENCY) as u32;
+    let (timeout, timeout_at) = fields.placed(&push_fields::TIMEOUT);
+    let secret = fields.secret(&push_fields::SECRET).map(Secret::new);
+    let result_to = fields.read(&push_fields::RESULT_TO);
     if timeout >= lease {
         let message = "a call may last longer than the lease of its job";
         reading.add(

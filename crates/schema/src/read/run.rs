@@ -2,23 +2,24 @@
 
 use std::time::Duration;
 
-use super::common::{Body, LONGEST, MILLISECOND, Reading, reserved_placeholder};
+use super::common::{Body, Reading, reserved_placeholder};
 use super::fields::Got;
+use crate::field::run::{FAILED_KEY, HOUR_TTL, KEY, LIMIT, STALE_AFTER, STATE_TTL, TASK_KEY};
 use crate::keys::run_rows;
 use crate::kind::{BucketUnit, Kind};
 use crate::pattern::Template;
 use crate::spec::{RunSpec, Spec};
 
 /// Ten minutes without a sign of life.
-const STALE_AFTER: Duration = Duration::from_secs(600);
+const STALE: Duration = Duration::from_secs(600);
 
 pub(super) fn read(reading: &mut Reading<'_, '_>) -> Option<Body> {
     let fields = &reading.fields;
-    let key = reading.key();
-    let state_ttl = fields.duration("state_ttl", MILLISECOND, LONGEST).required(fields, "state_ttl");
-    let hour_ttl = fields.duration("hour_ttl", MILLISECOND, LONGEST).required(fields, "hour_ttl");
-    let limit = fields.text("limit");
-    let stale = fields.duration("stale_after", MILLISECOND, LONGEST);
+    let key = reading.key(&KEY);
+    let state_ttl = fields.required(&STATE_TTL);
+    let hour_ttl = fields.required(&HOUR_TTL);
+    let limit = fields.read(&LIMIT);
+    let stale = fields.read(&STALE_AFTER);
     let stale_at = stale.at();
     let stale_after = stale.option();
     let id = key.as_ref().map(|(key, _)| key.names().map(str::to_owned).collect::<Vec<_>>());
@@ -26,8 +27,8 @@ pub(super) fn read(reading: &mut Reading<'_, '_>) -> Option<Body> {
         Some([id]) if id != "task_id" => format!("task_start:{{{id}}}:{{task_id}}"),
         _ => "task_start:{run_id}:{task_id}".to_owned(),
     };
-    let task = reading.key_or("task_key", &default_task);
-    let failed = reading.key_or("failed_key", "failed:{hour}");
+    let task = reading.key_or(&TASK_KEY, &default_task);
+    let failed = reading.key_or_default(&FAILED_KEY);
     if let Got::Value(name, at) = &limit {
         reading.refer(Kind::Limit, name, *at);
     }
@@ -38,7 +39,7 @@ pub(super) fn read(reading: &mut Reading<'_, '_>) -> Option<Body> {
         reading.add(hour_at, "ttl-shorter-than-window", message, Some("make `hour_ttl` at least 1h"));
     }
     // A run that is kept for less than ten minutes is stale half-way, unless the schema says when.
-    let stale_after = stale_after.unwrap_or_else(|| STALE_AFTER.min(state_ttl / 2));
+    let stale_after = stale_after.unwrap_or_else(|| STALE.min(state_ttl / 2));
     if let Some(at) = stale_at.filter(|_| stale_after >= state_ttl) {
         let message = "the state would expire before the run is stale";
         reading.add(at, "contradiction", message, Some("make `stale_after` shorter than `state_ttl`"));

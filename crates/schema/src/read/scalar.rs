@@ -82,6 +82,14 @@ pub(crate) fn duration_text(duration: Duration) -> String {
     text
 }
 
+/// A size as [`parse_size`] reads it, in the largest binary unit that divides it.
+pub(crate) fn size_text(bytes: u64) -> String {
+    let binary = SIZES[..5].iter().rev();
+    let unit = binary.copied().find(|(_, size)| bytes > 0 && bytes.is_multiple_of(*size));
+    let (name, size) = unit.unwrap_or(SIZES[0]);
+    format!("{}{name}", bytes / size)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -124,6 +132,26 @@ mod tests {
         for bad in ["", "64", "KiB", "64kib", "1.5MB", "-1B", "99999999999TB"] {
             assert_eq!(parse_size(bad), None, "{bad}");
         }
+    }
+
+    #[test]
+    fn a_size_is_written_as_it_is_read() {
+        for (bytes, text) in [
+            (0, "0B"),
+            (1, "1B"),
+            (1000, "1000B"),
+            (65_536, "64KiB"),
+            (5 << 30, "5GiB"),
+            (1 << 50, "1024TiB"),
+        ] {
+            assert_eq!((size_text(bytes).as_str(), parse_size(text)), (text, Some(bytes)));
+        }
+    }
+
+    #[test]
+    fn every_unit_of_the_tables_is_one_that_a_variable_may_have() {
+        let known: Vec<&str> = DURATIONS.iter().rev().chain(&SIZES).map(|(name, _)| *name).collect();
+        assert_eq!(crate::field::document::env::UNITS, known);
     }
 
     #[test]

@@ -1,29 +1,19 @@
 //! Reading an upload.
 
-use std::time::Duration;
-
-use super::common::{Body, LONGEST, MILLISECOND, Reading};
+use super::common::{Body, Reading};
 use super::draft::ChannelDraft;
+use super::fields::Got;
 use super::report::At;
 use crate::diagnostic::excerpt;
+use crate::field::upload::{self as declared, CONNECTOR_MAX, S3_PART_MIN};
+use crate::field::{self, Form, Or, Text};
 use crate::keys::{upload_channels, upload_rows};
 use crate::pattern::Template;
 use crate::schema::Field;
 use crate::spec::{Spec, UploadSpec};
 
-const MIB: u64 = 1 << 20;
-
-/// Where chunks may wait.
-const CHUNKS: [&str; 5] = ["file:", "redis://", "rediss://", "redis+", "rediss+"];
-
-/// The longest connector.
-const CONNECTOR_MAX: usize = 128;
-
 /// A document's id is a UUID.
 const NODE_ID: usize = 36;
-
-/// The smallest part of S3 that is not the last.
-const S3_PART_MIN: u64 = 5 * MIB;
 
 /// Bytes of an object's key, as S3 bounds them.
 const KEY_MAX: usize = 1024;
@@ -31,39 +21,31 @@ const KEY_MAX: usize = 1024;
 /// Bytes of a key between two slashes, as file systems bound them.
 const SEGMENT_MAX: usize = 255;
 
-/// The longest topic, as Kafka bounds them.
-const TOPIC_MAX: usize = 249;
-
 pub(super) fn read(reading: &mut Reading<'_, '_>) -> Option<Body> {
     let fields = &reading.fields;
-    let key = reading.key_or("key", "upload:{upload_id}:state");
-    let chunk_ttl = fields.duration("chunk_ttl", MILLISECOND, LONGEST);
-    let chunk_at = chunk_ttl.at().unwrap_or(fields.at);
-    let min = fields.size("chunk_min", 1, 5 << 30);
-    let min_at = min.at().unwrap_or(fields.at);
-    let max = fields.size("chunk_max", 1, 5 << 30);
-    let max_at = max.at().unwrap_or(fields.at);
-    let in_flight = fields.size("max_bytes_in_flight", 1, 1 << 50);
-    let in_flight_at = in_flight.at().unwrap_or(fields.at);
-    let scheme = |name, default: &str, schemes: &[&str]| url(reading, name, default, schemes);
-    // All are asked for before one that is wrong ends the reading: what nobody asked for is told as unknown.
-    let objects = scheme("objects", "file:objects", &["s3://", "file:"]);
-    let database = scheme("database", "sqlite:uploads.db", &["sqlite:", "postgres://", "postgresql://"]);
-    let events = scheme("events", "outbox:", &["kafka://", "outbox:"]);
-    let chunks = match fields.text("chunks") {
-        super::fields::Got::Absent => Some(None),
-        _ => scheme("chunks", "file:spool", &CHUNKS).map(Some),
+    let key = reading.key_or_default(&declared::KEY);
+    let (chunk_ttl, chunk_at) = fields.placed(&declared::CHUNK_TTL);
+    let (chunk_min, min_at) = fields.placed(&declared::CHUNK_MIN);
+    let (chunk_max, max_at) = fields.placed(&declared::CHUNK_MAX);
+    let (max_bytes_in_flight, in_flight_at) = fields.placed(&declared::MAX_BYTES_IN_FLIGHT);
+    let objects = url_or_default(reading, &declared::OBJECTS);
+    let database = url_or_default(reading, &declared::DATABASE);
+    let events = url_or_default(reading, &declared::EVENTS);
+    let chunks = match fields.read(&declared::CHUNKS) {
+        Got::Absent => Some(None),
+        Got::Bad => None,
+        Got::Value(text, at) => url(reading, &declared::CHUNKS, text, at).map(Some),
     };
-    let (object_key, connector) = (object_key(reading, objects.as_deref()), connector(reading));
-    let topic = topic(reading);
+    let object_key = object_key(reading, objects.as_deref());
+    let (connector, topic) = (label(reading, &declared::CONNECTOR), label(reading, &declared::TOPIC));
     let spec = UploadSpec {
-        state_ttl: reading.duration("state_ttl", Duration::from_secs(86_400)),
-        chunk_ttl: chunk_ttl.or(Duration::from_secs(3600)),
-        workers: fields.count("workers", 1, 1000).or(20) as u32,
-        max_bytes_in_flight: in_flight.or(1 << 30),
-        chunk_min: min.or(S3_PART_MIN),
-        chunk_max: max.or(100 * MIB),
-        keep_after_done: reading.duration("keep_after_done", Duration::from_secs(3600)),
+        state_ttl: fields.or_default(&declared::STATE_TTL),
+        chunk_ttl,
+        workers: fields.or_default(&declared::WORKERS) as u32,
+        max_bytes_in_flight,
+        chunk_min,
+        chunk_max,
+        keep_after_done: fields.or_default(&declared::KEEP_AFTER_DONE),
         objects: objects?,
         database: database?,
         events: events?,
@@ -129,16 +111,23 @@ fn channel((role, template, purpose, fields): crate::keys::ChannelFacts) -> Chan
     ChannelDraft { role, template, purpose: purpose.to_owned(), fields: fields.iter().map(field).collect() }
 }
 
-fn url(reading: &Reading<'_, '_>, name: &'static str, default: &str, schemes: &[&str]) -> Option<String> {
-    let got = reading.fields.text(name);
-    let at: At = got.at().unwrap_or(reading.fields.at);
-    let text = got.or(default.to_owned());
+fn url_or_default(reading: &Reading<'_, '_>, field: &field::Field<Text, Or<&'static str>>) -> Option<String> {
+    let (text, at) = reading.fields.placed(field);
+    url(reading, field, text, at)
+}
+
+/// Begins with one of the schemes that the field declares.
+fn url<P>(reading: &Reading<'_, '_>, field: &field::Field<Text, P>, text: String, at: At) -> Option<String> {
+    let schemes = match field.holds.0 {
+        Form::Url(schemes) => schemes,
+        _ => &[],
+    };
     if schemes.iter().any(|scheme| text.starts_with(scheme)) {
         return Some(text);
     }
     // Only what stands before the first `:`; a password may stand after it.
     let text = text.split(':').next().unwrap_or_default();
-    let wanted = schemes.join(", ");
+    let (name, wanted) = (field.name, schemes.join(", "));
     reading.add(
         at,
         "bad-value",
@@ -148,45 +137,25 @@ fn url(reading: &Reading<'_, '_>, name: &'static str, default: &str, schemes: &[
     None
 }
 
-/// The connector of uploads that name none: a part of their objects' keys, and refused by every upload otherwise.
-fn connector(reading: &Reading<'_, '_>) -> Option<String> {
-    let got = reading.fields.text("connector");
-    let at = got.at().unwrap_or(reading.fields.at);
-    let text = got.or("default".to_owned());
+/// A name that objects' keys and Kafka's topics may have. Every upload would be refused otherwise.
+fn label(reading: &Reading<'_, '_>, field: &field::Field<Text, Or<&'static str>>) -> Option<String> {
+    let (text, at) = reading.fields.placed(field);
+    let most = match field.holds.0 {
+        Form::Label(most) => most,
+        _ => usize::MAX,
+    };
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
-    if (1..=CONNECTOR_MAX).contains(&text.len())
-        && text.chars().all(plain)
-        && !matches!(text.as_str(), "." | "..")
-    {
+    if (1..=most).contains(&text.len()) && text.chars().all(plain) && !matches!(text.as_str(), "." | "..") {
         return Some(text);
     }
-    let message = format!("`connector` has 1 to {CONNECTOR_MAX} letters, digits, `.`, `_` and `-`");
-    reading.add(at, "bad-value", message, None);
-    None
-}
-
-/// What events are recorded under: a name that Kafka could have, wherever they go.
-fn topic(reading: &Reading<'_, '_>) -> Option<String> {
-    let got = reading.fields.text("topic");
-    let at = got.at().unwrap_or(reading.fields.at);
-    let text = got.or("repository.uploads.completed".to_owned());
-    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
-    if (1..=TOPIC_MAX).contains(&text.len())
-        && text.chars().all(plain)
-        && !matches!(text.as_str(), "." | "..")
-    {
-        return Some(text);
-    }
-    let message = format!("`topic` has 1 to {TOPIC_MAX} letters, digits, `.`, `_` and `-`");
+    let message = format!("`{}` has 1 to {most} letters, digits, `.`, `_` and `-`", field.name);
     reading.add(at, "bad-value", message, None);
     None
 }
 
 /// The object's key: no traversal, one object per upload, and never longer than object stores take it.
 fn object_key(reading: &Reading<'_, '_>, objects: Option<&str>) -> Option<String> {
-    let got = reading.fields.text("object_key");
-    let at = got.at().unwrap_or(reading.fields.at);
-    let text = got.or("connectors/{connector_id}/{node_id}.pb".to_owned());
+    let (text, at) = reading.fields.placed(&declared::OBJECT_KEY);
     let plain = text.replace("{connector_id}", "c").replace("{node_id}", "n");
     let sound = text.matches("{node_id}").count() == 1
         && !plain.contains(['{', '}', '\\'])

@@ -3,86 +3,84 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use futures_util::FutureExt as _;
-use quaymaster::Code;
-use quaymaster::batch::{Add, Closed, Open};
-use quaymaster::schema::Kind;
+use quaymaster::batch::{Add, Closed, LIST_MAX, Open};
+use schemars::JsonSchema;
 use serde::Serialize;
-use serde::de::MapAccess;
 use serde_json::value::RawValue;
-use utoipa::ToSchema;
 
-use super::cache::written;
-use super::limit::KeyValue;
-use super::{Answer, Arg, ArgType, Call, Effect, Input, REQUEST_ID, pairs};
-use crate::app::App;
-use crate::http::json::{self, Fields, KeyValues, Value};
-use crate::http::problem::{Problem, excerpt};
-use crate::http::query;
+use super::{Answer, Call, Input, Needs, No, Repeat, call, millis, pairs, written};
+use crate::request::{JSON, KEY, KeyValues, REQUEST_ID, REQUEST_ID_UNUSED, Spec, request};
+use crate::services::Services;
 
-pub(super) const ADD: Call = Call {
-    kind: Kind::Batch,
-    verb: "add",
-    effect: Effect::Writes,
-    template: "/v1/batch/{name}/add",
-    about: "Put an item into the open batch, or begin one with it",
-    args: &[
-        Arg { name: "item", holds: ArgType::Json, required: true, help: "Any JSON" },
-        Arg {
-            name: "id",
-            holds: ArgType::Text,
-            required: false,
-            help: "An id that is already in the batch is not added again",
-        },
-        REQUEST_ID,
-    ],
-    said_no: |answer| answer["duplicate"] == true,
-    run: |app, input| add(app, input).boxed(),
-};
-pub(super) const LIST: Call = Call {
-    kind: Kind::Batch,
-    verb: "list",
-    effect: Effect::Reads,
-    template: "/v1/batch/{name}/list",
-    about: "Show the batches that are open",
-    args: &[
-        Arg {
-            name: "count",
-            holds: ArgType::Positive,
-            required: false,
-            help: "At most so many, up to 1000; 100 unless given",
-        },
-        Arg { name: "offset", holds: ArgType::Integer, required: false, help: "After so many others" },
-    ],
-    said_no: |_| false,
-    run: |app, input| list(app, input).boxed(),
-};
-pub(super) const CLOSE: Call = Call {
-    kind: Kind::Batch,
-    verb: "close",
-    effect: Effect::Writes,
-    template: "/v1/batch/{name}/close",
-    about: "Close the open batch and queue it",
-    args: &[REQUEST_ID],
-    said_no: |answer| answer["outcome"] == "none",
-    run: |app, input| close(app, input).boxed(),
-};
-pub(super) const SWEEP: Call = Call {
-    kind: Kind::Batch,
-    verb: "sweep",
-    effect: Effect::Writes,
-    template: "/v1/batch/{name}/sweep",
-    about: "Queue the batches that are due, as every server does by itself",
-    args: &[REQUEST_ID],
-    said_no: |_| false,
-    run: |app, input| sweep(app, input).boxed(),
-};
+pub(super) const CALLS: &[Call] = &[ADD, LIST, CLOSE, SWEEP];
+
+const ADD: Call = call!(
+    Batch "batch" "add", Writes, BatchAdd => BatchAdded, add,
+    "Put an item into the open batch, or begin one with it",
+    no: No::Truth("duplicate", true),
+    refusals: &[(429, "too many batches are open")],
+);
+const LIST: Call =
+    call!(Batch "batch" "list", Reads, BatchAsk => BatchList, list, "Show the batches that are open");
+const CLOSE: Call = call!(
+    Batch "batch" "close", Writes, BatchClose => BatchClosed, close, "Close the open batch and queue it",
+    needs: Needs::Operate,
+    no: No::Words("outcome", &["none"]),
+    refusals: &[(429, "its queue is full: the batch takes no more items, and a sweep queues it")],
+);
+const SWEEP: Call = call!(
+    Batch "batch" "sweep", Writes, BatchSweep => BatchSwept, sweep,
+    "Queue the batches that are due, as every server does by itself",
+    repeat: Repeat::Safe,
+);
+
+const GROUP_KEY: Spec = KEY.example(r#"{"camera_id": "front_door"}"#);
+
+request! {
+    /// What `add` is given.
+    pub(crate) struct BatchAdd<'a> {
+        /// What the batch is grouped by: the one placeholder of its key.
+        key: KeyValues<'a> = GROUP_KEY,
+        /// Any JSON of at most 256 KiB.
+        item: &'a RawValue = JSON.required("").example("1"),
+        /// An id that is already in the batch is not added again.
+        id: Option<Cow<'a, str>> = Spec::text_of(1, 512),
+        request_id: Option<Cow<'a, str>> = REQUEST_ID,
+    }
+}
+
+request! {
+    /// What `list` is asked.
+    pub(crate) struct BatchAsk<'a> {
+        /// At most so many, up to 1000; 100 unless given.
+        count: u64 = Spec::integer(1, LIST_MAX).default("100"),
+        /// After so many others.
+        offset: u64 = Spec::integer(0, 1 << 53).default("0"),
+    }
+}
+
+request! {
+    /// What `close` is given.
+    pub(crate) struct BatchClose<'a> {
+        /// What the batch is grouped by: the one placeholder of its key.
+        key: KeyValues<'a> = GROUP_KEY,
+        request_id: Option<Cow<'a, str>> = REQUEST_ID,
+    }
+}
+
+request! {
+    /// What `sweep` is given.
+    pub(crate) struct BatchSweep<'a> {
+        #[expect(dead_code, reason = "a batch is queued once, however often it is swept")]
+        request_id: Option<Cow<'a, str>> = REQUEST_ID_UNUSED,
+    }
+}
 
 /// What `add` answers.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct BatchAdded {
     /// The batch the item is in.
-    #[schema(example = "3f2a9c04d1b7-8e5566aa0c12")]
+    #[schemars(extend("examples" = ["3f2a9c04d1b7-8e5566aa0c12"]))]
     batch_id: String,
     /// How many items it has now.
     size: u64,
@@ -95,43 +93,49 @@ pub(crate) struct BatchAdded {
 }
 
 /// What `list` answers.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct BatchList {
     /// Those that close first in front.
     batches: Vec<BatchOpen>,
 }
 
 /// A batch that is open.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct BatchOpen {
+    /// The batch.
+    #[schemars(extend("examples" = ["3f2a9c04d1b7-8e5566aa0c12"]))]
     batch_id: String,
     /// What it is grouped by.
-    #[schema(example = json!({"camera_id": "front_door"}))]
+    #[schemars(extend("examples" = [{"camera_id": "front_door"}]))]
     key: BTreeMap<String, String>,
     /// How many items it has.
     size: u64,
     /// When its first item came.
-    #[schema(example = "2026-01-24T10:30:00.000000Z")]
+    #[schemars(extend("examples" = ["2026-01-24T10:30:00.000000Z"]))]
     started_at: String,
     /// When its last item came.
+    #[schemars(extend("examples" = ["2026-01-24T10:30:04.000000Z"]))]
     last_activity: String,
     /// When it closes if nothing comes; 0 for one that waits to be queued.
     closes_in_ms: u64,
 }
 
 /// What `close` answers.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct BatchClosed {
-    /// `closed`, or `none` when no batch was open.
-    #[schema(example = "closed")]
-    outcome: &'static str,
-    /// The batch that was.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    batch_id: Option<String>,
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(tag = "outcome", rename_all = "snake_case")]
+pub(crate) enum BatchClosed {
+    /// The batch takes no more items and is queued.
+    Closed {
+        /// The batch that was open.
+        #[schemars(extend("examples" = ["3f2a9c04d1b7-8e5566aa0c12"]))]
+        batch_id: String,
+    },
+    /// No batch was open.
+    None,
 }
 
 /// What `sweep` answers.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct BatchSwept {
     /// Batches queued.
     closed: u64,
@@ -141,113 +145,12 @@ pub(crate) struct BatchSwept {
     expired: u64,
 }
 
-#[derive(Debug, Default)]
-struct AddBody<'a> {
-    key: KeyValues<'a>,
-    item: Option<&'a RawValue>,
-    id: Option<Cow<'a, str>>,
-    request_id: Option<Cow<'a, str>>,
-}
-
-impl<'de> Fields<'de> for AddBody<'de> {
-    const NAMES: &'static [&'static str] = &["key", "item", "id", "request_id"];
-
-    fn read<A: MapAccess<'de>>(&mut self, name: &'static str, value: Value<'_, A>) -> Result<(), A::Error> {
-        match name {
-            "key" => self.key = value.key_values()?,
-            "item" => self.item = Some(value.raw()?),
-            "id" => self.id = value.optional_text()?,
-            _ => self.request_id = value.optional_text()?,
-        }
-        Ok(())
-    }
-}
-
-#[derive(Debug, Default)]
-struct CloseBody<'a> {
-    key: KeyValues<'a>,
-    request_id: Option<Cow<'a, str>>,
-}
-
-impl<'de> Fields<'de> for CloseBody<'de> {
-    const NAMES: &'static [&'static str] = &["key", "request_id"];
-
-    fn read<A: MapAccess<'de>>(&mut self, name: &'static str, value: Value<'_, A>) -> Result<(), A::Error> {
-        match name {
-            "key" => self.key = value.key_values()?,
-            _ => self.request_id = value.optional_text()?,
-        }
-        Ok(())
-    }
-}
-
-#[derive(Debug, Default)]
-struct SweepBody;
-
-impl<'de> Fields<'de> for SweepBody {
-    const NAMES: &'static [&'static str] = &["request_id"];
-
-    fn read<A: MapAccess<'de>>(&mut self, _: &'static str, value: Value<'_, A>) -> Result<(), A::Error> {
-        value.optional_text().map(drop)
-    }
-}
-
-/// What `add` is given.
-#[derive(ToSchema)]
-#[expect(dead_code, reason = "describes the shape in OpenAPI")]
-pub(crate) struct BatchAdd {
-    /// What the batch is grouped by: the one placeholder of its key.
-    #[schema(example = json!({"camera_id": "front_door"}))]
-    key: BTreeMap<String, KeyValue>,
-    /// Any JSON of at most 256 KiB.
-    #[schema(example = json!(1))]
-    item: serde_json::Value,
-    /// An id that is already in the batch is not added again.
-    #[schema(min_length = 1, max_length = 512)]
-    id: Option<String>,
-    /// The same id again within ten minutes gets the same answer and adds nothing.
-    #[schema(max_length = 128)]
-    request_id: Option<String>,
-}
-
-/// What `close` is given.
-#[derive(ToSchema)]
-#[expect(dead_code, reason = "describes the shape in OpenAPI")]
-pub(crate) struct BatchClose {
-    /// What the batch is grouped by: the one placeholder of its key.
-    #[schema(example = json!({"camera_id": "front_door"}))]
-    key: BTreeMap<String, KeyValue>,
-    /// The same id again within ten minutes gets the same answer and closes nothing.
-    #[schema(max_length = 128)]
-    request_id: Option<String>,
-}
-
-/// What `sweep` is given.
-#[derive(ToSchema)]
-#[expect(dead_code, reason = "describes the shape in OpenAPI")]
-pub(crate) struct BatchSweep {
-    /// Taken and not needed: a batch is queued once, however often it is swept.
-    #[schema(max_length = 128)]
-    request_id: Option<String>,
-}
-
-/// Puts an item into the open batch, or begins one with it.
-#[utoipa::path(
-    post, path = "/v1/batch/{name}/add", operation_id = "batch.add", tag = "batch",
-    params(("name" = String, Path, description = "the batch's name in the schema")),
-    request_body = BatchAdd,
-    responses((status = 200, body = BatchAdded, description = "where the item is"),
-        (status = 429, description = "too many batches are open"), crate::page::openapi::Problems),
-)]
-async fn add(app: &App, input: Input<'_>) -> Answer {
-    let batch = app.quaymaster.batch(input.name)?;
-    let body: AddBody<'_> = json::read(input.body, app.bounds.max_json_depth)?;
-    let Some(item) = body.item else {
-        return Err(Problem::new(Code::RequestInvalid, "item is missing").field("item"));
-    };
-    let item = item.get().as_bytes();
-    let add = Add { item, id: body.id.as_deref(), request_id: body.request_id.as_deref() };
-    let added = batch.add(&pairs(&body.key), add).await?;
+async fn add(services: &Services, input: Input<'_>) -> Answer {
+    let batch = services.quaymaster.batch(input.name)?;
+    let request: BatchAdd<'_> = input.read()?;
+    let item = request.item.get().as_bytes();
+    let add = Add { item, id: request.id.as_deref(), request_id: request.request_id.as_deref() };
+    let added = batch.add(&pairs(&request.key), add).await?;
     Ok(written(&BatchAdded {
         batch_id: added.batch_id,
         size: added.size,
@@ -256,60 +159,27 @@ async fn add(app: &App, input: Input<'_>) -> Answer {
     }))
 }
 
-/// The batches that are open.
-#[utoipa::path(
-    get, path = "/v1/batch/{name}/list", operation_id = "batch.list", tag = "batch",
-    params(
-        ("name" = String, Path, description = "the batch's name in the schema"),
-        ("count" = Option<u64>, Query, description = "at most so many; 100 unless given", minimum = 1, maximum = 1000),
-        ("offset" = Option<u64>, Query, description = "after so many others"),
-    ),
-    responses((status = 200, body = BatchList, description = "a page of them"), crate::page::openapi::Problems),
-)]
-async fn list(app: &App, input: Input<'_>) -> Answer {
-    let batch = app.quaymaster.batch(input.name)?;
-    let [count, offset] = query::named(input.query, ["count", "offset"])?;
-    let number = |name: &'static str, text: Option<Cow<'_, str>>, default: u64| match text {
-        None => Ok(default),
-        Some(text) => text.parse::<u64>().map_err(|_| {
-            let detail = format!("{name} must be an integer of at least 0, got {}", excerpt(&text));
-            Problem::new(Code::RequestInvalid, detail).field(name)
-        }),
-    };
-    let open = batch.list(number("offset", offset, 0)?, number("count", count, 100)?).await?;
+async fn list(services: &Services, input: Input<'_>) -> Answer {
+    let batch = services.quaymaster.batch(input.name)?;
+    let request: BatchAsk<'_> = input.read()?;
+    let open = batch.list(request.offset, request.count).await?;
     let by = &batch.spec().by;
     let batches = open.into_iter().map(|open| shown(by, open)).collect();
     Ok(written(&BatchList { batches }))
 }
 
-/// Closes the open batch and queues it.
-#[utoipa::path(
-    post, path = "/v1/batch/{name}/close", operation_id = "batch.close", tag = "batch",
-    params(("name" = String, Path, description = "the batch's name in the schema")),
-    request_body = BatchClose,
-    responses((status = 200, body = BatchClosed, description = "the answer, also when none was open"),
-        (status = 429, description = "its queue is full: the batch takes no more items, and a sweep queues it"),
-        crate::page::openapi::Problems),
-)]
-async fn close(app: &App, input: Input<'_>) -> Answer {
-    let batch = app.quaymaster.batch(input.name)?;
-    let body: CloseBody<'_> = json::read(input.body, app.bounds.max_json_depth)?;
-    Ok(written(&match batch.close(&pairs(&body.key), body.request_id.as_deref()).await? {
-        Closed::Closed { batch_id } => BatchClosed { outcome: "closed", batch_id: Some(batch_id) },
-        Closed::None => BatchClosed { outcome: "none", batch_id: None },
+async fn close(services: &Services, input: Input<'_>) -> Answer {
+    let batch = services.quaymaster.batch(input.name)?;
+    let request: BatchClose<'_> = input.read()?;
+    Ok(written(&match batch.close(&pairs(&request.key), request.request_id.as_deref()).await? {
+        Closed::Closed { batch_id } => BatchClosed::Closed { batch_id },
+        Closed::None => BatchClosed::None,
     }))
 }
 
-/// Queues the batches that are due.
-#[utoipa::path(
-    post, path = "/v1/batch/{name}/sweep", operation_id = "batch.sweep", tag = "batch",
-    params(("name" = String, Path, description = "the batch's name in the schema")),
-    request_body = BatchSweep,
-    responses((status = 200, body = BatchSwept, description = "what was done"), crate::page::openapi::Problems),
-)]
-async fn sweep(app: &App, input: Input<'_>) -> Answer {
-    let batch = app.quaymaster.batch(input.name)?;
-    let SweepBody = json::read(input.body, app.bounds.max_json_depth)?;
+async fn sweep(services: &Services, input: Input<'_>) -> Answer {
+    let batch = services.quaymaster.batch(input.name)?;
+    let _: BatchSweep<'_> = input.read()?;
     let swept = batch.sweep().await?;
     Ok(written(&BatchSwept { closed: swept.closed, waiting: swept.waiting, expired: swept.expired }))
 }
@@ -321,6 +191,6 @@ fn shown(by: &str, open: Open) -> BatchOpen {
         size: open.size,
         started_at: quaymaster::batch::moment(open.started_us),
         last_activity: quaymaster::batch::moment(open.last_us),
-        closes_in_ms: u64::try_from(open.closes_in.as_millis()).unwrap_or(u64::MAX),
+        closes_in_ms: millis(open.closes_in),
     }
 }

@@ -1,73 +1,64 @@
 //! `limit take`, `peek`, `refund`, `reset`.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
-use std::time::Duration;
 
-use bytes::Bytes;
-use futures_util::FutureExt as _;
 use quaymaster::Code;
 use quaymaster::limit::{Charge, Verdict};
-use quaymaster::schema::Kind;
+use schemars::JsonSchema;
 use serde::Serialize;
-use serde::de::MapAccess;
-use utoipa::ToSchema;
 
-use super::{Answer, Arg, ArgType, Call, Effect, Input, REQUEST_ID, pairs};
-use crate::app::App;
-use crate::http::json::{self, Fields, KeyValues, Value};
-use crate::http::{problem::Problem, query};
+use super::{Answer, Call, Input, Needs, No, Policy, call, millis, pairs, written};
+use crate::request::{KEY, KeyValues, REQUEST_ID, Spec, request};
+use crate::services::Services;
 
-const COST: Arg =
-    Arg { name: "cost", holds: ArgType::Positive, required: false, help: "Units; 1 unless given" };
+const REFUSED: No = No::Truth("allowed", false);
 
-fn refused(answer: &serde_json::Value) -> bool {
-    answer["allowed"] == false
+pub(super) const CALLS: &[Call] = &[TAKE, PEEK, REFUND, RESET];
+
+const TAKE: Call = call!(
+    Limit "limit" "take", Writes, LimitCharge => LimitAnswer, take, "Count a call if it may go ahead",
+    no: REFUSED,
+);
+const PEEK: Call = call!(
+    Limit "limit" "peek", Reads, LimitPeek => LimitAnswer, peek, "Say what a call of cost 1 would be told",
+    no: REFUSED,
+);
+const REFUND: Call = call!(Limit "limit" "refund", Writes, LimitCharge => LimitAnswer, refund, "Give units back, never below zero");
+const RESET: Call = call!(
+    Limit "limit" "reset", Writes, LimitReset => LimitAnswer, reset, "Forget what is counted",
+    needs: Needs::Operate,
+);
+
+request! {
+    /// What `take` and `refund` are given.
+    pub(crate) struct LimitCharge<'a> {
+        /// The placeholders of the limit's key, by name.
+        key: KeyValues<'a> = KEY.example(r#"{"psp_id": "PSP001"}"#),
+        /// Units to count or to give back.
+        cost: u64 = Spec::integer(1, u64::MAX).default("1").code(Code::LimitCost),
+        request_id: Option<Cow<'a, str>> = REQUEST_ID,
+    }
 }
 
-pub(super) const TAKE: Call = Call {
-    kind: Kind::Limit,
-    verb: "take",
-    effect: Effect::Writes,
-    template: "/v1/limit/{name}/take",
-    about: "Count a call if it may go ahead",
-    args: &[COST, REQUEST_ID],
-    said_no: refused,
-    run: |app, input| take(app, input).boxed(),
-};
-pub(super) const PEEK: Call = Call {
-    kind: Kind::Limit,
-    verb: "peek",
-    effect: Effect::Reads,
-    template: "/v1/limit/{name}/peek",
-    about: "Say what a call of cost 1 would be told",
-    args: &[],
-    said_no: refused,
-    run: |app, input| peek(app, input).boxed(),
-};
-pub(super) const REFUND: Call = Call {
-    kind: Kind::Limit,
-    verb: "refund",
-    effect: Effect::Writes,
-    template: "/v1/limit/{name}/refund",
-    about: "Give units back",
-    args: &[COST, REQUEST_ID],
-    said_no: |_| false,
-    run: |app, input| refund(app, input).boxed(),
-};
-pub(super) const RESET: Call = Call {
-    kind: Kind::Limit,
-    verb: "reset",
-    effect: Effect::Writes,
-    template: "/v1/limit/{name}/reset",
-    about: "Forget what is counted",
-    args: &[REQUEST_ID],
-    said_no: |_| false,
-    run: |app, input| reset(app, input).boxed(),
-};
+request! {
+    /// What `peek` is given.
+    pub(crate) struct LimitPeek<'a> {
+        /// The placeholders of the limit's key, by name.
+        key: KeyValues<'a> = KEY.example(r#"{"psp_id": "PSP001"}"#),
+    }
+}
+
+request! {
+    /// What `reset` is given.
+    pub(crate) struct LimitReset<'a> {
+        /// The placeholders of the limit's key, by name.
+        key: KeyValues<'a> = KEY.example(r#"{"psp_id": "PSP001"}"#),
+        request_id: Option<Cow<'a, str>> = REQUEST_ID,
+    }
+}
 
 /// How a limit stands, and whether the call may go ahead.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct LimitAnswer {
     /// `take`: whether the call was counted and may go ahead. Otherwise: whether a call of cost 1 would pass.
     pub allowed: bool,
@@ -83,154 +74,42 @@ pub(crate) struct LimitAnswer {
     pub retry_after_ms: Option<u64>,
     /// The policy that answered while the store could not be asked; absent when the store did.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Policy")]
     pub outage: Option<&'static str>,
 }
 
-/// The body of `take` and `refund`.
-#[derive(Debug, Default)]
-struct ChargeBody<'a> {
-    key: KeyValues<'a>,
-    cost: Option<u64>,
-    request_id: Option<Cow<'a, str>>,
+async fn take(services: &Services, input: Input<'_>) -> Answer {
+    let limit = services.quaymaster.limit(input.name)?;
+    let request: LimitCharge<'_> = input.read()?;
+    answer(input, limit.take(&pairs(&request.key), charge(&request)).await)
 }
 
-impl<'de> Fields<'de> for ChargeBody<'de> {
-    const NAMES: &'static [&'static str] = &["key", "cost", "request_id"];
-
-    fn read<A: MapAccess<'de>>(&mut self, name: &'static str, value: Value<'_, A>) -> Result<(), A::Error> {
-        match name {
-            "key" => self.key = value.key_values()?,
-            "cost" => self.cost = Some(value.positive(Code::LimitCost)?),
-            _ => self.request_id = value.optional_text()?,
-        }
-        Ok(())
-    }
+async fn peek(services: &Services, input: Input<'_>) -> Answer {
+    let limit = services.quaymaster.limit(input.name)?;
+    let request: LimitPeek<'_> = input.read()?;
+    answer(input, limit.peek(&pairs(&request.key)).await)
 }
 
-/// The body of `reset`.
-#[derive(Debug, Default)]
-struct ResetBody<'a> {
-    key: KeyValues<'a>,
-    request_id: Option<Cow<'a, str>>,
+async fn refund(services: &Services, input: Input<'_>) -> Answer {
+    let limit = services.quaymaster.limit(input.name)?;
+    let request: LimitCharge<'_> = input.read()?;
+    answer(input, limit.refund(&pairs(&request.key), charge(&request)).await)
 }
 
-impl<'de> Fields<'de> for ResetBody<'de> {
-    const NAMES: &'static [&'static str] = &["key", "request_id"];
-
-    fn read<A: MapAccess<'de>>(&mut self, name: &'static str, value: Value<'_, A>) -> Result<(), A::Error> {
-        match name {
-            "key" => self.key = value.key_values()?,
-            _ => self.request_id = value.optional_text()?,
-        }
-        Ok(())
-    }
+async fn reset(services: &Services, input: Input<'_>) -> Answer {
+    let limit = services.quaymaster.limit(input.name)?;
+    let request: LimitReset<'_> = input.read()?;
+    answer(input, limit.reset(&pairs(&request.key), request.request_id.as_deref()).await)
 }
 
-/// A value of a placeholder.
-#[derive(ToSchema)]
-#[serde(untagged)]
-#[expect(dead_code, reason = "describes the shape in OpenAPI")]
-pub(crate) enum KeyValue {
-    /// 1 to 512 bytes, without control characters and `{ } * ? [ ]`.
-    Text(String),
-    /// Written in decimal.
-    Integer(i64),
-}
-
-/// What `take` and `refund` are given.
-#[derive(ToSchema)]
-#[expect(dead_code, reason = "describes the shape in OpenAPI")]
-pub(crate) struct LimitCharge {
-    /// The placeholders of the limit's key, by name.
-    #[schema(example = json!({"psp_id": "PSP001"}))]
-    key: BTreeMap<String, KeyValue>,
-    /// Units to count or to give back.
-    #[schema(minimum = 1, default = 1)]
-    cost: Option<u64>,
-    /// The same id again within ten minutes gets the same answer and changes nothing.
-    #[schema(max_length = 128)]
-    request_id: Option<String>,
-}
-
-/// What `reset` is given.
-#[derive(ToSchema)]
-#[expect(dead_code, reason = "describes the shape in OpenAPI")]
-pub(crate) struct LimitReset {
-    /// The placeholders of the limit's key, by name.
-    #[schema(example = json!({"psp_id": "PSP001"}))]
-    key: BTreeMap<String, KeyValue>,
-    /// The same id again within ten minutes gets the same answer and changes nothing.
-    #[schema(max_length = 128)]
-    request_id: Option<String>,
-}
-
-/// Counts a call if it may go ahead.
-#[utoipa::path(
-    post, path = "/v1/limit/{name}/take", operation_id = "limit.take", tag = "limit",
-    params(("name" = String, Path, description = "the limit's name in the schema")),
-    request_body = LimitCharge,
-    responses((status = 200, body = LimitAnswer, description = "the answer, also when it is no"), crate::page::openapi::Problems),
-)]
-async fn take(app: &App, input: Input<'_>) -> Answer {
-    let limit = app.quaymaster.limit(input.name)?;
-    let body: ChargeBody<'_> = json::read(input.body, app.bounds.max_json_depth)?;
-    answer(input, limit.take(&pairs(&body.key), charge(&body)).await)
-}
-
-/// What a call of cost 1 would be told; counts nothing.
-#[utoipa::path(
-    get, path = "/v1/limit/{name}/peek", operation_id = "limit.peek", tag = "limit",
-    params(
-        ("name" = String, Path, description = "the limit's name in the schema"),
-        ("key" = BTreeMap<String, KeyValue>, Query, style = DeepObject,
-            description = "one parameter `key.<placeholder>` for every placeholder of the limit's key"),
-    ),
-    responses((status = 200, body = LimitAnswer, description = "how the limit stands"), crate::page::openapi::Problems),
-)]
-async fn peek(app: &App, input: Input<'_>) -> Answer {
-    let limit = app.quaymaster.limit(input.name)?;
-    let key = query::key_values(input.query)?;
-    answer(input, limit.peek(&pairs(&key)).await)
-}
-
-/// Gives units back, never below zero.
-#[utoipa::path(
-    post, path = "/v1/limit/{name}/refund", operation_id = "limit.refund", tag = "limit",
-    params(("name" = String, Path, description = "the limit's name in the schema")),
-    request_body = LimitCharge,
-    responses((status = 200, body = LimitAnswer, description = "how the limit stands"), crate::page::openapi::Problems),
-)]
-async fn refund(app: &App, input: Input<'_>) -> Answer {
-    let limit = app.quaymaster.limit(input.name)?;
-    let body: ChargeBody<'_> = json::read(input.body, app.bounds.max_json_depth)?;
-    answer(input, limit.refund(&pairs(&body.key), charge(&body)).await)
-}
-
-/// Forgets everything counted under the key.
-#[utoipa::path(
-    post, path = "/v1/limit/{name}/reset", operation_id = "limit.reset", tag = "limit",
-    params(("name" = String, Path, description = "the limit's name in the schema")),
-    request_body = LimitReset,
-    responses((status = 200, body = LimitAnswer, description = "how the limit stands"), crate::page::openapi::Problems),
-)]
-async fn reset(app: &App, input: Input<'_>) -> Answer {
-    let limit = app.quaymaster.limit(input.name)?;
-    let body: ResetBody<'_> = json::read(input.body, app.bounds.max_json_depth)?;
-    answer(input, limit.reset(&pairs(&body.key), body.request_id.as_deref()).await)
-}
-
-fn charge<'a>(body: &'a ChargeBody<'_>) -> Charge<'a> {
-    Charge { cost: body.cost.unwrap_or(1), request_id: body.request_id.as_deref() }
+fn charge<'a>(request: &'a LimitCharge<'_>) -> Charge<'a> {
+    Charge { cost: request.cost, request_id: request.request_id.as_deref() }
 }
 
 fn answer(input: Input<'_>, verdict: quaymaster::Result<Verdict>) -> Answer {
-    let verdict = verdict.map_err(Problem::from)?;
+    let verdict = verdict?;
     input.under(verdict.quota().outage);
-    let answer = LimitAnswer::from(&verdict);
-    let mut out = Vec::with_capacity(160);
-    // A struct of integers cannot fail to be written into memory.
-    let _ = serde_json::to_writer(&mut out, &answer);
-    Ok(Bytes::from(out))
+    Ok(written(&LimitAnswer::from(&verdict)))
 }
 
 impl From<&Verdict> for LimitAnswer {
@@ -246,8 +125,4 @@ impl From<&Verdict> for LimitAnswer {
             outage: quota.outage.map(quaymaster::Outage::name),
         }
     }
-}
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -15,19 +15,25 @@ pub(crate) mod upload;
 
 use std::borrow::Cow;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::{HeaderMap, Response};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use hyper::upgrade::OnUpgrade;
+use quaymaster::Token;
 use quaymaster::schema::{Kind, Outage};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::Serialize;
 
 use crate::app::App;
-use crate::command::Progress;
+use crate::command::{Fields, Progress};
 use crate::http::connection::Activity;
 use crate::http::presence::Presence;
 use crate::http::problem::Problem;
+use crate::request::{self, Request, Shape};
+use crate::services::Services;
 
 /// Whether a call only looks. Decides its method, where its input is, and the role it needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,10 +49,7 @@ pub(crate) enum Effect {
 pub(crate) struct Input<'a> {
     /// The resource's name.
     pub(crate) name: &'a str,
-    /// The query, still encoded; empty for calls that write.
-    pub(crate) query: &'a str,
-    /// The body; empty for calls that read.
-    pub(crate) body: &'a [u8],
+    pub(crate) given: Given<'a>,
     /// The policy that answered while the store could not be asked; becomes a header.
     pub(crate) outage: &'a OnceLock<Outage>,
     /// Whoever waits for the answer.
@@ -55,7 +58,27 @@ pub(crate) struct Input<'a> {
     pub(crate) progress: Option<Progress<'a>>,
 }
 
-impl Input<'_> {
+/// A request, as it came.
+#[derive(Clone, Copy)]
+pub(crate) enum Given<'a> {
+    /// A query, still encoded.
+    Query(&'a str),
+    /// A body, and how deep it may nest.
+    Body(&'a [u8], usize),
+    /// The key and the other fields one by one, from a command line.
+    Named(&'a [(String, String)], &'a Fields),
+}
+
+impl<'a> Input<'a> {
+    /// Reads the request.
+    pub(crate) fn read<T: Request<'a>>(&self) -> Result<T, Problem> {
+        T::of(match self.given {
+            Given::Query(query) => request::query::query(T::SHAPE, query)?,
+            Given::Body(body, max_depth) => request::read::body(T::SHAPE, body, max_depth)?,
+            Given::Named(key, fields) => request::read::named(T::SHAPE, key, fields)?,
+        })
+    }
+
     /// Notes the policy that answered, if one did; its name is the answer's `outage`.
     pub(crate) fn under(&self, policy: Option<Outage>) -> Option<&'static str> {
         let policy = policy?;
@@ -73,14 +96,27 @@ impl Input<'_> {
 /// A call's answer: JSON.
 pub(crate) type Answer = Result<Bytes, Problem>;
 
-type Run = for<'a> fn(&'a App, Input<'a>) -> BoxFuture<'a, Answer>;
+type Run = for<'a> fn(&'a Services, Input<'a>) -> BoxFuture<'a, Answer>;
 
 impl Call {
     /// Runs it. An error after a step that wrote says that the call may have run; one of a call that only looks never
     /// does.
-    pub(crate) async fn answer<'a>(&'a self, app: &'a App, input: Input<'a>) -> Answer {
-        let (answer, wrote) = quaymaster::watched((self.run)(app, input)).await;
+    pub(crate) async fn answer<'a>(&'a self, services: &'a Services, input: Input<'a>) -> Answer {
+        let (answer, wrote) = quaymaster::watched((self.run)(services, input)).await;
         answer.map_err(|problem| {
+            // Values of a run's key are fields of their own: its id, a task's.
+            let problem = match problem.field.as_deref().and_then(|field| field.strip_prefix("key")) {
+                Some(value) if self.kind == Kind::Run => {
+                    let own = self
+                        .row
+                        .request
+                        .fields
+                        .iter()
+                        .find(|field| value.strip_prefix('.') == Some(field.name));
+                    problem.field(own.map_or("run_id", |field| field.name))
+                }
+                _ => problem,
+            };
             // An upload's database and object store are written before the store is asked.
             let elsewhere = self.kind == Kind::Upload && problem.code.http_status() >= 500;
             match self.effect {
@@ -92,38 +128,8 @@ impl Call {
     }
 }
 
-/// How a field of a call is written on the command line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ArgType {
-    /// Taken as it is.
-    Text,
-    /// A whole number from 0.
-    Integer,
-    /// A whole number from 1.
-    Positive,
-    /// Any JSON; what is not JSON is taken as text.
-    Json,
-    /// A list of texts; the flag is repeated.
-    Texts,
-    /// `true` when it is there.
-    Flag,
-}
-
-/// A field of a call besides `key`.
-#[derive(Debug, Clone, Copy)]
-pub struct Arg {
-    /// The field, `wait_ms`; the flag is `--wait-ms`.
-    pub name: &'static str,
-    /// How it is written.
-    pub holds: ArgType,
-    /// Whether the call is refused without it.
-    pub required: bool,
-    /// What it is for, in one line.
-    pub help: &'static str,
-}
-
 /// One call.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Call {
     pub(crate) kind: Kind,
     pub(crate) verb: &'static str,
@@ -132,80 +138,192 @@ pub(crate) struct Call {
     pub(crate) template: &'static str,
     /// What it does, in one line.
     pub(crate) about: &'static str,
-    /// Its fields besides `key`.
-    pub(crate) args: &'static [Arg],
-    /// Whether an answer is a "no" that the command line tells by its exit code.
-    pub(crate) said_no: fn(&serde_json::Value) -> bool,
+    /// What it is given and what it answers.
+    pub(crate) row: Row,
     pub(crate) run: Run,
 }
 
-/// What every call that writes may carry.
-pub(crate) const REQUEST_ID: Arg = Arg {
-    name: "request_id",
-    holds: ArgType::Text,
-    required: false,
-    help: "The same id again within ten minutes gets the same answer and changes nothing",
-};
+/// What everybody can know of a call.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Row {
+    pub(crate) request: &'static Shape,
+    /// The schema of its answer.
+    pub(crate) answer: fn(&mut SchemaGenerator) -> Schema,
+    pub(crate) needs: Needs,
+    pub(crate) repeat: Repeat,
+    pub(crate) no: No,
+    /// Statuses that only some calls answer with, and when.
+    pub(crate) refusals: &'static [(u16, &'static str)],
+}
+
+/// What a caller must be allowed to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Needs {
+    /// Look.
+    Read,
+    /// Also keep a system running: pause, resume, redrive, reset.
+    Operate,
+    /// Also everything that programs do.
+    Write,
+    /// Also remove what others hold: clear, break, forget.
+    Admin,
+}
+
+impl Needs {
+    /// Every role, each with what those before it may do.
+    pub(crate) const ALL: [Self; 4] = [Self::Read, Self::Operate, Self::Write, Self::Admin];
+
+    /// The role's name.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Operate => "operate",
+            Self::Write => "write",
+            Self::Admin => "admin",
+        }
+    }
+
+    /// What the role may do.
+    pub(crate) fn about(self) -> &'static str {
+        match self {
+            Self::Read => "Calls that only look",
+            Self::Operate => "Also calls that keep a system running: pause, resume, redrive, reset",
+            Self::Write => "Also every call of programs",
+            Self::Admin => "Also calls that remove what others hold: clear, break, forget",
+        }
+    }
+}
+
+/// Whether a call may be sent again when its answer was lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Repeat {
+    /// Always: the second one changes nothing.
+    Safe,
+    /// With the `request_id` it carried.
+    WithRequestId,
+}
+
+/// Which answers are a "no".
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum No {
+    /// None.
+    Never,
+    /// Those whose field is this truth.
+    Truth(&'static str, bool),
+    /// Those whose field is one of these words.
+    Words(&'static str, &'static [&'static str]),
+    /// Those whose field is more than 0.
+    Some(&'static str),
+    /// Those whose list is empty.
+    Empty(&'static str),
+}
+
+impl No {
+    /// Whether this answer is one.
+    /// `answer` gives a field as it is written in JSON.
+    pub(crate) fn is_said<'a>(self, answer: impl Fn(&str) -> Option<&'a str>) -> bool {
+        match self {
+            Self::Never => false,
+            Self::Truth(field, truth) => answer(field) == Some(if truth { "true" } else { "false" }),
+            Self::Words(field, words) => {
+                answer(field).is_some_and(|word| words.contains(&word.trim_matches('"')))
+            }
+            Self::Some(field) => answer(field).is_some_and(|count| count != "0"),
+            Self::Empty(field) => answer(field) == Some("[]"),
+        }
+    }
+}
+
+/// A call: `call!(Limit "limit" "take", Writes, LimitCharge => LimitAnswer, take, "Count a call if it may go ahead")`.
+macro_rules! call {
+    ($kind:ident $word:literal $verb:literal, $effect:ident, $request:ident => $answer:ty, $run:path, $about:literal
+        $(, $field:ident: $value:expr)* $(,)?) => {
+        $crate::call::Call {
+            kind: quaymaster::schema::Kind::$kind,
+            verb: $verb,
+            effect: $crate::call::Effect::$effect,
+            template: concat!("/v1/", $word, "/{name}/", $verb),
+            about: $about,
+            row: $crate::call::Row {
+                $($field: $value,)*
+                ..$crate::call::Row::of(
+                    $crate::call::Effect::$effect,
+                    <$request<'static> as $crate::request::Request<'static>>::SHAPE,
+                    |generator| generator.subschema_for::<$answer>(),
+                )
+            },
+            run: |services, input| futures_util::FutureExt::boxed($run(services, input)),
+        }
+    };
+}
+pub(crate) use call;
+
+impl Row {
+    /// What most calls are.
+    pub(crate) const fn of(
+        effect: Effect,
+        request: &'static Shape,
+        answer: fn(&mut SchemaGenerator) -> Schema,
+    ) -> Self {
+        let (needs, repeat) = match effect {
+            Effect::Reads => (Needs::Read, Repeat::Safe),
+            Effect::Writes => (Needs::Write, Repeat::WithRequestId),
+        };
+        Self { request, answer, needs, repeat, no: No::Never, refusals: &[] }
+    }
+}
+
+/// The calls of every file, in the order in which they are told.
+const FILES: &[&[Call]] = &[
+    limit::CALLS,
+    lock::CALLS,
+    idempotency::CALLS,
+    cache::CALLS,
+    dedupe::CALLS,
+    guard::CALLS,
+    batch::CALLS,
+    event::CALLS,
+    queue::push::CALLS,
+    queue::claim::CALLS,
+    queue::settle::CALLS,
+    queue::state::CALLS,
+    queue::dead::CALLS,
+    run::state::CALLS,
+    run::work::CALLS,
+    run::failures::CALLS,
+    stats::CALLS,
+    upload::create::CALLS,
+    upload::state::CALLS,
+    upload::events::CALLS,
+];
 
 /// Every call on a resource.
-pub(crate) static CALLS: &[Call] = &[
-    limit::TAKE,
-    limit::PEEK,
-    limit::REFUND,
-    limit::RESET,
-    lock::ACQUIRE,
-    lock::RENEW,
-    lock::RELEASE,
-    idempotency::BEGIN,
-    idempotency::FINISH,
-    idempotency::ABANDON,
-    cache::PUT,
-    cache::GET,
-    cache::EXISTS,
-    cache::DELETE,
-    dedupe::FIRST,
-    guard::ENTER,
-    guard::LEAVE,
-    batch::ADD,
-    batch::LIST,
-    batch::CLOSE,
-    batch::SWEEP,
-    event::PUBLISH,
-    event::REPORT,
-    queue::PUSH,
-    queue::CLAIM,
-    queue::ACK,
-    queue::NACK,
-    queue::EXTEND,
-    queue::PRESSURE,
-    queue::PAUSE,
-    queue::RESUME,
-    queue::PEEK,
-    queue::DEAD,
-    queue::REDRIVE,
-    queue::PURGE,
-    run::START,
-    run::UPDATE,
-    run::FINISH,
-    run::SHOW,
-    run::LIST,
-    run::TASK_START,
-    run::TASK_FINISH,
-    run::PROCESSED,
-    run::FAILED,
-    run::REMAINING,
-    run::FAILURES,
-    run::RETRY,
-    run::SWEEP,
-    stats::RECORD,
-    stats::REPORT,
-    stats::SWEEP,
-    upload::CREATE,
-    upload::STATUS,
-    upload::ABORT,
-    upload::RESUME,
-    upload::EVENTS,
-];
+pub(crate) static CALLS: [Call; count()] = all();
+
+const fn count() -> usize {
+    let (mut count, mut file) = (0, 0);
+    while file < FILES.len() {
+        count += FILES[file].len();
+        file += 1;
+    }
+    count
+}
+
+/// The lists of [`FILES`], one behind the other.
+const fn all() -> [Call; count()] {
+    let mut all = [FILES[0][0]; count()];
+    let (mut place, mut file) = (0, 0);
+    while file < FILES.len() {
+        let mut row = 0;
+        while row < FILES[file].len() {
+            all[place] = FILES[file][row];
+            place += 1;
+            row += 1;
+        }
+        file += 1;
+    }
+    all
+}
 
 /// A call whose answer has no end: a stream of events, or a connection that becomes something else. `GET`.
 pub(crate) struct Stream {
@@ -262,4 +380,84 @@ pub(crate) fn pairs<'a>(
     values: &'a [(Cow<'_, str>, Cow<'_, str>)],
 ) -> smallvec::SmallVec<[(&'a str, &'a str); 4]> {
     values.iter().map(|(name, value)| (name.as_ref(), value.as_ref())).collect()
+}
+
+/// An answer as it is sent.
+pub(crate) fn written(answer: &impl Serialize) -> Bytes {
+    let mut out = Vec::with_capacity(160);
+    // Texts, numbers and JSON that was read as JSON cannot fail to be written into memory.
+    let _ = serde_json::to_writer(&mut out, answer);
+    Bytes::from(out)
+}
+
+/// What a lease's call answered, handed in again.
+pub(crate) fn token(op: &'static str, text: &str) -> Result<Token, Problem> {
+    Token::parse(op, text).map_err(|error| Problem::from(error).field("token"))
+}
+
+pub(crate) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// The schema of the policies that can answer while the store cannot be asked.
+pub(crate) struct Policy;
+
+impl JsonSchema for Policy {
+    fn schema_name() -> Cow<'static, str> {
+        "OutagePolicy".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        let names: Vec<&str> = Outage::ALL.iter().map(|policy| policy.name()).collect();
+        json_schema!({ "type": "string", "enum": names })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Calls that change something and keep a system running.
+    const OPERATE: [&str; 11] = [
+        "queue.pause",
+        "queue.resume",
+        "queue.redrive",
+        "queue.purge",
+        "limit.reset",
+        "cache.delete",
+        "batch.close",
+        "run.start",
+        "run.finish",
+        "upload.resume",
+        "upload.abort",
+    ];
+    /// Calls with a body that change nothing.
+    const LOOKS: [&str; 1] = ["run.remaining"];
+
+    #[test]
+    fn every_call_needs_the_role_of_what_it_does() {
+        let id = |call: &Call| format!("{}.{}", call.kind, call.verb);
+        for named in OPERATE.iter().chain(&LOOKS) {
+            assert!(CALLS.iter().any(|call| id(call) == *named), "{named}");
+        }
+        for call in &CALLS {
+            let id = id(call);
+            let wanted = match call.effect {
+                Effect::Reads => Needs::Read,
+                Effect::Writes if LOOKS.contains(&id.as_str()) => Needs::Read,
+                Effect::Writes if OPERATE.contains(&id.as_str()) => Needs::Operate,
+                Effect::Writes => Needs::Write,
+            };
+            assert_eq!(call.row.needs, wanted, "{id}");
+        }
+    }
+
+    #[test]
+    fn the_description_lists_the_roles_from_the_least_to_the_most() {
+        let described = crate::describe();
+        let roles = described["roles"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let names: Vec<_> = roles.iter().filter_map(|role| role["role"].as_str()).collect();
+        assert_eq!(names, ["read", "operate", "write", "admin"]);
+        assert!(roles.iter().all(|role| role["about"].as_str().is_some_and(|about| !about.is_empty())));
+    }
 }

@@ -16,7 +16,7 @@ use quaymaster::queue::Bounds;
 use quaymaster::schema::{Diagnostic, Schema};
 use quaymaster::store::StoreOptions;
 use quaymaster::store::embedded::Durability;
-use quaymaster::{DatabaseOptions, Seal, Settings};
+use quaymaster::{DatabaseOptions, Error, Seal, Settings};
 
 pub use password::{STORE_PASSWORD, STORE_PASSWORD_FILE};
 pub use read::RawConfig;
@@ -42,6 +42,8 @@ pub struct Config {
     pub server: ServerConfig,
     /// The store.
     pub store: StoreOptions,
+    /// Whether a flag, a variable or the settings name the store.
+    pub store_is_named: bool,
     /// Where limits with `on_outage = "database"` count.
     pub database: Option<DatabaseOptions>,
     /// Nodes among which limits with `on_outage = "local"` are divided.
@@ -171,10 +173,11 @@ impl Config {
     /// Joins file and flags; all problems at once.
     pub fn resolve(raw: RawConfig, overrides: Overrides) -> Result<Self, ConfigError> {
         let mut problems = Vec::new();
+        let store_is_named = overrides.store.is_some() || raw.store.url.is_some();
         let store = store(&raw, &overrides, &mut problems);
         let database = raw.store.database.as_deref().map(DatabaseOptions::from_url).transpose();
-        let database =
-            database.map_err(|error| problems.push(format!("store.{}", error.detail))).ok().flatten();
+        let told = |error: Error| error.field_called("store.database").detail;
+        let database = database.map_err(|error| problems.push(told(error))).ok().flatten();
         // Nodes of several stores may share one database: each counts, and brings back, what is its store's.
         let database = database.zip(store.as_ref()).map(|(database, store)| match &raw.store.identity {
             Some(identity) => database.for_store(identity),
@@ -230,6 +233,7 @@ impl Config {
             schemas,
             server,
             store,
+            store_is_named,
             database,
             nodes,
             seal,

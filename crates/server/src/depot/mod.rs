@@ -245,15 +245,10 @@ fn unopened(error: quaymaster_upload::Error) -> Error {
 
 /// Under its own code if that is one of the table, else under `otherwise`.
 fn coded(error: quaymaster_upload::Error, otherwise: Code) -> Error {
-    let known = match error.code() {
-        Some("damaged") => Some(Code::UploadDamaged),
-        Some(name) => Code::ALL.iter().copied().find(|code| code.name() == name),
-        None => None,
-    };
-    match known {
-        Some(code) => Error::new(error.op(), code, error.detail().to_owned()).because(error),
-        None => Error::new(error.op(), otherwise, error.to_string()).because(error),
-    }
+    // What an object store of files finds damaged is told without its word for that.
+    let error = if error.said() == Some("damaged") { error.coded(Code::UploadDamaged) } else { error };
+    let code = error.code().unwrap_or(otherwise);
+    error.under(code)
 }
 
 impl Berth {
@@ -368,7 +363,11 @@ mod tests {
     fn what_an_object_store_refuses_for_good_is_no_mistake_in_the_settings_unless_it_cannot_be_opened() {
         let error = |code: &str| {
             let error = quaymaster_upload::Error::new("objects.part", Trouble::Never, "why");
-            if code.is_empty() { error } else { error.coded(code) }
+            match Code::named(code) {
+                Some(code) => error.coded(code),
+                None if code.is_empty() => error,
+                None => error.saying(code),
+            }
         };
         for (code, called, opening) in [
             ("", Code::UploadBackend, Code::ConfigInvalid),

@@ -19,6 +19,10 @@ pub(crate) fn missed(count: u64) -> String {
 /// spaces may be, so cutting it there changes nothing. What is no text comes in base64, as an event called `binary`.
 pub(crate) fn sse(message: &Message, origin: &str, number: u64) -> Bytes {
     let mut out = String::new();
+    if matches!(message, Message::Missed(_)) {
+        // Readers pass over comments; the command line tells by it that nobody published this.
+        out.push_str(": missed\n");
+    }
     let _ = writeln!(out, "id: {origin}.{number}");
     match message {
         Message::Missed(count) => {
@@ -77,7 +81,7 @@ mod tests {
         assert_eq!(event(b""), "id: o.7\ndata: \n\n");
         assert_eq!(event(b"\xff"), "id: o.7\nevent: binary\ndata: /w==\n\n");
         let told = sse(&Message::Missed(3), "o", 9);
-        assert_eq!(&told[..], b"id: o.9\ndata: {\"missed\":3}\n\n");
+        assert_eq!(&told[..], b": missed\nid: o.9\ndata: {\"missed\":3}\n\n");
     }
 
     #[test]

@@ -125,30 +125,28 @@ pub(crate) fn pieces(
     })
 }
 
-/// What the message of a body that came too slowly begins with.
-const STALLED: &str = "nothing came for";
-const DRIBBLED: &str = "it comes too slowly:";
-
-/// Whether a body broke off because it came too slowly, from its message.
-pub(crate) fn was_slow(why: &str) -> bool {
-    why.starts_with(STALLED) || why.starts_with(DRIBBLED)
-}
-
 /// Why a body has no end.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 pub(crate) enum BrokeOff {
     /// Nothing came for so long.
-    #[error("{STALLED} {} ms", .0.as_millis())]
+    #[error("nothing came for {} ms", .0.as_millis())]
     Slow(Duration),
     /// Something came, and too little.
     #[error(
-        "{DRIBBLED} {came} bytes in {} ms, and {} bytes a second are needed (min_bytes_per_second in [uploads])",
+        "it comes too slowly: {came} bytes in {} ms, and {} bytes a second are needed (min_bytes_per_second in [uploads])",
         .slowest.over.as_millis(), .slowest.bytes_per_second
     )]
     Dribbles { came: u64, slowest: Slowest },
     /// The connection ended.
     #[error("{0}")]
     Ended(String),
+}
+
+impl BrokeOff {
+    /// Whether it came too slowly.
+    pub(crate) fn is_slow(&self) -> bool {
+        matches!(self, Self::Slow(_) | Self::Dribbles { .. })
+    }
 }
 
 /// Takes the rest of a body that was refused, beside its answer. Most clients read an answer only when they have sent
@@ -196,6 +194,20 @@ pub(crate) fn check_type(headers: &HeaderMap, body: &Incoming) -> Result<(), Pro
         return Ok(());
     }
     let detail = format!("content-type is {}; it must be application/json", excerpt(&text));
+    Err(Problem::new(Code::MediaType, detail).field("content-type"))
+}
+
+/// Refuses bytes that are declared to be JSON or text: whoever sends them so means something else than a chunk.
+pub(crate) fn check_bytes(headers: &HeaderMap) -> Result<(), Problem> {
+    check_encoding(headers)?;
+    let Some(value) = headers.get(CONTENT_TYPE) else { return Ok(()) };
+    let text = String::from_utf8_lossy(value.as_bytes());
+    let kind = text.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    if kind != "application/json" && !kind.starts_with("text/") {
+        return Ok(());
+    }
+    let detail =
+        format!("content-type is {}; a chunk is raw bytes: application/octet-stream", excerpt(&text));
     Err(Problem::new(Code::MediaType, detail).field("content-type"))
 }
 

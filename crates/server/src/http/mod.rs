@@ -3,7 +3,6 @@
 pub(crate) mod auth;
 pub(crate) mod body;
 pub(crate) mod connection;
-pub(crate) mod json;
 pub(crate) mod listen;
 pub(crate) mod origin;
 pub(crate) mod presence;

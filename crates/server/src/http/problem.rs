@@ -1,14 +1,16 @@
 //! Errors as `application/problem+json`, made from the one table of codes.
 
 use std::borrow::Cow;
+use std::error::Error as StdError;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, Response, StatusCode};
 use quaymaster::{Code, Error, Retry};
+use schemars::JsonSchema;
 use serde::Serialize;
-use utoipa::ToSchema;
 
 /// How long a caller is asked to wait where waiting helps and nothing better is known.
 const RETRY_AFTER_MS: u64 = 1000;
@@ -16,6 +18,8 @@ const RETRY_AFTER_MS: u64 = 1000;
 /// Why a call was not answered.
 #[derive(Debug, Clone)]
 pub(crate) struct Problem {
+    /// The operation that failed, when one was begun.
+    pub(crate) op: Option<&'static str>,
     pub(crate) code: Code,
     pub(crate) detail: Cow<'static, str>,
     /// The field of the request that is wrong, when it is one.
@@ -28,44 +32,58 @@ pub(crate) struct Problem {
     may_have_run: bool,
     /// What failed would have changed nothing: "may have run" has no meaning for it.
     only_read: bool,
+    /// What the layer below said: for the log, never for the caller.
+    pub(crate) source: Option<Arc<dyn StdError + Send + Sync>>,
 }
 
 /// The body of every answer that is an error (RFC 9457).
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = Problem)]
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Problem")]
 pub(crate) struct ProblemBody<'a> {
     /// A URI that names the code.
-    #[schema(example = "urn:quaymaster:error:key.missing")]
+    #[schemars(extend("examples" = ["urn:quaymaster:error:key.missing"]))]
     r#type: String,
     /// What happened, the same text for every occurrence of the code.
-    #[schema(example = "A placeholder has no value")]
+    #[schemars(extend("examples" = ["A placeholder has no value"]))]
     title: &'a str,
     /// The HTTP status again.
-    #[schema(example = 400)]
+    #[schemars(extend("examples" = [400]))]
     status: u16,
     /// What was wrong this time.
     detail: &'a str,
     /// The stable code.
-    #[schema(example = "key.missing")]
+    #[schemars(extend("examples" = ["key.missing"]))]
     code: &'a str,
     /// What to do about it.
     advice: &'a str,
     /// The field of the request that is wrong, when it is one.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
     field: Option<&'a str>,
     /// How long to wait before trying again; absent where waiting does not help.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "u64")]
     retry_after_ms: Option<u64>,
     /// Whether the call may have run: then repeat it only with the `request_id` it carried.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "bool")]
     may_have_run: Option<bool>,
 }
 
 impl Problem {
     pub(crate) fn new(code: Code, detail: impl Into<Cow<'static, str>>) -> Self {
         let may_have_run = code.retry() == Retry::MayHaveRun;
-        let detail = detail.into();
-        Self { code, detail, field: None, allow: None, wait: None, may_have_run, only_read: false }
+        Self {
+            op: None,
+            code,
+            detail: detail.into(),
+            field: None,
+            allow: None,
+            wait: None,
+            may_have_run,
+            only_read: false,
+            source: None,
+        }
     }
 
     /// The same, naming the field.
@@ -107,13 +125,10 @@ impl Problem {
     }
 
     pub(crate) fn retry_after_ms(&self) -> Option<u64> {
-        match self.code.retry() {
-            Retry::Useless => None,
-            Retry::Later | Retry::MayHaveRun => {
-                Some(self.wait.map_or(RETRY_AFTER_MS, |wait| {
-                    u64::try_from(wait.as_millis()).unwrap_or(u64::MAX).max(1)
-                }))
-            }
+        match (self.wait, self.code.retry()) {
+            (Some(wait), _) => Some(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX).max(1)),
+            (None, Retry::Useless) => None,
+            (None, Retry::Later | Retry::MayHaveRun) => Some(RETRY_AFTER_MS),
         }
     }
 
@@ -153,45 +168,48 @@ impl Problem {
 
 impl From<Error> for Problem {
     fn from(error: Error) -> Self {
-        let field = match error.code {
-            Code::KeyValue | Code::KeyMissing | Code::KeyUnknown => Some(key_field(&error.detail)),
-            Code::LimitCost => Some("cost".into()),
-            Code::RequestInvalid => request_field(&error.detail),
-            _ => None,
-        };
-        Self { field, may_have_run: error.may_have_run, ..Self::new(error.code, error.detail) }
+        let Error { op, code, field, detail, may_have_run, retry_after, source } = error;
+        let field = field.map(Cow::into_owned);
+        Self { op: Some(op), field, may_have_run, wait: retry_after, source, ..Self::new(code, detail) }
+    }
+}
+
+impl Problem {
+    /// The error of a command that has no HTTP: nothing is lost, and `op` is its own unless another one failed.
+    pub(crate) fn into_error(self, op: &'static str) -> Error {
+        let may_have_run = self.has_doubt();
+        let field = self.field.map(Cow::Owned);
+        let Self { code, wait: retry_after, source, .. } = self;
+        let detail = self.detail.into_owned();
+        Error { op: self.op.unwrap_or(op), code, field, detail, may_have_run, retry_after, source }
     }
 }
 
 impl From<quaymaster_upload::Error> for Problem {
     fn from(error: quaymaster_upload::Error) -> Self {
-        let known = error.code().and_then(|name| Code::ALL.iter().find(|code| code.name() == name));
-        match known {
-            Some(code) => Error::new(error.op(), *code, error.detail().to_owned()).into(),
+        let code = error.code().unwrap_or_else(|| {
             // Nobody probes these stores: the log is where it is seen.
-            None => {
-                tracing::warn!(op = error.op(), trouble = error.trouble().name(), %error, "an upload was not answered");
-                Self::new(Code::UploadBackend, error.to_string())
-            }
-        }
+            tracing::warn!(op = error.op(), trouble = error.trouble().name(), %error, "an upload was not answered");
+            Code::UploadBackend
+        });
+        error.under(code).into()
     }
 }
 
-/// Errors about a field begin with its name: `ttl_ms: 1 to 30000, …`.
-fn request_field(detail: &str) -> Option<String> {
-    let name = detail.split([':', ' ']).next()?;
-    let field = name == "request_id" || detail[name.len()..].starts_with(':');
-    let word = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
-    (field && word).then(|| name.to_owned())
+/// What a problem document is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Asked {
+    /// A question that changes nothing.
+    Looked,
+    /// Something that changes what is stored.
+    Changes,
 }
 
-/// `key.<placeholder>`: errors about key values name the placeholder first, in backquotes. A name that had to
-/// be shortened or escaped names nothing a caller could look up: then it is `key`.
-fn key_field(detail: &str) -> String {
-    let name = detail.split('`').nth(1).filter(|name| {
-        !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte))
-    });
-    name.map_or_else(|| "key".to_owned(), |name| format!("key.{name}"))
+/// An error as the document that a server answers.
+pub fn document(error: &Error, asked: Asked) -> String {
+    let problem = Problem::from(error.clone());
+    let problem = if asked == Asked::Looked { problem.only_read() } else { problem };
+    String::from_utf8_lossy(&problem.body()).into_owned()
 }
 
 /// What to do when a question that changes nothing got no answer: there is nothing to repeat with care.
@@ -201,6 +219,9 @@ pub fn reading_advice(code: Code) -> &'static str {
         Code::StoreLost => "Ask again.",
         Code::StoreProtocol => {
             "Check that it is Redis or Valkey and that nothing between changes what it says."
+        }
+        Code::ServerAnswer => {
+            "Check the URL of --server, what stands between, and that the server is not newer than this command."
         }
         Code::StoreReply => {
             "Check that nothing between changes what the store says, else report it as a defect."
@@ -241,5 +262,46 @@ pub(crate) fn unknown(what: &str, word: &str, known: &[&str]) -> String {
         Some(near) => format!("{what} {} is unknown; did you mean \"{near}\"?", excerpt(word)),
         None if known.is_empty() => format!("{what} {} is unknown; there are none", excerpt(word)),
         None => format!("{what} {} is unknown; there are {}", excerpt(word), known.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_problem_has_the_errors_field_and_none_that_its_words_seem_to_name() {
+        for code in [Code::RequestInvalid, Code::RequestTooLarge, Code::KeyValue, Code::LimitCost] {
+            for words in ["ttl_ms: 1 to 30000", "request_id was used", "`psp_id` is empty", "no such words"] {
+                let error = || Error::new("lock.acquire", code, words);
+                assert_eq!(Problem::from(error()).field, None, "{code} {words}");
+                assert_eq!(Problem::from(error().field("wait_ms")).field.as_deref(), Some("wait_ms"));
+                let below = || quaymaster_upload::Error::from(error().field("drive"));
+                assert_eq!(
+                    Problem::from(below()).field.as_deref(),
+                    Some("drive"),
+                    "through the upload's errors"
+                );
+                assert_eq!(Problem::from(below()).detail, words);
+            }
+        }
+    }
+
+    #[test]
+    fn an_error_comes_back_from_a_problem_with_all_its_parts() {
+        let error = || Error::new("lock.acquire", Code::StoreLost, "it went away");
+        let wait = Duration::from_millis(42_001);
+        let whole = error().field("ttl_ms").because(std::io::Error::other("why")).ran(true).after(wait);
+        let told = Problem::from(whole).into_error("/v1/lock");
+        assert_eq!(
+            (told.op, told.code, told.field.as_deref()),
+            ("lock.acquire", Code::StoreLost, Some("ttl_ms"))
+        );
+        assert_eq!((told.detail.as_str(), told.may_have_run), ("it went away", true));
+        assert_eq!(told.retry_after, Some(wait));
+        assert!(document(&told, Asked::Changes).contains(r#""retry_after_ms":42001"#));
+        assert_eq!(told.source.map(|source| source.to_string()).as_deref(), Some("why"));
+        assert!(!Problem::from(error().ran(true)).only_read().into_error("").may_have_run);
+        assert_eq!(Problem::new(Code::StoreLost, "gone").into_error("/v1/lock").op, "/v1/lock");
     }
 }

@@ -4,34 +4,7 @@ use std::borrow::Cow;
 
 use quaymaster::Code;
 
-use super::json::KeyValues;
 use super::problem::{Problem, excerpt, unknown};
-
-/// Parameters of a call that takes placeholders as `key.<placeholder>=value` and nothing else.
-pub(crate) fn key_values(query: &str) -> Result<KeyValues<'_>, Problem> {
-    let mut values = KeyValues::new();
-    for pair in parameters(query) {
-        let (name, value) = pair?;
-        let placeholder = match name {
-            Cow::Borrowed(name) => name.strip_prefix("key.").map(Cow::Borrowed),
-            Cow::Owned(ref name) => name.strip_prefix("key.").map(|rest| Cow::Owned(rest.to_owned())),
-        };
-        let Some(placeholder) = placeholder else {
-            let detail = match name.as_ref() {
-                "key" => "key takes its placeholders one by one: key.<placeholder>=value".to_owned(),
-                other => {
-                    format!("parameter {} is unknown; there are key.<placeholder>=value", excerpt(other))
-                }
-            };
-            return Err(Problem::new(Code::RequestField, detail).field(shown(&name)));
-        };
-        if values.iter().any(|(known, _)| *known == placeholder) {
-            return Err(twice(&name));
-        }
-        values.push((placeholder, value));
-    }
-    Ok(values)
-}
 
 /// Exactly the parameters `names`, in that order.
 pub(crate) fn named<'a, const N: usize>(
@@ -57,16 +30,16 @@ pub(crate) fn none(query: &str) -> Result<(), Problem> {
     named(query, []).map(|[]| ())
 }
 
-fn twice(name: &str) -> Problem {
+pub(crate) fn twice(name: &str) -> Problem {
     Problem::new(Code::RequestInvalid, format!("parameter {} is given twice", excerpt(name)))
         .field(shown(name))
 }
 
-fn shown(name: &str) -> String {
+pub(crate) fn shown(name: &str) -> String {
     excerpt(name).trim_matches('"').to_owned()
 }
 
-fn parameters(query: &str) -> impl Iterator<Item = Result<(Cow<'_, str>, Cow<'_, str>), Problem>> {
+pub(crate) fn parameters(query: &str) -> impl Iterator<Item = Result<(Cow<'_, str>, Cow<'_, str>), Problem>> {
     query.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         let field = |problem: Problem| problem.field(shown(name));
@@ -123,29 +96,6 @@ pub(crate) fn decode(text: &str, plus: Plus) -> Result<Cow<'_, str>, String> {
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
     use super::*;
-
-    #[test]
-    fn placeholders_are_decoded_and_keep_their_order() {
-        let values = key_values("key.a=x%20y&key.b=1+2&key.c=%2B").unwrap();
-        let values: Vec<_> = values.iter().map(|(name, value)| (name.as_ref(), value.as_ref())).collect();
-        assert_eq!(values, [("a", "x y"), ("b", "1 2"), ("c", "+")]);
-    }
-
-    #[test]
-    fn bad_encodings_name_their_parameter() {
-        for (query, field) in [
-            ("key.a=%zz", "key.a"),
-            ("key.a=%f", "key.a"),
-            ("key.a=%ff", "key.a"),
-            ("key.a=1&key.a=2", "key.a"),
-            ("other=1", "other"),
-            ("key=1", "key"),
-        ] {
-            let problem = key_values(query).unwrap_err();
-            assert_eq!(problem.field.as_deref(), Some(field), "{query}");
-            assert_eq!(problem.code.http_status(), 400);
-        }
-    }
 
     #[test]
     fn a_call_without_parameters_takes_none() {

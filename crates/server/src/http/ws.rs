@@ -9,6 +9,8 @@ use axum::http::header::{
     CONNECTION, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION, UPGRADE,
 };
 use axum::http::{HeaderMap, HeaderValue, Response, StatusCode};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use futures_util::{SinkExt as _, StreamExt as _};
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
@@ -66,6 +68,9 @@ pub(crate) fn accept(headers: &HeaderMap) -> Result<Response<Body>, Problem> {
     let Some(key) = headers.get(SEC_WEBSOCKET_KEY) else {
         return refuse("sec-websocket-key", "there is no sec-websocket-key");
     };
+    if BASE64_STANDARD.decode(key).map_or(0, |bytes| bytes.len()) != 16 {
+        return refuse("sec-websocket-key", "sec-websocket-key must be 16 bytes in base64");
+    }
     let accepted = HeaderValue::from_str(&derive_accept_key(key.as_bytes()))
         .map_err(|_| Problem::new(Code::Internal, "the accept key is no header"))?;
     let mut response = Response::new(Body::empty());

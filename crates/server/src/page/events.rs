@@ -50,7 +50,7 @@ pub(super) fn write(out: &mut String, app: &App) {
 }
 
 fn batches(out: &mut String, app: &App) {
-    let mut batches: Vec<_> = app.quaymaster.batches().collect();
+    let mut batches: Vec<_> = app.services.quaymaster.batches().collect();
     batches.sort_by_key(|batch| batch.name());
     let family = "quaymaster_batch_items_total";
     header(out, family, "counter", "Items given to batches, by batch and answer.");
@@ -73,7 +73,7 @@ fn batches(out: &mut String, app: &App) {
 }
 
 fn events(out: &mut String, app: &App) {
-    let mut events: Vec<_> = app.quaymaster.events().collect();
+    let mut events: Vec<_> = app.services.quaymaster.events().collect();
     events.sort_by_key(|event| event.name());
     let family = "quaymaster_event_calls_total";
     header(out, family, "counter", "What this process did with events, by event and answer.");

@@ -6,8 +6,8 @@ use axum::body::Body;
 use axum::http::Response;
 use futures_util::FutureExt as _;
 use quaymaster::{Code, Engine, Schema};
+use schemars::JsonSchema;
 use serde::Serialize;
-use utoipa::ToSchema;
 
 use super::{Access, Page, Place, json};
 use crate::app::App;
@@ -22,10 +22,10 @@ pub(super) const PAGE: Page = Page {
 };
 
 /// The longest key that is looked at; Redis takes longer ones, no pattern of ours makes them.
-const KEY_MAX: usize = 64 * 1024;
+const KEY_MAX: usize = 8192;
 
 /// What a key is. Everything but `actual` is null when no pattern of the schema makes this key.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct KeyExplained {
     /// The pattern that makes it.
     pub pattern: Option<String>,
@@ -52,7 +52,7 @@ pub struct KeyExplained {
 }
 
 /// What the store has.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct KeyActual {
     /// Whether there is anything.
     pub exists: bool,
@@ -106,22 +106,17 @@ impl KeyExplained {
 }
 
 /// Which resource a key belongs to, and what is there.
-#[utoipa::path(get, path = "/v1/key/explain", operation_id = "key.explain", tag = "key",
-    params(("key" = String, Query, description = "the key, as the store spells it")),
-    responses((status = 200, body = KeyExplained, description = "also when no pattern makes this key"),
-        super::openapi::Problems))]
 async fn explain(app: &App, query: &str) -> Result<Response<Body>, Problem> {
     let [key] = query::named(query, ["key"])?;
     let key = match key {
         Some(key) if !key.is_empty() => key,
         _ => return Err(Problem::new(Code::RequestInvalid, "key is missing: give it as ?key=…").field("key")),
     };
-    if key.len() > KEY_MAX {
-        return Err(
-            Problem::new(Code::RequestInvalid, format!("key is longer than {KEY_MAX} bytes")).field("key")
-        );
+    if key.chars().count() > KEY_MAX {
+        return Err(Problem::new(Code::RequestInvalid, format!("key is longer than {KEY_MAX} characters"))
+            .field("key"));
     }
-    let quaymaster = &app.quaymaster;
+    let quaymaster = &app.services.quaymaster;
     let told = KeyExplained::look_up(quaymaster.schema(), &**quaymaster.engine(), key.as_bytes()).await?;
     Ok(json(&told))
 }

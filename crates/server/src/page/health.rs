@@ -5,8 +5,8 @@ use axum::http::Response;
 use futures_util::FutureExt as _;
 use futures_util::future::ready;
 use quaymaster::Code;
+use schemars::JsonSchema;
 use serde::Serialize;
-use utoipa::ToSchema;
 
 use super::{Access, Page, Place, json};
 use crate::app::App;
@@ -22,7 +22,7 @@ pub(super) const READYZ: Page =
     Page { path: "/readyz", access: Access::Open, place: Place::Exempt, run: |app, _| readyz(app).boxed() };
 
 /// A probe's good answer.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Alive {
     /// `up` or `ready`.
     status: &'static str,
@@ -41,23 +41,15 @@ fn alive(app: &App, status: &'static str) -> Response<Body> {
 }
 
 /// The process is up.
-#[utoipa::path(get, path = "/healthz", operation_id = "healthz", tag = "server",
-    responses((status = 200, body = Alive, description = "the process is up")), security(()))]
 fn healthz(app: &App) -> Response<Body> {
     alive(app, "up")
 }
 
 /// The store answers and accepts writes.
-#[utoipa::path(get, path = "/readyz", operation_id = "readyz", tag = "server",
-    responses(
-        (status = 200, body = Alive, description = "the store answers and accepts writes"),
-        (status = 503, body = crate::http::problem::ProblemBody<'static>, content_type = "application/problem+json",
-            description = "it does not, or the server is stopping; the reason is in the detail"),
-    ), security(()))]
 async fn readyz(app: &App) -> Result<Response<Body>, Problem> {
-    if app.stopping.is_cancelled() {
+    if app.services.stopping.is_cancelled() {
         return Err(Problem::new(Code::ServerBusy, "the server is stopping"));
     }
-    app.probe.ready(&app.quaymaster).await?;
+    app.probe.ready(&app.services.quaymaster).await?;
     Ok(alive(app, "ready"))
 }

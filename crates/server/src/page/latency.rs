@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use quaymaster::store::Health;
 use quaymaster::store::latency::{Class, Quantile};
+use schemars::JsonSchema;
 use serde::Serialize;
-use utoipa::ToSchema;
 
 use crate::config::Thresholds;
 
@@ -17,7 +17,7 @@ const ENOUGH_CALLS: u64 = 20;
 const SLOW: Duration = Duration::from_secs(1);
 
 /// Calls of one class in the last minute.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct ClassLatency {
     /// `single`: one primitive, one item; `compound`: several in one call; `bulk`: bytes of uploads.
     class: &'static str,

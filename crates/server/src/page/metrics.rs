@@ -21,11 +21,8 @@ pub(super) const PAGE: Page = Page {
 };
 
 /// Counters and gauges for Prometheus.
-#[utoipa::path(get, path = "/metrics", operation_id = "metrics", tag = "server",
-    responses((status = 200, body = String, content_type = "text/plain", description = "Prometheus text format"),
-        super::openapi::Problems))]
 async fn metrics(app: &App) -> Response<Body> {
-    let engine = app.quaymaster.engine();
+    let engine = app.services.quaymaster.engine();
     let told = app.probe.deployment(&**engine).await;
     let health = engine.health();
     let mut out = String::with_capacity(8 * 1024);
@@ -38,7 +35,7 @@ async fn metrics(app: &App) -> Response<Body> {
         "Since the process started.",
         app.probe.started.elapsed().as_secs(),
     );
-    app.metrics.write(&mut out, app.in_flight.load(Relaxed), app.waiting.load(Relaxed));
+    app.metrics.write(&mut out, app.in_flight.load(Relaxed), app.services.waiting.load(Relaxed));
     limits(&mut out, app);
     idempotencies(&mut out, app);
     locks(&mut out, app);
@@ -58,7 +55,7 @@ async fn metrics(app: &App) -> Response<Body> {
         deployment(&mut out, app, facts);
     }
     header(&mut out, "quaymaster_threshold_exceeded", "gauge", "1 while a configured threshold is exceeded.");
-    let exceeded = status::exceeded(&app.thresholds, &health, told.as_ref().ok(), &app.quaymaster);
+    let exceeded = status::exceeded(&app.thresholds, &health, told.as_ref().ok(), &app.services.quaymaster);
     for name in ["memory", "hit_rate", "p95", "connections"] {
         let value = u8::from(exceeded.iter().any(|(known, _)| *known == name));
         let _ = writeln!(out, "quaymaster_threshold_exceeded{{threshold=\"{name}\"}} {value}");
@@ -67,7 +64,7 @@ async fn metrics(app: &App) -> Response<Body> {
 }
 
 fn limits(out: &mut String, app: &App) {
-    let mut limits: Vec<_> = app.quaymaster.limits().collect();
+    let mut limits: Vec<_> = app.services.quaymaster.limits().collect();
     limits.sort_by_key(|limit| limit.name());
     header(out, "quaymaster_limit_takes_total", "counter", "Takes, by limit and answer.");
     for limit in &limits {
@@ -89,7 +86,7 @@ fn limits(out: &mut String, app: &App) {
 }
 
 fn locks(out: &mut String, app: &App) {
-    let mut locks: Vec<_> = app.quaymaster.locks().collect();
+    let mut locks: Vec<_> = app.services.quaymaster.locks().collect();
     locks.sort_by_key(|lock| lock.name());
     let family = "quaymaster_lock_calls_total";
     header(out, family, "counter", "Calls on locks, by lock, verb and answer.");
@@ -116,7 +113,7 @@ fn locks(out: &mut String, app: &App) {
 }
 
 fn caches(out: &mut String, app: &App) {
-    let mut caches: Vec<_> = app.quaymaster.caches().collect();
+    let mut caches: Vec<_> = app.services.quaymaster.caches().collect();
     caches.sort_by_key(|cache| cache.name());
     let family = "quaymaster_cache_reads_total";
     header(out, family, "counter", "Reads of caches, by cache and answer.");
@@ -141,7 +138,7 @@ fn caches(out: &mut String, app: &App) {
 }
 
 fn dedupes(out: &mut String, app: &App) {
-    let mut dedupes: Vec<_> = app.quaymaster.dedupes().collect();
+    let mut dedupes: Vec<_> = app.services.quaymaster.dedupes().collect();
     dedupes.sort_by_key(|dedupe| dedupe.name());
     let family = "quaymaster_dedupe_calls_total";
     header(out, family, "counter", "Calls on dedupes, by dedupe and answer.");
@@ -156,7 +153,7 @@ fn dedupes(out: &mut String, app: &App) {
 }
 
 async fn outages(out: &mut String, app: &App) {
-    let outages = app.quaymaster.outages();
+    let outages = app.services.quaymaster.outages();
     let mut counts: Vec<_> = outages.counts().collect();
     counts.sort_by_key(|(kind, name, ..)| (kind.name(), *name));
     let family = "quaymaster_outage_answers_total";
@@ -178,7 +175,7 @@ async fn outages(out: &mut String, app: &App) {
 }
 
 fn idempotencies(out: &mut String, app: &App) {
-    let mut all: Vec<_> = app.quaymaster.idempotencies().collect();
+    let mut all: Vec<_> = app.services.quaymaster.idempotencies().collect();
     all.sort_by_key(|idempotency| idempotency.name());
     let family = "quaymaster_idempotency_calls_total";
     header(out, family, "counter", "Calls on idempotencies, by idempotency, verb and answer.");
@@ -221,7 +218,7 @@ fn idempotencies(out: &mut String, app: &App) {
 }
 
 fn guards(out: &mut String, app: &App) {
-    let mut guards: Vec<_> = app.quaymaster.guards().collect();
+    let mut guards: Vec<_> = app.services.quaymaster.guards().collect();
     guards.sort_by_key(|guard| guard.name());
     let family = "quaymaster_guard_calls_total";
     header(out, family, "counter", "Calls on guards, by guard, verb and answer.");
@@ -333,7 +330,7 @@ fn deployment(out: &mut String, app: &App, facts: &Deployment) {
         let name = "quaymaster_store_eviction_policy";
         header(out, name, "gauge", "The store's maxmemory-policy, as a label.");
         let _ = writeln!(out, "{name}{{policy=\"{}\"}} 1", label(policy));
-        let lossy = !app.quaymaster.schema().eviction_losses(policy).is_empty();
+        let lossy = !app.services.quaymaster.schema().eviction_losses(policy).is_empty();
         let help = "1 while that policy can destroy what the schema holds.";
         gauge(out, "quaymaster_store_evicts", help, u8::from(lossy));
     }

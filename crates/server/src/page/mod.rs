@@ -7,7 +7,10 @@ pub(crate) mod health;
 mod latency;
 mod metrics;
 pub(crate) mod openapi;
+pub(crate) mod operations;
 pub(crate) mod queues;
+#[cfg(test)]
+mod reference;
 pub(crate) mod runs;
 pub(crate) mod stats;
 pub(crate) mod status;

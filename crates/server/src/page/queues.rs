@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
 use quaymaster::queue::Pressure;
+use schemars::JsonSchema;
 use serde::Serialize;
 use tokio::sync::Mutex;
-use utoipa::ToSchema;
 
 use super::metrics::label;
 use crate::app::App;
-use crate::call::queue::state::QueuePressure;
+use crate::call::queue::state::{QueueOverflow, QueuePressure};
 use crate::metrics::{header, histogram, seconds};
 use crate::worker::calls::{BOUNDS_US, Outcome};
 
@@ -39,7 +39,7 @@ impl Depths {
             return known.clone();
         }
         // Whoever watches is answered also where a question panics.
-        let asked = app.quaymaster.queues().map(|queue| async {
+        let asked = app.services.quaymaster.queues().map(|queue| async {
             let told = AssertUnwindSafe(queue.pressure()).catch_unwind().await;
             told.ok()?.ok().map(|told| (queue.name().to_owned(), told))
         });
@@ -51,7 +51,7 @@ impl Depths {
 }
 
 /// One queue.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct QueueStatus {
     name: String,
     #[serde(flatten)]
@@ -94,10 +94,10 @@ pub(crate) fn warnings(queues: &[QueueStatus]) -> impl Iterator<Item = String> {
         |queue| {
             let QueuePressure { current_length, max_size, overflow_policy, .. } = &queue.pressure;
             let of = max_size.map_or_else(String::new, |max| format!(" of {max}"));
-            let what = match *overflow_policy {
-                "reject" => "pushes are refused when it is full",
-                "dlq" => "the oldest are moved to the overflow list when it is full",
-                _ => "the oldest are dropped when it is full",
+            let what = match overflow_policy {
+                QueueOverflow::Reject => "pushes are refused when it is full",
+                QueueOverflow::Dlq => "the oldest are moved to the overflow list when it is full",
+                QueueOverflow::DropOldest => "the oldest are dropped when it is full",
             };
             format!("queue.{}: {current_length}{of} jobs wait; {what}", queue.name)
         },
@@ -180,7 +180,7 @@ fn depths(out: &mut String, known: &Known) {
 
 /// What this process answered; the store's own counts are those of all processes.
 fn calls(out: &mut String, app: &App) {
-    let mut queues: Vec<_> = app.quaymaster.queues().collect();
+    let mut queues: Vec<_> = app.services.quaymaster.queues().collect();
     queues.sort_by_key(|queue| queue.name());
     let family = "quaymaster_queue_answers_total";
     header(out, family, "counter", "Answers of this process about jobs, by queue, verb and answer.");

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
 use quaymaster::run::{RunState, moment};
+use schemars::JsonSchema;
 use serde::Serialize;
 use tokio::sync::Mutex;
-use utoipa::ToSchema;
 
 use super::metrics::label;
 use crate::app::App;
@@ -36,7 +36,7 @@ impl Recent {
         {
             return known.clone();
         }
-        let asked = app.quaymaster.runs().map(|run| async move {
+        let asked = app.services.quaymaster.runs().map(|run| async move {
             let told = AssertUnwindSafe(run.list(SHOWN, None)).catch_unwind().await;
             told.ok()?.ok().map(|page| (run.name().to_owned(), page.runs))
         });
@@ -53,7 +53,7 @@ impl Recent {
 }
 
 /// One run.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct RunStatus {
     /// Its name in the schema.
     name: String,
@@ -95,7 +95,7 @@ pub(crate) fn warnings(runs: &[RunStatus]) -> impl Iterator<Item = String> {
 
 /// Appends the families of runs.
 pub(super) fn write(out: &mut String, app: &App) {
-    let mut runs: Vec<_> = app.quaymaster.runs().collect();
+    let mut runs: Vec<_> = app.services.quaymaster.runs().collect();
     runs.sort_by_key(|run| run.name());
     let mut family =
         |family: &str, kind: &str, help: &str, read: fn(&quaymaster::run::Counts) -> Vec<(&str, u64)>| {

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
 use quaymaster::stats::{Report, ReportAsk};
+use schemars::JsonSchema;
 use serde::Serialize;
 use tokio::sync::Mutex;
-use utoipa::ToSchema;
 
 use super::metrics::label;
 use crate::app::App;
@@ -45,7 +45,7 @@ impl Reports {
             return known.clone();
         }
         let ask = ReportAsk { hours: None, endpoints: Some(ENDPOINTS) };
-        let asked = app.quaymaster.all_stats().map(|stats| async move {
+        let asked = app.services.quaymaster.all_stats().map(|stats| async move {
             let told = AssertUnwindSafe(stats.report(ask)).catch_unwind().await;
             told.ok()?.ok().map(|told| (stats.name().to_owned(), told))
         });
@@ -57,7 +57,7 @@ impl Reports {
 }
 
 /// One stats.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct StatsStatus {
     name: String,
     #[serde(flatten)]
@@ -157,7 +157,7 @@ fn endpoints(out: &mut String, known: &Known) {
 
 /// What this process itself delivered.
 fn process(out: &mut String, app: &App) {
-    let mut all: Vec<_> = app.quaymaster.all_stats().collect();
+    let mut all: Vec<_> = app.services.quaymaster.all_stats().collect();
     all.sort_by_key(|stats| stats.name());
     let family = "quaymaster_stats_flushes_total";
     header(out, family, "counter", "Flushes of this process, by what came of them.");

@@ -5,8 +5,8 @@ use axum::http::Response;
 use futures_util::FutureExt as _;
 use quaymaster::Quaymaster;
 use quaymaster::store::{Deployment, Health};
+use schemars::JsonSchema;
 use serde::Serialize;
-use utoipa::ToSchema;
 
 use super::latency::{self, ClassLatency};
 use super::queues::{self, QueueStatus};
@@ -27,7 +27,7 @@ pub(super) const PAGE: Page = Page {
 };
 
 /// The whole document.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Status {
     /// The server's version.
     version: &'static str,
@@ -56,7 +56,7 @@ pub(crate) struct Status {
 }
 
 /// Answers given while the store could not be asked.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct OutageStatus {
     /// Nodes among which limits with `on_outage = "local"` are divided.
     nodes: u32,
@@ -71,7 +71,7 @@ pub(crate) struct OutageStatus {
 }
 
 /// One resource that answered by policy.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct OutageAnswers {
     kind: &'static str,
     name: String,
@@ -80,7 +80,7 @@ pub(crate) struct OutageAnswers {
 }
 
 async fn outages(app: &App) -> OutageStatus {
-    let outages = app.quaymaster.outages();
+    let outages = app.services.quaymaster.outages();
     let waiting = outages.uncarried().await;
     let answers =
         |(kind, name, policy, answers): (quaymaster::schema::Kind, &str, quaymaster::Outage, u64)| {
@@ -98,7 +98,7 @@ async fn outages(app: &App) -> OutageStatus {
 }
 
 /// What the store says about itself, and how it answered so far.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct StoreStatus {
     /// Whether it was last heard of well.
     pub(crate) connected: bool,
@@ -137,7 +137,7 @@ pub(crate) struct StoreStatus {
 }
 
 /// One limit.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct LimitStatus {
     name: String,
     algorithm: &'static str,
@@ -154,7 +154,7 @@ pub(crate) struct LimitStatus {
 }
 
 /// One cache.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct CacheStatus {
     name: String,
     /// Reads that found a value.
@@ -170,6 +170,7 @@ pub(crate) struct CacheStatus {
 
 fn caches(app: &App) -> Vec<CacheStatus> {
     let mut caches: Vec<CacheStatus> = app
+        .services
         .quaymaster
         .caches()
         .map(|cache| CacheStatus {
@@ -186,7 +187,7 @@ fn caches(app: &App) -> Vec<CacheStatus> {
 }
 
 /// One resource of the schema.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct ResourceStatus {
     kind: &'static str,
     name: String,
@@ -197,7 +198,7 @@ pub(crate) struct ResourceStatus {
 }
 
 /// One key pattern.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct KeyStatus {
     role: &'static str,
     pattern: String,
@@ -301,20 +302,19 @@ fn clock_warning(health: &Health, facts: Option<&Deployment>) -> Option<String> 
 }
 
 /// The store, the schema and the limits' counts.
-#[utoipa::path(get, path = "/v1/status", operation_id = "status", tag = "server",
-    responses((status = 200, body = Status, description = "also while the store is away"), super::openapi::Problems))]
 async fn status(app: &App) -> Response<Body> {
-    let engine = app.quaymaster.engine();
+    let engine = app.services.quaymaster.engine();
     let told = app.probe.deployment(&**engine).await;
     let health = engine.health();
-    let mut warnings: Vec<String> = exceeded(&app.thresholds, &health, told.as_ref().ok(), &app.quaymaster)
-        .into_iter()
-        .map(|(_, sentence)| sentence)
-        .collect();
+    let mut warnings: Vec<String> =
+        exceeded(&app.thresholds, &health, told.as_ref().ok(), &app.services.quaymaster)
+            .into_iter()
+            .map(|(_, sentence)| sentence)
+            .collect();
     warnings.extend(clock_warning(&health, told.as_ref().ok()));
-    if !app.quaymaster.seals() {
+    if !app.services.quaymaster.seals() {
         warnings.extend(
-            doctor::unsealed(app.quaymaster.schema())
+            doctor::unsealed(app.services.quaymaster.schema())
                 .map(|finding| format!("{}; {}", finding.message, finding.fix)),
         );
     }
@@ -324,7 +324,7 @@ async fn status(app: &App) -> Response<Body> {
     let policy = told.as_ref().ok().and_then(|facts| facts.eviction_policy.as_deref());
     warnings.extend(
         policy
-            .and_then(|policy| doctor::evicts(app.quaymaster.schema(), policy, Eviction::Accepted))
+            .and_then(|policy| doctor::evicts(app.services.quaymaster.schema(), policy, Eviction::Accepted))
             .map(|finding| format!("{}; {}", finding.message, finding.fix)),
     );
     let queues = queues::status(app).await;
@@ -332,6 +332,7 @@ async fn status(app: &App) -> Response<Body> {
     let runs = runs::status(app).await;
     warnings.extend(runs::warnings(&runs));
     let mut limits: Vec<LimitStatus> = app
+        .services
         .quaymaster
         .limits()
         .map(|limit| LimitStatus {
@@ -369,7 +370,8 @@ fn resources(app: &App) -> Vec<ResourceStatus> {
         r#type: row.kind.name(),
         ttl: row.ttl.to_string(),
     };
-    app.quaymaster
+    app.services
+        .quaymaster
         .schema()
         .resources()
         .map(|resource| ResourceStatus {

@@ -10,9 +10,9 @@ use quaymaster::run::moment;
 use quaymaster::upload::InFlight;
 use quaymaster_upload::ledger::{Failure, Step, Tally};
 use quaymaster_upload::{BOUNDS_US, Figures, Histogram, Uploads};
+use schemars::JsonSchema;
 use serde::Serialize;
 use tokio::sync::Mutex;
-use utoipa::ToSchema;
 
 use super::metrics::label;
 use crate::app::App;
@@ -31,7 +31,7 @@ const SHOWN: u32 = 10;
 pub(crate) struct Counted(Mutex<Option<(Instant, Vec<UploadStatus>)>>);
 
 /// The uploads of one name, over all nodes.
-#[derive(Debug, Clone, Serialize, ToSchema)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub(crate) struct UploadStatus {
     name: String,
     /// Uploads by status, those that ended and are still kept included.
@@ -48,7 +48,7 @@ pub(crate) struct UploadStatus {
 }
 
 /// How many uploads have each status.
-#[derive(Debug, Clone, Copy, Default, Serialize, ToSchema)]
+#[derive(Debug, Clone, Copy, Default, Serialize, JsonSchema)]
 pub(crate) struct UploadsByStatus {
     /// PENDING or UPLOADING.
     open: u64,
@@ -65,7 +65,7 @@ pub(crate) struct UploadsByStatus {
 }
 
 /// An upload that was given up.
-#[derive(Debug, Clone, Serialize, ToSchema)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub(crate) struct UploadFailure {
     upload_id: String,
     node_id: String,
@@ -100,7 +100,7 @@ pub(super) async fn status(app: &App) -> Vec<UploadStatus> {
     {
         return known.clone();
     }
-    let asked = app.depot.berths().iter().map(|berth| async move {
+    let asked = app.services.depot.berths().iter().map(|berth| async move {
         let (uploads, store) = (berth.at_hand()?, berth.store());
         let tally = tokio::time::timeout(PATIENCE, uploads.ledger().tally(store.name(), SHOWN)).await;
         let tally = tally.ok()?.ok()?;
@@ -128,7 +128,7 @@ fn failure(failure: Failure) -> UploadFailure {
 
 /// Appends the families of uploads; none where the schema has no uploads.
 pub(super) async fn write(out: &mut String, app: &App) {
-    let berths = app.depot.berths();
+    let berths = app.services.depot.berths();
     if berths.is_empty() {
         return;
     }

@@ -13,28 +13,19 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use quaymaster::queue::Then;
 use quaymaster::schema::Kind;
-use serde::de::MapAccess;
 use serde_json::value::RawValue;
 
-use crate::http::json::{self, Fields, KeyValues, Value};
+use crate::request::{JSON, KEY, KeyValues, Request as _, Spec, read, request};
 
-#[derive(Debug, Default)]
-struct BatchItem<'a> {
-    key: KeyValues<'a>,
-    item: Option<&'a RawValue>,
-    id: Option<Cow<'a, str>>,
-}
-
-impl<'de> Fields<'de> for BatchItem<'de> {
-    const NAMES: &'static [&'static str] = &["key", "item", "id"];
-
-    fn read<A: MapAccess<'de>>(&mut self, name: &'static str, value: Value<'_, A>) -> Result<(), A::Error> {
-        match name {
-            "key" => self.key = value.key_values()?,
-            "item" => self.item = Some(value.raw()?),
-            _ => self.id = value.optional_text()?,
-        }
-        Ok(())
+request! {
+    /// One item of a batch.
+    struct BatchItem<'a> {
+        /// The placeholders of the batch's key, by name.
+        key: KeyValues<'a> = KEY,
+        /// The item.
+        item: Option<&'a RawValue> = JSON,
+        /// An id already in the batch is not added again.
+        id: Option<Cow<'a, str>> = Spec::text(),
     }
 }
 
@@ -63,7 +54,7 @@ fn items(name: &str, value: &RawValue) -> Result<Vec<Then>, String> {
 }
 
 fn item(name: &str, value: &RawValue, path: &str) -> Result<Then, String> {
-    let read: Result<BatchItem<'_>, _> = json::nested(value, path);
+    let read = read::object(BatchItem::SHAPE, value.get(), path).and_then(BatchItem::of);
     let read = read.map_err(|problem| {
         format!(
             "{}; for batch.{name} it must be {{\"key\", \"item\", \"id\"?}} or a list of such",

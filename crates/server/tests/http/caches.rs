@@ -108,15 +108,15 @@ async fn bad_input_names_its_field() {
     for (path, body, status, field) in [
         (put, r#"{"key":{"id":"a"}}"#, 400, "value"),
         (put, r#"{"key":{"id":"a"},"value":1,"ttl_ms":0}"#, 400, "ttl_ms"),
-        (put, r#"{"key":{"id":"a"},"value":1,"ttl_ms":3600001}"#, 400, "ttl_ms"),
+        (put, r#"{"key":{"id":"a"},"value":1,"ttl_ms":3600001}"#, 422, "ttl_ms"),
         (put, r#"{"key":{"id":"a"},"value":1,"ttl_ms":-1}"#, 400, "ttl_ms"),
         (put, r#"{"key":{"id":"a"},"value":1,"if_absent":1}"#, 400, "if_absent"),
         (put, r#"{"key":{"id":"a"},"value":1,"request_id":""}"#, 400, "request_id"),
         (put, r#"{"key":{"id":"a"},"valu":1}"#, 400, "valu"),
         (put, r#"{"value":1}"#, 400, "key.id"),
         (put, r#"{"key":{"id":"a*"},"value":1}"#, 400, "key.id"),
-        ("/v1/cache/status/put", r#"{"key":{"id":"a"},"value":"text"}"#, 400, "value"),
-        ("/v1/cache/status/put", r#"{"key":{"id":"a"},"value":{}}"#, 400, "value"),
+        ("/v1/cache/status/put", r#"{"key":{"id":"a"},"value":"text"}"#, 422, "value"),
+        ("/v1/cache/status/put", r#"{"key":{"id":"a"},"value":{}}"#, 422, "value"),
         (first, &large, 413, "value"),
         (first, r#"{"key":{"id":"a"},"wait_ms":1}"#, 400, "wait_ms"),
     ] {

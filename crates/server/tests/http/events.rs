@@ -426,7 +426,7 @@ async fn what_is_asked_wrongly_is_refused() {
         let answer = server.post("/v1/event/pulse/report", body).await;
         assert_eq!(answer.status, status, "{body}: {}", answer.text());
     }
-    assert_eq!(server.post("/v1/event/news/report", r#"{"data":{"a":1}}"#).await.status, 400, "no status");
+    assert_eq!(server.post("/v1/event/news/report", r#"{"data":{"a":1}}"#).await.status, 422, "no status");
 }
 
 /// Seconds within the day of `2026-01-24T10:30:00.000000`, which is all that differs within a test.

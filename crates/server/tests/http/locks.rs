@@ -100,7 +100,8 @@ async fn what_is_wrong_is_named() {
         ("release", r#","token":"x","ttl_ms":5"#, "ttl_ms"),
     ] {
         let answer = server.post(&format!("/v1/lock/door/{verb}"), &format!("{{{KEY}{fields}}}")).await;
-        assert_eq!((answer.status, &answer.json()["field"]), (400, &json!(field)), "{verb} {fields}");
+        let status = if fields.contains("30001") { 422 } else { 400 };
+        assert_eq!((answer.status, &answer.json()["field"]), (status, &json!(field)), "{verb} {fields}");
     }
     let missing = server.post("/v1/lock/door/acquire", "{}").await;
     assert_eq!((missing.status, missing.json()["code"].clone()), (400, json!("key.missing")));

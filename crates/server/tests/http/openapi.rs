@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::fixture::Fixture;
 use crate::listening::{Sse, ws};
@@ -14,22 +14,45 @@ fn resolve<'a>(document: &'a Value, schema: &'a Value) -> &'a Value {
     }
 }
 
+/// The same with what stands beside the reference: a form of a union is what it holds and the word that tells it.
+fn whole(document: &Value, schema: &Value) -> Value {
+    let mut whole = resolve(document, schema).clone();
+    if schema.get("$ref").is_some() {
+        for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+            whole["properties"][name] = property.clone();
+        }
+        if let (Some(own), Some(beside)) = (whole["required"].as_array_mut(), schema["required"].as_array()) {
+            own.extend(beside.iter().cloned());
+        }
+    }
+    whole
+}
+
 /// Whether `value` is what `schema` says: every property there and of its type, none that is not described.
 pub(crate) fn check(document: &Value, schema: &Value, value: &Value, at: &str) {
-    let schema = resolve(document, schema);
-    for several in ["oneOf", "anyOf"] {
-        if let Some(choices) = schema[several].as_array() {
-            let non_null = choices.iter().find(|choice| choice["type"] != "null").unwrap();
-            if !value.is_null() {
-                check(document, non_null, value, at);
-            }
-            return;
-        }
+    if let Err(why) = fits(document, schema, value, at) {
+        panic!("{why}");
+    }
+}
+
+fn fits(document: &Value, schema: &Value, value: &Value, at: &str) -> Result<(), String> {
+    let schema = &whole(document, schema);
+    if let Some(choices) = schema.get("oneOf").or(schema.get("anyOf")).and_then(Value::as_array) {
+        let refusals = choices.iter().map(|choice| fits(document, choice, value, at).err());
+        let refusals: Option<Vec<String>> = refusals.collect();
+        return refusals.map_or(Ok(()), |whys| Err(format!("{at}: {value} is none of {whys:#?}")));
+    }
+    let right = |is: bool, why: String| if is { Ok(()) } else { Err(format!("{at}{why}")) };
+    if let Some(word) = schema.get("const") {
+        right(value == word, format!(": {value} is not {word}"))?;
+    }
+    if let Some(words) = schema["enum"].as_array() {
+        right(words.contains(value), format!(": {value} is none of {words:?}"))?;
     }
     let types: Vec<&str> = match &schema["type"] {
         Value::String(one) => vec![one],
         Value::Array(several) => several.iter().filter_map(Value::as_str).collect(),
-        _ => return,
+        _ => return Ok(()),
     };
     let is = |name: &str| match name {
         "null" => value.is_null(),
@@ -41,25 +64,24 @@ pub(crate) fn check(document: &Value, schema: &Value, value: &Value, at: &str) {
         "object" => value.is_object(),
         other => panic!("{other}"),
     };
-    assert!(types.iter().any(|name| is(name)), "{at}: {value} is not {types:?}");
+    right(types.iter().any(|name| is(name)), format!(": {value} is not {types:?}"))?;
     if let (Some(properties), Some(object)) = (schema["properties"].as_object(), value.as_object()) {
         for name in object.keys() {
-            assert!(properties.contains_key(name), "{at}.{name} is served but not described");
+            right(properties.contains_key(name), format!(".{name} is served but not described"))?;
         }
         for name in schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
-            assert!(object.contains_key(name), "{at}.{name} is described as always there");
+            right(object.contains_key(name), format!(".{name} is described as always there"))?;
         }
         for (name, inner) in properties {
             if let Some(value) = object.get(name) {
-                check(document, inner, value, &format!("{at}.{name}"));
+                fits(document, inner, value, &format!("{at}.{name}"))?;
             }
         }
     }
-    if let Some(items) = value.as_array() {
-        for item in items {
-            check(document, &schema["items"], item, &format!("{at}[]"));
-        }
+    for item in value.as_array().into_iter().flatten() {
+        fits(document, &schema["items"], item, &format!("{at}[]"))?;
     }
+    Ok(())
 }
 
 #[tokio::test]
@@ -235,6 +257,57 @@ async fn requests_and_problems_are_described_as_they_are_taken() {
         let listed = stranger.json()["detail"].as_str().unwrap().to_owned();
         for field in schema["properties"].as_object().unwrap().keys() {
             assert!(listed.contains(field.as_str()), "{verb} {field}: {listed}");
+        }
+    }
+}
+
+/// Each form of `then` with all it may have is taken, and without what it needs, or with a field of another one, it is not.
+#[tokio::test]
+async fn what_follows_from_an_ack_is_described_by_its_call() {
+    let server = Fixture::start().await;
+    let document = server.get("/openapi.json").await.json();
+    let then = &document["components"]["schemas"]["QueueAck"]["properties"]["then"]["items"];
+    let union = resolve(&document, then);
+    assert_eq!(union["discriminator"]["propertyName"], "call");
+    let given = |form: &Value, field: &str| match (field, form["properties"]["call"]["const"].as_str()) {
+        ("call", Some(call)) => json!(call),
+        ("name", Some("batch.add")) => json!("camera"),
+        ("name", Some("event.publish")) => json!("news"),
+        ("name", _) => json!("jobs"),
+        ("key", _) => json!({"camera_id": "a"}),
+        ("id", _) => json!("x"),
+        // The queue of the fixture has no priorities.
+        ("priority", _) => Value::Null,
+        _ => json!(1),
+    };
+    let ack = async |then: &Value| {
+        let body = json!({"leases": ["1.1.x"], "then": [then]}).to_string();
+        let answer = server.post("/v1/queue/jobs/ack", &body).await;
+        (answer.status, answer.json())
+    };
+    let forms = union["oneOf"].as_array().unwrap();
+    assert_eq!(forms.len(), 3);
+    for form in forms {
+        let form = resolve(&document, form);
+        let fields: Vec<&String> = form["properties"].as_object().unwrap().keys().collect();
+        let mut whole = json!({});
+        for field in &fields {
+            whole[field.as_str()] = given(form, field);
+        }
+        assert_eq!(ack(&whole).await, (200, json!({"acked": 0, "lost": 1})), "{whole}");
+        for field in form["required"].as_array().unwrap().iter().filter_map(Value::as_str) {
+            let mut less = whole.clone();
+            less.as_object_mut().unwrap().remove(field);
+            let (status, told) = ack(&less).await;
+            assert_eq!((status, &told["field"]), (400, &json!(format!("then[0].{field}"))), "{less}: {told}");
+        }
+        for field in ["key", "item", "id", "data", "payload", "delay_ms"] {
+            if !fields.iter().any(|known| *known == field) {
+                let mut more = whole.clone();
+                more[field] = if field == "key" { json!({}) } else { given(form, field) };
+                let (status, told) = ack(&more).await;
+                assert_eq!((status, &told["code"]), (400, &json!("request.field")), "{more}: {told}");
+            }
         }
     }
 }

@@ -179,7 +179,7 @@ async fn what_is_wrong_is_named() {
         ("push", r#"{"payload":1,"payloads":[2]}"#, 400, "payloads"),
         ("push", r#"{"payloads":[]}"#, 400, "payloads"),
         ("push", r#"{"payloads":{}}"#, 400, "payloads"),
-        ("push", r#"{"payload":1,"priority":1}"#, 400, "priority"),
+        ("push", r#"{"payload":1,"priority":1}"#, 422, "priority"),
         ("push", r#"{"payload":1,"priority":"1"}"#, 400, "priority"),
         ("push", r#"{"payload":1,"delay_ms":-1}"#, 400, "delay_ms"),
         ("push", r#"{"payload":1,"delay_ms":99999999999999}"#, 400, "delay_ms"),
@@ -201,7 +201,7 @@ async fn what_is_wrong_is_named() {
         ("ack", r#"{"leases":"x"}"#, 400, "leases"),
         ("ack", r#"{"leases":[1]}"#, 400, "leases"),
         ("ack", r#"{"leases":["x"]}"#, 400, "leases"),
-        ("ack", r#"{"leases":[],"claim":{"count":0}}"#, 400, "count"),
+        ("ack", r#"{"leases":[],"claim":{"count":0}}"#, 400, "claim.count"),
         ("ack", r#"{"leases":[],"claim":{"cont":0}}"#, 400, "claim.cont"),
         ("ack", r#"{"leases":["1.1.x"],"then":{}}"#, 400, "then"),
         ("ack", r#"{"leases":["1.1.x"],"then":[7]}"#, 400, "then[0]"),
@@ -252,6 +252,47 @@ async fn what_is_wrong_is_named() {
         .await;
     assert_eq!(elsewhere.status, 404, "{}", elsewhere.json());
     assert_eq!(get(&server, "jobs/pressure").await["current_length"], 0, "nothing of it was added");
+}
+
+#[tokio::test]
+async fn what_is_wrong_is_told_in_the_same_words_as_ever() {
+    let server = Fixture::start().await;
+    let then = |body: &str| ("ack", format!(r#"{{"leases":["1.1.x"],"then":[{body}]}}"#));
+    let plain = |verb: &'static str, body: &str| (verb, body.to_owned());
+    for ((verb, body), detail) in [
+        (plain("push", "{}"), "payload is missing; give one, or a list as payloads"),
+        (
+            plain("push", r#"{"payload":1,"payloads":[2]}"#),
+            "payload and payloads are both given; one of them is enough",
+        ),
+        (
+            plain("push", r#"{"payload":1,"dedupe":{"key":{}}}"#),
+            "dedupe.name is missing; it is a dedupe of the schema",
+        ),
+        (plain("push", r#"{"payload":1,"dedupe":[]}"#), "dedupe must be a JSON object, got a list"),
+        (plain("ack", "{}"), "leases is missing; claim answered them"),
+        (plain("ack", r#"{"leases":null}"#), "leases must be a list of strings, got null"),
+        (plain("nack", r#"{"lease":null,"error":"e"}"#), "lease is missing; claim answered it"),
+        (plain("nack", r#"{"lease":"1.1.x"}"#), "error is missing; say what went wrong"),
+        (then("{}"), "then[0].call is missing"),
+        (
+            then(r#"{"call":"lock.acquire"}"#),
+            "then[0].call: call \"lock.acquire\" is unknown; there are batch.add, event.publish, queue.push",
+        ),
+        (
+            then(r#"{"call":"batch.add","payload":1}"#),
+            "then[0].payload is no field of batch.add; there are key, item, id",
+        ),
+        (
+            then(r#"{"call":"event.publish","name":"news","data":1,"key":{}}"#),
+            "then[0].key is no field of event.publish; there are data",
+        ),
+        (then(r#"{"call":"batch.add","id":null}"#), "then[0].name is missing"),
+        (then(r#"{"call":"batch.add","name":"camera"}"#), "then[0].item is missing"),
+    ] {
+        let told = server.post(&format!("/v1/queue/jobs/{verb}"), &body).await.json();
+        assert_eq!(told["detail"], detail, "{verb} {body}");
+    }
 }
 
 #[tokio::test]

@@ -159,6 +159,53 @@ async fn a_run_that_nobody_works_on_is_marked_without_anybody_asking() {
 }
 
 #[tokio::test]
+async fn what_is_wrong_is_told_in_the_same_words_as_ever() {
+    let server = start().await;
+    post(&server, "start", &json!({"run_id": "r"})).await;
+    for (verb, body, detail) in [
+        ("finish", json!({"status": "done"}), "run_id is missing"),
+        ("finish", json!({"run_id": "r", "status": null}), "status is missing"),
+        ("update", json!({"run_id": "r"}), "fields is missing"),
+        ("update", json!({"run_id": "r", "fields": null}), "fields must be an object"),
+        ("update", json!({"run_id": "r", "fields": {}}), "fields has none"),
+        (
+            "update",
+            json!({"run_id": "r", "fields": {"a": true}}),
+            "fields.a must be a string or an integer, got \"true\"",
+        ),
+        ("processed", json!({"run_id": "r", "items": null}), "items is missing"),
+        ("processed", json!({"run_id": "r", "items": "a"}), "items must be a list, got a string"),
+        (
+            "processed",
+            json!({"run_id": "r", "items": ["a", null]}),
+            "items[1] must be a string or an integer, got \"null\"",
+        ),
+        ("failed", json!({"run_id": "r"}), "item is missing"),
+        ("failed", json!({"run_id": "r", "item": null}), "item must be a string or an integer, got \"null\""),
+        ("task_start", json!({"run_id": "r"}), "task_id is missing"),
+    ] {
+        let told = server.post(&format!("/v1/run/pipeline/{verb}"), &body.to_string()).await.json();
+        assert_eq!(told["detail"], detail, "{verb} {body}");
+    }
+}
+
+/// The answer of `start` is the run with its outcome in front.
+#[tokio::test]
+async fn a_start_says_first_whether_it_is_a_new_run() {
+    let server = start().await;
+    for outcome in ["started", "resumed"] {
+        let answer = server.post("/v1/run/pipeline/start", r#"{"run_id":"r"}"#).await;
+        let begins = format!(r#"{{"outcome":"{outcome}","run_id":"r","status":"running","stale":false,"#);
+        assert!(answer.text().starts_with(&begins), "{}", answer.text());
+        assert!(
+            answer.text().contains(r#","dockets_processed":[],"items_complete":true,"#),
+            "{}",
+            answer.text()
+        );
+    }
+}
+
+#[tokio::test]
 async fn what_is_asked_wrongly_is_refused() {
     let server = start().await;
     post(&server, "start", &json!({"run_id": "r"})).await;
@@ -185,7 +232,7 @@ async fn what_is_asked_wrongly_is_refused() {
         ("update", json!({"run_id": "r", "fields": {}}), 400, "request.invalid"),
         ("update", json!({"run_id": "r", "fields": []}), 400, "request.invalid"),
         ("update", json!({"run_id": "r", "fields": {"a": true}}), 400, "request.invalid"),
-        ("update", json!({"run_id": "r", "fields": {"status": "stale"}}), 400, "request.invalid"),
+        ("update", json!({"run_id": "r", "fields": {"status": "stale"}}), 422, "run.field"),
         ("update", json!({"run_id": "r", "fields": {"start_time": "x"}}), 422, "run.field"),
         ("update", json!({"run_id": "r", "fields": {"dag_run_id": "x"}}), 422, "run.field"),
         ("update", json!({"run_id": "r", "fields": {"dockets_processed": "['1']"}}), 422, "run.field"),
@@ -205,9 +252,9 @@ async fn what_is_asked_wrongly_is_refused() {
         ("show?run_id=s", 404),
         ("show?run_id=r&items=maybe", 400),
         ("list?count=0", 400),
-        ("list?cursor=x", 400),
+        ("list?cursor=x", 404),
         ("failures?hour=now", 400),
-        ("failures?cursor=x", 400),
+        ("failures?cursor=x", 404),
         ("failures?run_id=s", 404),
         ("failures?count=1001", 400),
     ] {

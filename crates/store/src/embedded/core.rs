@@ -178,7 +178,7 @@ impl Core {
             Some(_) => {
                 let detail = "the cursor belongs to the store as it was before a restart: going on would pass keys \
                               over; begin again without it";
-                return Err(Error::new("store.scan", Code::RequestInvalid, detail));
+                return Err(Error::new("store.scan", Code::RequestInvalid, detail).field("cursor"));
             }
         };
         let now_ms = self.ticker.now_ms();

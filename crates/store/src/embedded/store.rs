@@ -162,7 +162,7 @@ fn unexpected(op: &'static str) -> Error {
 
 /// Whether an error is the store's and not the caller's.
 fn is_ours(error: &Error) -> bool {
-    error.code.name().starts_with("store.")
+    error.code.is_store()
 }
 
 impl Engine for EmbeddedStore {

@@ -305,7 +305,7 @@ impl Answer {
             2 => Answer::Reply(body.reply(0)?),
             3 => {
                 let name = body.text()?;
-                let code = Code::ALL.iter().copied().find(|code| code.name() == name).ok_or(Garbage)?;
+                let code = Code::named(&name).ok_or(Garbage)?;
                 Answer::Failed { code, detail: body.text()? }
             }
             4 => Answer::WantSource,

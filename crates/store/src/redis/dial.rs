@@ -105,9 +105,10 @@ impl Dialer {
                 self.greet(stream, dial, ended).await
             }
             Place::Tcp(address) => {
-                let stream = TcpStream::connect((address.host.as_str(), address.port))
-                    .await
-                    .map_err(|error| Fault::io(&unknown_host(error), &what))?;
+                let found = tokio::net::lookup_host((address.host.as_str(), address.port)).await;
+                let found: Vec<_> = found.map_err(|error| Fault::io(&unknown_host(error), &what))?.collect();
+                let stream =
+                    TcpStream::connect(&found[..]).await.map_err(|error| Fault::io(&error, &what))?;
                 stream.set_nodelay(true).map_err(|error| Fault::io(&error, &what))?;
                 let Some(config) = &self.tls else {
                     return self.greet(stream, dial, ended).await;
@@ -193,9 +194,9 @@ impl Dialer {
     }
 }
 
-/// A name that does not resolve comes without an error kind of its own.
+/// A name that was looked up and does not resolve comes without an error kind of its own.
 fn unknown_host(error: std::io::Error) -> std::io::Error {
-    if error.raw_os_error().is_none() && error.to_string().contains("lookup") {
+    if error.raw_os_error().is_none() {
         return std::io::Error::new(std::io::ErrorKind::NotFound, error);
     }
     error

@@ -258,7 +258,7 @@ impl Cursor {
         })();
         parsed.ok_or_else(|| {
             let detail = "the cursor is not one a scan gave out; begin again without it";
-            Error::new(SCAN, Code::RequestInvalid, detail)
+            Error::new(SCAN, Code::RequestInvalid, detail).field("cursor")
         })
     }
 
@@ -277,7 +277,7 @@ impl Cursor {
              again without it",
             self.address
         );
-        Error::new(SCAN, Code::RequestInvalid, detail)
+        Error::new(SCAN, Code::RequestInvalid, detail).field("cursor")
     }
 }
 

@@ -4,7 +4,7 @@ use std::io;
 
 use crate::redis::options::Address;
 use crate::redis::url;
-use crate::{Code, Error};
+use crate::{Code, Denied, Error};
 
 /// Whether the script may have run although no good answer came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,7 +100,8 @@ impl Fault {
             return Self::new(Code::KeyMalformed, Ran::No, Then::Report, detail);
         }
         let (code, then) = match word {
-            "NOSCRIPT" => (Code::ScriptFailed, Then::LoadScript),
+            // Told only when there was no time left to bring it.
+            "NOSCRIPT" => (Code::StoreRefused, Then::LoadScript),
             "OOM" => (Code::StoreOom, Then::Report),
             "NOAUTH" | "WRONGPASS" => (Code::StoreAuth, Then::Report),
             "NOPERM" => (Code::StorePermission, Then::Report),
@@ -162,6 +163,15 @@ fn malformed(word: &str, text: &str) -> Option<String> {
     Some(said[..end].trim_end().to_owned())
 }
 
+/// What `ACL DRYRUN` misses: "… no permissions to run the 'del' command", "… to access the 'x' key", "… the 'x' channel".
+pub(super) fn denied(text: &str) -> Denied {
+    match text.rsplit(' ').next() {
+        Some("key") => Denied::Key,
+        Some("channel") => Denied::Channel,
+        _ => Denied::Command,
+    }
+}
+
 /// ACL refusals inside a script carry no code of their own.
 fn is_acl(text: &str) -> bool {
     text.contains("The user executing the script can't") || text.contains("ACL failure in script")
@@ -183,6 +193,18 @@ fn is_tls(error: &io::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_user_lacks_is_told_apart() {
+        for (text, lacks) in [
+            ("User svc has no permissions to run the 'del' command", Denied::Command),
+            ("User svc has no permissions to access the 'rl:x' key", Denied::Key),
+            ("User svc has no permissions to access the 'the key' channel", Denied::Channel),
+            ("words of a later server", Denied::Command),
+        ] {
+            assert_eq!(denied(text), lacks, "{text}");
+        }
+    }
 
     fn of(word: &str, text: &str) -> (Code, Ran, Then) {
         let fault = Fault::said(word, text);
@@ -212,7 +234,7 @@ mod tests {
         assert_eq!(of("TRYAGAIN", "multi"), (Code::StoreClusterDown, no, Then::Wait));
         assert_eq!(of("CROSSSLOT", "keys"), (Code::StoreCrossSlot, no, Then::Report));
         assert_eq!(of("WRONGTYPE", "kind"), (Code::KeyWrongType, no, Then::Report));
-        assert_eq!(of("NOSCRIPT", "none"), (Code::ScriptFailed, no, Then::LoadScript));
+        assert_eq!(of("NOSCRIPT", "none"), (Code::StoreRefused, no, Then::LoadScript));
         assert_eq!(of("DENIED", "protected"), (Code::StoreRefused, no, Then::Report));
         assert_eq!(of("ERR", "max number of clients reached"), (Code::StoreRefused, no, Then::Redial));
         assert_eq!(of("ERR", "user_script:1: boom"), (Code::ScriptFailed, Ran::Maybe, Then::Report));

@@ -2,8 +2,8 @@
 
 use futures_util::future::try_join_all;
 
-use crate::redis::Inner;
 use crate::redis::resp::{self, words};
+use crate::redis::{Inner, fault};
 use crate::{Code, Error, Refused, Result, Words};
 
 const RIGHTS: &str = "store.rights";
@@ -34,7 +34,7 @@ impl Inner {
                 match resp::text(reply) {
                     Some("OK") | None => {}
                     Some(why) if whole.commands.iter().all(|(known, _)| *known != index) => {
-                        whole.commands.push((index, why.to_owned()));
+                        whole.commands.push((index, fault::denied(why)));
                     }
                     Some(_) => {}
                 }

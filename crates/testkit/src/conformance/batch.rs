@@ -237,7 +237,7 @@ crate::cases! {
         assert_ne!(next.batch_id, first.batch_id);
         assert_eq!(queued(&quaymaster, "closed").await.len(), 1);
         let conflict = camera.add(FRONT, Add { request_id: Some("c-1"), ..item("1") }).await;
-        assert_eq!(conflict.expect_err("another verb's id").code, Code::RequestInvalid);
+        assert_eq!(conflict.expect_err("another verb's id").code, Code::RequestReused);
     }
 
     async fn racing_adders_closers_and_sweepers_put_every_item_into_exactly_one_batch(subject: &Subject) {

@@ -79,7 +79,7 @@ crate::cases! {
         assert_eq!(get(page).await, None, "the put's own");
         let long = Put { ttl: Some(Duration::from_millis(10_001)), ..Put::default() };
         let refused = page.put(A, &Value::from("v"), long).await.expect_err("longer than declared");
-        assert_eq!((refused.code, refused.detail.starts_with("ttl_ms ")), (Code::RequestInvalid, true));
+        assert_eq!((refused.code, refused.detail.starts_with("ttl_ms ")), (Code::ResourceMismatch, true));
     }
 
     async fn a_hash_is_replaced_whole_and_read_by_others_as_a_hash(subject: &Subject) {
@@ -139,7 +139,7 @@ crate::cases! {
             assert_eq!(cached.delete(A, Some("r2")).await.expect("delete"), Deleted::Deleted);
             assert_eq!(get(cached).await, Some(second), "the repetition removed nothing");
             let other = cached.delete(A, Some("r1")).await.expect_err("another verb's id");
-            assert_eq!(other.code, Code::RequestInvalid);
+            assert_eq!(other.code, Code::RequestReused);
         }
     }
 

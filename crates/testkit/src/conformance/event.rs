@@ -158,11 +158,11 @@ crate::cases! {
             all.report(&[(name, "1")], None).await.expect("report");
         }
         let one_more = all.report(&[(&names[64], "1")], None).await;
-        assert_eq!(one_more.expect_err("full").code, Code::RequestInvalid);
+        assert_eq!(one_more.expect_err("full").code, Code::EventFull);
         all.report(&[(&names[0], "2")], None).await.expect("a name that is there");
         let news = quaymaster.event("news").expect("declared");
-        assert_eq!(news.report(&[("a", "1")], None).await.expect_err("no status").code, Code::RequestInvalid);
-        assert_eq!(news.tell_status().await.expect_err("no status").code, Code::RequestInvalid);
+        assert_eq!(news.report(&[("a", "1")], None).await.expect_err("no status").code, Code::ResourceMismatch);
+        assert_eq!(news.tell_status().await.expect_err("no status").code, Code::ResourceMismatch);
     }
 
     async fn a_status_without_names_tells_every_queue_of_its_document(subject: &Subject) {

@@ -223,7 +223,7 @@ crate::cases! {
         assert_eq!(pay.abandon(A, &second, Some("x")).await.expect("abandon"), Abandoned::Abandoned);
         assert_eq!(held(subject).await, None, "told abandoned, and the claim is there");
         let error = pay.abandon(A, &first, Some("x")).await.expect_err("the id is another claim's now");
-        assert_eq!(error.code, Code::RequestInvalid);
+        assert_eq!(error.code, Code::RequestReused);
         // The same token comes again with the same request.
         let again = Begin { request_id: Some("j"), ..Begin::default() };
         for _ in 0..2 {

@@ -184,7 +184,7 @@ crate::cases! {
             assert_eq!(first.quota().used, again.quota().used, "{}", limit.name());
             assert_eq!(limit.peek(A).await.expect("peek").quota().used, 3, "{}", limit.name());
             let conflict = limit.refund(A, charge).await.expect_err("another verb");
-            assert_eq!(conflict.code, Code::RequestInvalid);
+            assert_eq!(conflict.code, Code::RequestReused);
             let back = Charge::of(1).request_id("r-2");
             for _ in 0..3 {
                 assert_eq!(limit.refund(A, back).await.expect("refund").quota().used, 2, "{}", limit.name());
@@ -348,7 +348,7 @@ crate::cases! {
         assert_eq!(used(&first), used(&again));
         assert_eq!(limits[0].peek(A).await.expect("peek").quota().used, 3, "a repeated call counted");
         let conflict = limits[0].take(A, Charge::one().request_id("together")).await.expect_err("another verb");
-        assert_eq!(conflict.code, Code::RequestInvalid);
+        assert_eq!(conflict.code, Code::RequestReused);
         let twice = [parts[0], parts[0]];
         assert_eq!(take_all(&twice, None).await.expect_err("same key").code, Code::RequestInvalid);
         assert!(take_all(&[], None).await.expect("none").is_allowed());
@@ -373,7 +373,7 @@ crate::cases! {
         assert_eq!(full.quota().used, 19);
         assert!(full.retry_after().is_some_and(|wait| wait > Duration::from_secs(60)), "{full:?}");
         let error = log.refund(A, Charge::of(10_001)).await.expect_err("too many for one call");
-        assert_eq!(error.code, Code::LimitCost);
+        assert_eq!(error.code, Code::ResourceMismatch);
     }
 
     async fn a_repeated_reset_gets_the_same_answer(subject: &Subject) {

@@ -130,10 +130,10 @@ crate::cases! {
     }
 
     async fn a_lease_ends_by_the_stores_clock_and_its_holder_can_do_nothing_more(subject: &Subject) {
-        let (_, lock) = declare(subject, "60ms");
+        let (_, lock) = declare(subject, "400ms");
         let old = take(&lock).await;
         assert!(is_held(&lock).await);
-        subject.reach(old.at_us + 62_000).await;
+        subject.reach(old.at_us + 402_000).await;
         assert_eq!(lock.renew(A, &old.token, None).await.expect("renew"), Renewed::Lost);
         let new = take(&lock).await;
         assert!(new.fence > old.fence);
@@ -156,7 +156,7 @@ crate::cases! {
 
     async fn renew_begins_the_lease_anew_under_the_same_fence(subject: &Subject) {
         let (_, lock) = declare(subject, "30s");
-        let short = Some(Duration::from_millis(80));
+        let short = Some(Duration::from_millis(400));
         let Acquired::Ours(lease) = acquire(&lock, Acquire { ttl: short, ..Acquire::default() }).await else {
             panic!("it was free")
         };
@@ -165,7 +165,7 @@ crate::cases! {
         };
         assert_eq!((renewed.fence, &renewed.token), (lease.fence, &lease.token));
         assert_eq!(renewed.expires_in, Duration::from_secs(30));
-        subject.reach(lease.at_us + 90_000).await;
+        subject.reach(lease.at_us + 410_000).await;
         assert!(is_held(&lock).await, "the renewed lease ended with the first");
     }
 
@@ -213,7 +213,7 @@ crate::cases! {
         assert!(is_held(&lock).await, "a repeated release gave another's lease back");
         assert_eq!(lock.release(A, &next.token, Some("q")).await.expect("release"), Released::Released);
         let error = release("q").await.expect_err("the id is another lease's now");
-        assert_eq!(error.code, Code::RequestInvalid);
+        assert_eq!(error.code, Code::RequestReused);
         assert!(!is_held(&lock).await, "it was told released and is held");
     }
 
@@ -270,7 +270,9 @@ crate::cases! {
         ];
         for (how, field) in bad {
             let error = lock.acquire(A, how).await.expect_err("refused");
-            assert_eq!(error.code, Code::RequestInvalid, "{how:?}");
+            let declared = how.ttl.is_some_and(|ttl| ttl > Duration::from_secs(30));
+            let code = if declared { Code::ResourceMismatch } else { Code::RequestInvalid };
+            assert_eq!(error.code, code, "{how:?}");
             assert!(error.detail.starts_with(field), "{how:?}: {}", error.detail);
         }
         assert!(lock.acquire(&[], Acquire::default()).await.is_err(), "a placeholder is missing");
@@ -300,14 +302,14 @@ crate::cases! {
     }
 
     async fn a_waiter_gets_the_lock_when_the_lease_ends(subject: &Subject) {
-        let (_, lock) = declare(subject, "120ms");
+        let (_, lock) = declare(subject, "400ms");
         let old = take(&lock).await;
         let waiter = waiter(&lock, LONG);
         queued(subject, 1).await;
-        subject.pass(130).await;
+        subject.pass(410).await;
         let new = ours(waiter).await;
         // A lease ends with a whole millisecond of the store's.
-        assert!(new.at_us / 1000 >= old.at_us / 1000 + 120, "before the lease ended");
+        assert!(new.at_us / 1000 >= old.at_us / 1000 + 400, "before the lease ended");
     }
 
     async fn a_wait_that_ends_without_the_lock_leaves_no_trace(subject: &Subject) {

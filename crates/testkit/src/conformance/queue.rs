@@ -349,7 +349,7 @@ crate::cases! {
         assert_eq!(code(queue.push(Push::many(vec!["1".into(); MAX_PUSH + 1])).await), Code::RequestTooLarge);
         let heavy = Bytes::from(format!("\"{}\"", "a".repeat(1 << 19)));
         assert_eq!(code(queue.push(Push::many(vec![heavy; 33])).await), Code::RequestTooLarge);
-        assert_eq!(code(queue.push(Push { priority: Some(1.0), ..Push::one("1") }).await), Code::RequestInvalid);
+        assert_eq!(code(queue.push(Push { priority: Some(1.0), ..Push::one("1") }).await), Code::ResourceMismatch);
         assert_eq!(code(quaymaster.queue("nobody").cloned()), Code::ResourceUnknown);
         let lease = Lease::parse("queue.ack", "1794699030000001.1.AAAA").expect("it looks like one");
         assert_eq!(code(queue.ack(Ack::of(vec![lease.clone(); MAX_COUNT + 1])).await), Code::RequestInvalid);

@@ -313,7 +313,7 @@ crate::cases! {
         assert_eq!(queue.purge(which, |_| ()).await.expect("purge"), 60);
         assert_eq!(places(&queue).await.3, 40);
         let conflict = Purge { request_id: Some("r".into()), ..Purge::default() };
-        assert_eq!(code(queue.purge(conflict, |_| ()).await), Code::RequestInvalid);
+        assert_eq!(code(queue.purge(conflict, |_| ()).await), Code::RequestReused);
     }
 
     async fn letters_that_are_not_ours_are_left_where_they_are(subject: &Subject) {
@@ -477,7 +477,7 @@ crate::cases! {
         let broken = Then::Publish { name: "news".into(), data: "{".into() };
         assert_eq!(code(queue.ack(with(broken)).await), Code::RequestInvalid);
         let unordered = Then::Push { name: "next".into(), payload: "1".into(), priority: Some(1.0), delay: None };
-        assert_eq!(code(queue.ack(with(unordered)).await), Code::RequestInvalid);
+        assert_eq!(code(queue.ack(with(unordered)).await), Code::ResourceMismatch);
         assert_eq!(code(queue.ack(Ack { then: vec![then_push("next", "1")], ..Ack::default() }).await), Code::RequestInvalid);
         assert_eq!(ack(&queue, &[job]).await.acked, 1);
     }

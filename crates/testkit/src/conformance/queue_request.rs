@@ -37,7 +37,7 @@ crate::cases! {
         assert_eq!(queue.nack(nack.clone()).await.expect("nack"), Nacked::Dead { attempt: 1 });
         assert_eq!(queue.nack(nack).await.expect("nack"), Nacked::Dead { attempt: 1 });
         let conflict = Claim { request_id: Some("p".into()), ..Claim::default() };
-        assert_eq!(code(queue.claim(conflict).await), Code::RequestInvalid);
+        assert_eq!(code(queue.claim(conflict).await), Code::RequestReused);
     }
 
     async fn a_repeated_claim_does_not_get_what_somebody_else_holds(subject: &Subject) {

@@ -161,7 +161,8 @@ crate::cases! {
             FailuresAsk { count: 0, ..FailuresAsk::default() },
             FailuresAsk { count: 1001, ..FailuresAsk::default() },
         ] {
-            assert_eq!(pipeline.failures(bad).await.expect_err("refused").code, Code::RequestInvalid, "{bad:?}");
+            let code = if bad.cursor.is_some() { Code::CursorUnknown } else { Code::RequestInvalid };
+            assert_eq!(pipeline.failures(bad).await.expect_err("refused").code, code, "{bad:?}");
         }
         let nobody = FailuresAsk { run_id: Some("d"), ..FailuresAsk::default() };
         assert_eq!(pipeline.failures(nobody).await.expect_err("no run").code, Code::RunMissing);
@@ -294,7 +295,8 @@ crate::cases! {
         assert_eq!(pipeline.sweep().await.expect("sweep").forgotten, 1);
         assert_eq!(command_int(&*subject.engine, &["ZCARD", &index]).await, 6, "and so is what nobody asks for");
         for bad in [(0, None), (1001, None), (1, Some("x")), (1, Some("1-x"))] {
-            assert_eq!(pipeline.list(bad.0, bad.1).await.expect_err("refused").code, Code::RequestInvalid, "{bad:?}");
+            let code = if bad.1.is_some() { Code::CursorUnknown } else { Code::RequestInvalid };
+            assert_eq!(pipeline.list(bad.0, bad.1).await.expect_err("refused").code, code, "{bad:?}");
         }
     }
 
@@ -366,7 +368,7 @@ crate::cases! {
         let _ = pipeline.update("r", &Fields { status: Some("two"), ..Fields::default() }, Some("u2")).await.expect("update");
         assert_eq!(pipeline.update("r", &set, Some("u1")).await.expect("again").status, "two", "not set back");
         let clash = pipeline.processed("r", &["9"], Some("f")).await.expect_err("another verb");
-        assert_eq!(clash.code, Code::RequestInvalid);
+        assert_eq!(clash.code, Code::RequestReused);
         let _ = pipeline.finish("r", "completed", Some("z")).await.expect("finish");
         let _ = pipeline.start(Some("r"), None).await.expect("start");
         assert_eq!(pipeline.finish("r", "completed", Some("z")).await.expect("again").status, "running", "not ended again");
@@ -425,7 +427,8 @@ crate::cases! {
         }
         assert_eq!(pipeline.failed("r", "", None, None).await.expect_err("empty").code, Code::RequestInvalid);
         for status in ["", " ", "stale", "a\nb", &"s".repeat(65)] {
-            assert_eq!(pipeline.finish("r", status, None).await.expect_err("status").code, Code::RequestInvalid);
+            let code = if status == "stale" { Code::RunField } else { Code::RequestInvalid };
+            assert_eq!(pipeline.finish("r", status, None).await.expect_err("status").code, code);
         }
         for id in ["", "a*", "a{b}", "a\nb", &long] {
             assert_eq!(pipeline.start(Some(id), None).await.expect_err("id").code, Code::KeyValue, "{id:?}");

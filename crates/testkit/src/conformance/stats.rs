@@ -124,7 +124,7 @@ crate::cases! {
         }
         assert_eq!(report(web).await.total, 2);
         let other = Record { requests: &requests[..1], ..record };
-        assert_eq!(web.record(other).await.expect_err("another request").code, Code::RequestInvalid);
+        assert_eq!(web.record(other).await.expect_err("another request").code, Code::RequestReused);
         let once = Record { request_id: None, ..record };
         for _ in 0..2 {
             assert_eq!(web.record(once).await.expect("a record").recorded, 2);

@@ -477,8 +477,8 @@ crate::cases! {
         taken(&send(upload, "u", 0, b"chunk", Last::Yes).await);
         let short = Duration::from_millis(300);
         let chunk = upload.claim(Claim { lease: short, ..Claim::default() }).await.expect("claim").chunks.remove(0);
-        for _ in 0..4 {
-            subject.pass(200).await;
+        for _ in 0..8 {
+            subject.pass(100).await;
             assert_eq!(upload.extend(&[&chunk.lease], short).await.expect("extend"), [Held::Ours]);
         }
         // Bytes of a chunk live 300 ms unless they are wanted.

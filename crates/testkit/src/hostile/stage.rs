@@ -49,7 +49,7 @@ pub(super) fn spell(row: &KeyRow, values: &[(&str, &str)], now_us: i64) -> Bytes
         values.iter().copied().filter(|(name, _)| wanted.contains(name)).collect();
     let mut out = Vec::new();
     if let Err(error) = row.pattern.render(&values, now_us, Spelling::Single, &mut out) {
-        panic!("{}: {}", row.pattern.text(), error.detail);
+        panic!("{}: {}", row.pattern.text(), error);
     }
     out.into()
 }

@@ -164,7 +164,7 @@ impl<'a> Documented<'a> {
             .collect();
         match self.objects.complete(OBJECT, &self.multipart, &parts).await {
             Ok(Completed::Done { etag }) => Ok(etag.expect("the local store tells it")),
-            Ok(Completed::Unknown(error)) | Err(error) => Err(error.code().unwrap_or_default().to_owned()),
+            Ok(Completed::Unknown(error)) | Err(error) => Err(error.said().unwrap_or_default().to_owned()),
         }
     }
 

@@ -295,7 +295,7 @@ async fn a_repeated_request_counts_once_and_what_is_given_back_is_not_told() {
             let limit = other.limit(name).unwrap();
             assert_eq!(limit.refund(ID, Charge::of(1)).await.unwrap().quota().used, 3, "{name}");
             let refused = limit.refund(ID, Charge::of(1).request_id("again")).await.unwrap_err();
-            assert_eq!(refused.code, quaymaster::Code::RequestInvalid, "{name}");
+            assert_eq!(refused.code, quaymaster::Code::RequestReused, "{name}");
         }
         server.restart();
         carried(&one).await;

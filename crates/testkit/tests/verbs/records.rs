@@ -38,7 +38,7 @@ async fn records(engine: &Arc<dyn Engine>, prefix: &str) -> Vec<String> {
 }
 
 fn takes_ids(command: Command) -> bool {
-    command.args().iter().any(|arg| arg.name == "request_id")
+    command.fields().any(|field| field.name == "request_id")
 }
 
 async fn set(engine: &Arc<dyn Engine>, key: &str, text: &str) {

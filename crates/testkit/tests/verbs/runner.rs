@@ -10,7 +10,7 @@ use quaymaster::store::Reply;
 use quaymaster::store::redis::{RedisOptions, RedisStore};
 use quaymaster::{Engine, Quaymaster, Result};
 use quaymaster_server::command::{Command, Fields, commands};
-use quaymaster_server::{Depot, UploadConfig};
+use quaymaster_server::{Depot, Services, UploadConfig};
 use quaymaster_testkit::differential::{Hand, Side};
 use serde_json::Value;
 
@@ -18,8 +18,7 @@ use crate::cases::{self, Case};
 
 /// A node without HTTP.
 pub(crate) struct Runner {
-    quaymaster: Quaymaster,
-    depot: Depot,
+    services: Services,
 }
 
 /// No call takes longer, so that a reply that never comes costs little.
@@ -41,7 +40,7 @@ impl Runner {
         let quaymaster = Quaymaster::new(Arc::new(schema), engine);
         let depot =
             Depot::new(&quaymaster, &UploadConfig { folder: folder.to_owned(), ..UploadConfig::default() });
-        Self { quaymaster, depot }
+        Self { services: Services::new(quaymaster, depot) }
     }
 
     pub(crate) async fn run(&self, call: (&str, &str, &str), fields: Value) -> Result<Value> {
@@ -50,8 +49,7 @@ impl Runner {
             cases::key(kind, verb).iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
         let fields: Fields = serde_json::from_str(&fields.to_string()).unwrap();
         let command = find(kind, verb);
-        let answer =
-            command.run(self.quaymaster.clone(), self.depot.clone(), name, &key, fields, &|_| ()).await?;
+        let answer = command.run(&self.services, name, &key, &fields, &|_| ()).await?;
         Ok(serde_json::from_str(&answer).unwrap())
     }
 }

@@ -122,7 +122,7 @@ fn failed(error: KafkaError) -> Error {
     };
     let failure = Error::new("announce.tell", trouble, format!("the broker: {error}"));
     match code {
-        Some(code) => failure.coded(format!("{code:?}")).because(error),
+        Some(code) => failure.saying(format!("{code:?}")).because(error),
         None => failure.because(error),
     }
 }

@@ -476,7 +476,7 @@ mod tests {
         let large = sending.turn(1_000_000, deadline).await.unwrap();
         assert!(sending.turn(1, deadline).now_or_never().is_none());
         let stuck = sending.turn(1, deadline).await.unwrap_err();
-        assert_eq!((stuck.trouble(), stuck.code()), (Trouble::Passing, Some("store.timed_out")));
+        assert_eq!((stuck.trouble(), stuck.code()), (Trouble::Passing, Some(Code::StoreTimedOut)));
         drop(large);
         assert_eq!(sending.room.available_permits(), 100);
     }

@@ -200,7 +200,7 @@ impl Uploads {
                 match Effect::CompleteRecord.of(ledger.recorded(&fence, self.inner.announcer.topic())).await {
                     // One that was replaced in the very moment is there again, and the next try finds it.
                     Err(error)
-                        if error.code() == Some(NODE_GONE)
+                        if error.said() == Some(NODE_GONE)
                             && self.row_of(&errand.upload).await? == Row::Gone =>
                     {
                         errand.reason = format!(
@@ -303,7 +303,7 @@ impl Uploads {
             let Some(multipart) = multipart_of(upload) else { return Ok(Asked::Gone) };
             Effect::CompleteAsk.of(self.inner.objects.complete(key, &multipart, &parts)).await
         };
-        let gone = |error: &Error| matches!(error.code(), Some("NoSuchUpload" | "404"));
+        let gone = |error: &Error| matches!(error.said(), Some("NoSuchUpload" | "404"));
         let (asked, reason) = match asked {
             Ok(Completed::Done { .. }) => {
                 (Asked::Done, "the object store says that it is done, and does not show the object".into())
@@ -312,7 +312,7 @@ impl Uploads {
             Ok(Completed::Unknown(error)) => (Asked::Unsure, error.to_string()),
             Err(error) if error.trouble() == Trouble::Never => {
                 let of_parts = matches!(
-                    error.code(),
+                    error.said(),
                     Some("InvalidPart" | "InvalidRequest" | "InvalidArgument" | "EntityTooSmall" | "400")
                 );
                 let hint = (of_parts && self.inner.objects.repeats()).then(|| uneven(&parts)).flatten();

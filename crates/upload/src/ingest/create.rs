@@ -1,7 +1,7 @@
 //! A new upload: a row in the ledger, a multipart upload in the object store, a state in the store, in this order. A
 //! crash between two of them leaves something that the same request finishes, and the sweep otherwise ends.
 
-use quaymaster::upload as store;
+use quaymaster::{Code, upload as store};
 use serde::Serialize;
 
 use crate::effect::Effect;
@@ -95,20 +95,26 @@ impl Uploads {
 
     fn new_upload(&self, request: &Request) -> Result<New> {
         let spec = self.inner.store.spec();
-        let wrong = |detail: String| Err(Error::new(OP, Trouble::Never, detail).coded("request.invalid"));
+        let wrong = |field: &'static str, detail: String| {
+            Err(Error::new(OP, Trouble::Never, detail).coded(Code::RequestInvalid).field(field))
+        };
         let most = spec.chunk_max.saturating_mul(u64::from(store::MAX_CHUNKS));
         if let Some(size) = request.size.filter(|size| *size > most) {
-            return wrong(format!("size: {size} bytes; {} chunks have at most {most}", store::MAX_CHUNKS));
+            let detail = format!("size: {size} bytes; {} chunks have at most {most}", store::MAX_CHUNKS);
+            return Err(Error::new(OP, Trouble::Never, detail).coded(Code::ResourceMismatch).field("size"));
         }
         let connector = request.connector_id.as_deref().unwrap_or(&spec.connector);
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
         let usable = (1..=CONNECTOR_MAX).contains(&connector.len()) && connector.chars().all(plain);
         if !usable || matches!(connector, "." | "..") {
-            return wrong(format!("connector_id: 1 to {CONNECTOR_MAX} letters, digits, `.`, `_` and `-`"));
+            return wrong(
+                "connector_id",
+                format!("connector_id: 1 to {CONNECTOR_MAX} letters, digits, `.`, `_` and `-`"),
+            );
         }
         let visible = |c: char| matches!(c, ' '..='~');
         if !request.mime_type.as_deref().unwrap_or_default().chars().all(visible) {
-            return wrong("mime_type: ASCII characters that can be seen".to_owned());
+            return wrong("mime_type", "mime_type: ASCII characters that can be seen".to_owned());
         }
         let node_id = names::uuid(OP)?;
         let object_key = spec.object_key.replace("{connector_id}", connector).replace("{node_id}", &node_id);

@@ -4,8 +4,8 @@
 use std::ops::{Range, RangeInclusive};
 
 use futures_util::{StreamExt as _, stream};
-use quaymaster::upload as store;
 use quaymaster::upload::{Kept, Resend, State, Status};
+use quaymaster::{Code, upload as store};
 
 use super::create::{Strays, in_store};
 use crate::complete::parts_are_lost;
@@ -226,7 +226,7 @@ impl Uploads {
         let Some(mut pieces) = objects.read(&upload.object_key, range).await.map_err(&told)? else {
             // It was looked at before the upload got where it is: somebody else has removed it since.
             let detail = format!("the object {:?} is no longer in the object store", upload.object_key);
-            return Err(Error::new("upload.content", Trouble::Never, detail).coded("upload.gone"));
+            return Err(Error::new("upload.content", Trouble::Never, detail).coded(Code::UploadGone));
         };
         // Read before anybody is told that content follows: an object that is damaged at its beginning is told as that.
         let first = pieces.next().await.transpose().map_err(&told)?;
@@ -240,14 +240,14 @@ impl Uploads {
 /// An object that is not what was put there, in words for whoever asked for its bytes. An error whose code is no sign of
 /// that is left alone.
 fn damaged(error: Error, key: &str, signs: &[&str]) -> Error {
-    if !error.code().is_some_and(|code| signs.contains(&code)) {
+    if !error.said().is_some_and(|code| signs.contains(&code)) {
         return error;
     }
     let detail = format!(
         "the object {key:?} is damaged: {}; restore it as it was, or upload the file again",
         error.detail()
     );
-    Error::new("upload.content", Trouble::Never, detail).coded("upload.damaged").because(error)
+    Error::new("upload.content", Trouble::Never, detail).coded(Code::UploadDamaged).because(error)
 }
 
 /// What was lost, and, once it is known how many there are, what has not come.

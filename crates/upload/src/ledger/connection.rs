@@ -151,7 +151,7 @@ async fn open_file(options: &SqliteConnectOptions) -> Result<SqliteConnection> {
                     let (refused, file) = (failed(error), options.get_filename().display());
                     let named =
                         Error::new("ledger", refused.trouble(), format!("{}: {file}", refused.detail()));
-                    named.coded(refused.code().unwrap_or("sqlite").to_owned())
+                    named.saying(refused.said().unwrap_or("sqlite").to_owned()).because(refused)
                 });
             }
         }
@@ -194,7 +194,7 @@ impl Database {
     ) -> Result<T> {
         let done = tokio::time::timeout(self.deadline, work).await.unwrap_or_else(|_| {
             let detail = format!("the database said nothing for {} ms", self.deadline.as_millis());
-            Err(Error::new(op, Trouble::Passing, detail).coded("timeout"))
+            Err(Error::new(op, Trouble::Passing, detail).saying("timeout"))
         });
         done.map_err(|error| {
             // A database that was restarted has closed the others too.
@@ -365,7 +365,7 @@ fn failed(error: sqlx::Error) -> Error {
     };
     let failure = Error::new("ledger", trouble, format!("the database: {error}"));
     match code {
-        Some(code) => failure.coded(code).because(error),
+        Some(code) => failure.saying(code).because(error),
         None => failure.because(error),
     }
 }

@@ -106,7 +106,7 @@ impl Database {
         let found = match version(&mut session).await {
             Ok(found) => found,
             // No such table: to PostgreSQL and to SQLite.
-            Err(error) if matches!(error.code(), Some("42P01" | "1")) => 0,
+            Err(error) if matches!(error.said(), Some("42P01" | "1")) => 0,
             Err(error) => return Err(error),
         };
         refuse_newer(found)?;
@@ -156,7 +156,7 @@ fn refuse_newer(found: i64) -> Result<()> {
     let detail = format!(
         "the tables are of version {found}, this build knows {NEWEST}: a newer build uses this database"
     );
-    Err(Error::new("ledger.open", Trouble::Never, detail).coded("newer"))
+    Err(Error::new("ledger.open", Trouble::Never, detail).saying("newer"))
 }
 
 /// A `nodes` table that was there before must have the columns that are written.
@@ -166,6 +166,6 @@ async fn check_nodes(session: &mut Session<'_>) -> Result<()> {
         path, custom_metadata, client_node_id, created_at, updated_at FROM nodes WHERE node_id IS NULL";
     session.fetch(columns, &[]).await.map(drop).map_err(|error| {
         let detail = format!("the table nodes was there before and lacks a column: {}", error.detail());
-        Error::new("ledger.open", Trouble::Never, detail).coded("nodes")
+        Error::new("ledger.open", Trouble::Never, detail).saying("nodes")
     })
 }

@@ -184,9 +184,9 @@ async fn ready(session: &mut Session<'_>, was: &Upload, total_chunks: Option<u32
 
 fn read(row: &Cells) -> Result<Part> {
     let digest = row[3].text();
-    let digest: Digest = digest
-        .parse()
-        .map_err(|error| Error::new("ledger", Trouble::Never, format!("{digest:?}: {error}")))?;
+    let digest: Digest = digest.parse().map_err(|error| {
+        Error::new("ledger", Trouble::Never, format!("{digest:?}: {error}")).because(error)
+    })?;
     Ok(Part {
         number: u32::try_from(row[0].int()).unwrap_or(0),
         etag: row[1].text(),

@@ -89,7 +89,7 @@ impl Ledger {
                 if session.execute(ACTIVE, &args).await? != 1 {
                     session.roll_back().await?;
                     let detail = format!("the row {} of nodes is gone", was.node_id);
-                    return Err(Error::new("ledger", Trouble::Never, detail).coded(NODE_GONE));
+                    return Err(Error::new("ledger", Trouble::Never, detail).saying(NODE_GONE));
                 }
                 session.put_event(&now, topic).await?;
                 session.move_on(&was, now, "recorded", topic).await

@@ -39,7 +39,7 @@ pub(super) fn upload(row: &Cells) -> Result<Upload> {
     let step = row[8].text();
     let step = Step::from_name(&step).ok_or_else(|| {
         let detail = format!("an upload stands at {step:?}, which this build does not know");
-        Error::new("ledger", Trouble::Never, detail).coded("newer")
+        Error::new("ledger", Trouble::Never, detail).saying("newer")
     })?;
     Ok(Upload {
         upload_id: row[0].text(),

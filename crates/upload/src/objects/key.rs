@@ -16,7 +16,7 @@ pub(super) struct Key(String);
 impl Key {
     pub(super) fn new(op: &'static str, text: &str) -> Result<Self> {
         let refuse =
-            |why: &str| Err(Error::new(op, Trouble::Never, format!("the key {text:?} {why}")).coded("key"));
+            |why: &str| Err(Error::new(op, Trouble::Never, format!("the key {text:?} {why}")).saying("key"));
         if text.is_empty() || text.len() > MAX_KEY {
             return refuse("has 1 to 1024 bytes");
         }
@@ -62,7 +62,7 @@ mod tests {
             ["", "/", "/a", "a/", "a//b", "..", "a/../b", "./a", "a/.", "a\0b", "a\nb", "a\\b", &long, &deep]
         {
             let error = Key::new("test", bad).unwrap_err();
-            assert_eq!((error.trouble(), error.code()), (Trouble::Never, Some("key")), "{bad:?}");
+            assert_eq!((error.trouble(), error.said()), (Trouble::Never, Some("key")), "{bad:?}");
         }
     }
 }

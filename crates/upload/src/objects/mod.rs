@@ -80,7 +80,9 @@ impl Objects {
                 // It may read the files of a profile, from wherever somebody's home is.
                 let (rest, options) = (rest.to_owned(), options.clone());
                 let opened = WHOLE.off(move || s3::S3::open(&rest, &options)).await;
-                let gone = |error| Error::new("objects.open", Trouble::Passing, format!("objects: {error}"));
+                let gone = |error| {
+                    Error::new("objects.open", Trouble::Passing, format!("objects: {error}")).because(error)
+                };
                 Store::S3(Box::new(opened.map_err(gone)??))
             }
             _ => {
@@ -115,7 +117,7 @@ impl Objects {
         let key = Key::new("objects.part", key)?;
         if !(1..=MAX_PARTS).contains(&number) {
             let detail = format!("part {number}: numbers are 1 to {MAX_PARTS}");
-            return Err(Error::new("objects.part", Trouble::Never, detail).coded("InvalidPartNumber"));
+            return Err(Error::new("objects.part", Trouble::Never, detail).saying("InvalidPartNumber"));
         }
         on!(self, store => store.part(&key, id, number, body))
     }
@@ -130,7 +132,7 @@ impl Objects {
         let in_order = parts.iter().zip(1..=MAX_PARTS).filter(|(part, place)| part.number == *place).count();
         if parts.is_empty() || in_order != parts.len() {
             let detail = format!("{} parts: 1 to {MAX_PARTS}, numbered from 1 without a gap", parts.len());
-            return Err(Error::new(OP, Trouble::Never, detail).coded("InvalidPartOrder"));
+            return Err(Error::new(OP, Trouble::Never, detail).saying("InvalidPartOrder"));
         }
         on!(self, store => store.complete(&key, id, parts))
     }

@@ -186,7 +186,7 @@ impl Uploads {
     async fn not_shipped(&self, chunk: &Chunk, error: &Error) -> Result<Sent> {
         let number = chunk.lease.number();
         let by_the_objects = error.op().starts_with("objects.");
-        if by_the_objects && error.code() == Some("NoSuchUpload") {
+        if by_the_objects && error.said() == Some("NoSuchUpload") {
             let reason = crate::complete::Flaw::PartsLost.reason(&error.to_string());
             return self.give_up(chunk, &reason).await;
         }
@@ -232,14 +232,15 @@ impl Uploads {
 /// lost, and drops its work: this goes on in any case, or bytes stay in the account until they are swept.
 async fn to_its_end(end: impl Future<Output = Result<Sent>> + Send + 'static) -> Result<Sent> {
     tokio::spawn(end).await.unwrap_or_else(|error| {
-        Err(Error::new("upload.ship", Trouble::Passing, format!("a chunk's end broke off: {error}")))
+        let detail = format!("a chunk's end broke off: {error}");
+        Err(Error::new("upload.ship", Trouble::Passing, detail).because(error))
     })
 }
 
 /// Whether the object store got other bytes than it was told to expect.
 fn other_bytes(error: &Error) -> bool {
     matches!(
-        error.code(),
+        error.said(),
         Some(
             "BadDigest"
                 | "XAmzContentChecksumMismatch"

@@ -59,7 +59,7 @@ pub(super) async fn row_and_event_are_written_both_or_none(database: Database) {
     run(&database, squatter).await;
 
     let error = ledger.recorded(&a, "topic").await.unwrap_err();
-    assert_eq!((error.trouble(), error.code()), (Trouble::Never, Some("node_gone")));
+    assert_eq!((error.trouble(), error.said()), (Trouble::Never, Some("node_gone")));
     let error = ledger.recorded(&b, "topic").await.unwrap_err();
     assert_eq!(error.trouble(), Trouble::Never, "{error}");
     for id in ["a", "b"] {

@@ -311,7 +311,7 @@ async fn tables_are_made_once_and_newer_ones_refused(database: Database) {
 
     run(&database, "INSERT INTO quaymaster_upload_schema (version) VALUES (99)").await;
     let error = Ledger::open(&url, &options).await.unwrap_err();
-    assert_eq!((error.trouble(), error.code()), (Trouble::Never, Some("newer")), "{error}");
+    assert_eq!((error.trouble(), error.said()), (Trouble::Never, Some("newer")), "{error}");
     for wrong in ["sqlite::memory:", "sqlite:", "mysql://x", "nothing", "postgres://host:port/x"] {
         let error = Ledger::open(wrong, &LedgerOptions::default()).await.unwrap_err();
         assert_eq!(error.trouble(), Trouble::Never, "{wrong}");
@@ -324,7 +324,7 @@ async fn a_foreign_nodes_table_is_used_or_refused(database: Database) {
     run(&database, Box::leak(format!("CREATE TABLE nodes (node_id TEXT PRIMARY KEY, {columns})").into()))
         .await;
     let error = Ledger::open(&database.url(), &database.options()).await.unwrap_err();
-    assert_eq!((error.trouble(), error.code()), (Trouble::Never, Some("nodes")));
+    assert_eq!((error.trouble(), error.said()), (Trouble::Never, Some("nodes")));
     assert!(error.to_string().contains("client_node_id"), "{error}");
     run(&database, "ALTER TABLE nodes ADD COLUMN client_node_id TEXT").await;
     let ledger = database.ledger().await;

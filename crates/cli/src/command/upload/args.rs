@@ -8,6 +8,23 @@ use quaymaster::upload::Upload;
 use serde_json::value::RawValue;
 
 use crate::args::Place;
+use crate::remote::Remote;
+
+/// Flags that belong to one file or one upload: a variable left behind must not change what becomes of the next one.
+#[cfg(test)]
+pub(crate) const OF_ONE_CALL: [&str; 11] = [
+    "name",
+    "path",
+    "client-node-id",
+    "custom-metadata",
+    "mime-type",
+    "drive",
+    "connector-id",
+    "parent-id",
+    "again",
+    "upload-id",
+    "output",
+];
 
 pub(crate) fn commands() -> Vec<clap::Command> {
     vec![
@@ -31,9 +48,8 @@ pub(crate) struct Put {
     /// Files.
     #[arg(required = true, value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
-    /// The server to send them to; without it they go straight to the store. A token is read from QUAYMASTER_TOKEN.
-    #[arg(long, env = "QUAYMASTER_SERVER", value_name = "URL")]
-    pub(crate) server: Option<String>,
+    #[command(flatten)]
+    pub(crate) remote: Remote,
     #[command(flatten)]
     pub(crate) place: Place,
     /// The upload's name in the schema; may be left out where there is one.
@@ -51,31 +67,31 @@ pub(crate) struct Put {
         value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) chunk_bytes: u64,
     /// What the file is called in the upload; its own name unless given. Only for a single FILE.
-    #[arg(long, env = "QUAYMASTER_NAME", value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT")]
     pub(crate) name: Option<String>,
     /// The relative path.
-    #[arg(long, env = "QUAYMASTER_PATH", value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT")]
     pub(crate) path: Option<String>,
     /// Your own stable id.
-    #[arg(long, env = "QUAYMASTER_CLIENT_NODE_ID", value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT")]
     pub(crate) client_node_id: Option<String>,
     /// An object of your own.
-    #[arg(long, env = "QUAYMASTER_CUSTOM_METADATA", value_name = "JSON", value_parser = object)]
+    #[arg(long, value_name = "JSON", value_parser = object)]
     pub(crate) custom_metadata: Option<String>,
     /// The files' MIME type.
-    #[arg(long, env = "QUAYMASTER_MIME_TYPE", value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT")]
     pub(crate) mime_type: Option<String>,
     /// The drive.
-    #[arg(long, env = "QUAYMASTER_DRIVE", value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT")]
     pub(crate) drive: Option<String>,
     /// The connector; the schema's unless given.
-    #[arg(long, env = "QUAYMASTER_CONNECTOR_ID", value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT")]
     pub(crate) connector_id: Option<String>,
     /// The folder's UUID.
-    #[arg(long, env = "QUAYMASTER_PARENT_ID", value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT")]
     pub(crate) parent_id: Option<String>,
     /// Upload a file that was uploaded already, and has not changed, as another document.
-    #[arg(long, env = "QUAYMASTER_AGAIN", value_parser = BoolishValueParser::new())]
+    #[arg(long)]
     pub(crate) again: bool,
     /// Do not read the content back to compare its SHA-256; every chunk is compared all the same.
     #[arg(long, env = "QUAYMASTER_NO_VERIFY", value_parser = BoolishValueParser::new())]
@@ -102,13 +118,12 @@ pub(crate) struct Content {
     #[arg(value_name = "NAME", id = "NAME")]
     pub(crate) name: String,
     /// The upload's id.
-    #[arg(long, env = "QUAYMASTER_UPLOAD_ID", value_name = "TEXT", value_parser = upload_id)]
+    #[arg(long, value_name = "TEXT", value_parser = upload_id)]
     pub(crate) upload_id: String,
-    /// The server to ask; without it the store is. A token is read from QUAYMASTER_TOKEN.
-    #[arg(long, env = "QUAYMASTER_SERVER", value_name = "URL")]
-    pub(crate) server: Option<String>,
+    #[command(flatten)]
+    pub(crate) remote: Remote,
     /// The file to write, which gets its name when all of it is there; stdout unless given.
-    #[arg(long, env = "QUAYMASTER_OUTPUT", value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) place: Place,
@@ -120,11 +135,10 @@ pub(crate) struct Follow {
     #[arg(value_name = "NAME", id = "NAME")]
     pub(crate) name: String,
     /// The upload's id.
-    #[arg(long, env = "QUAYMASTER_UPLOAD_ID", value_name = "TEXT", value_parser = upload_id)]
+    #[arg(long, value_name = "TEXT", value_parser = upload_id)]
     pub(crate) upload_id: String,
-    /// The server to ask; without it the store is. A token is read from QUAYMASTER_TOKEN.
-    #[arg(long, env = "QUAYMASTER_SERVER", value_name = "URL")]
-    pub(crate) server: Option<String>,
+    #[command(flatten)]
+    pub(crate) remote: Remote,
     #[command(flatten)]
     pub(crate) place: Place,
 }
@@ -139,8 +153,9 @@ pub(crate) struct Doctor {
     /// The upload's name in the schema; may be left out where there is one.
     #[arg(long, env = "QUAYMASTER_RESOURCE", value_name = "NAME")]
     pub(crate) resource: Option<String>,
-    /// Put right what can be put right, and abort multipart uploads that nobody will complete.
-    #[arg(long, env = "QUAYMASTER_REPAIR", value_parser = BoolishValueParser::new())]
+    /// Put right what can be put right, and abort multipart uploads that nobody will complete. Only by hand: no
+    /// environment variable sets it.
+    #[arg(long)]
     pub(crate) repair: bool,
     /// Print JSON.
     #[arg(long, env = "QUAYMASTER_JSON", value_parser = BoolishValueParser::new())]

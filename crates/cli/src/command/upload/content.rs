@@ -23,7 +23,7 @@ pub(crate) async fn run(args: Content, global: &Global) -> anyhow::Result<ExitCo
     let (id, output) = (&args.upload_id, args.output.as_deref());
     // What is half written is removed when it is dropped, which a signal does too.
     let copied = async |way: &Way| copy(way, id, output).await.map(|()| ExitCode::SUCCESS);
-    look(args.server.as_deref(), &args.name, args.place, global, copied).await
+    look(&args.remote, &args.name, args.place, global, copied).await
 }
 
 async fn copy(way: &Way, id: &str, output: Option<&Path>) -> anyhow::Result<()> {

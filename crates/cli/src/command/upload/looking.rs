@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::INTERRUPTED;
-use super::remote::{self, Remote};
+use super::remote::Remote;
 use super::way::Way;
 use crate::args::{Global, Place};
 use crate::command::serve::signalled;
@@ -14,7 +14,7 @@ use crate::setup::{self, Intent};
 
 /// Does something on the way to the upload resource `name`, until a signal; the store is closed behind it.
 pub(super) async fn look(
-    server: Option<&str>,
+    asked: &crate::remote::Remote,
     name: &str,
     place: Place,
     global: &Global,
@@ -23,14 +23,14 @@ pub(super) async fn look(
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let interrupted = || Ok(ExitCode::from(INTERRUPTED));
-    if let Some(server) = server {
-        let way = Way::Server(Remote::new(server, name, remote::token())?);
+    if let Some(client) = asked.client()? {
+        let way = Way::Server(Remote::new(client, name).map_err(NothingRan::from)?);
         return tokio::select! {
             acted = act(&way) => acted,
             _ = signalled(&mut terminate, &mut interrupt) => interrupted(),
         };
     }
-    let (quaymaster, depot) = setup::open_all(global, place, Intent::Look).await?;
+    let (quaymaster, depot) = setup::open_for_call(global, place, Intent::Look).await?;
     let acting = async {
         let way = Way::Store(depot.open(name).await.map_err(NothingRan::from)?);
         act(&way).await

@@ -21,7 +21,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 pub(crate) async fn run(args: Follow, global: &Global) -> anyhow::Result<ExitCode> {
     let id = &args.upload_id;
     let followed = async |way: &Way| Ok(follow(way, id).await.map_err(NothingRan::from)?);
-    look(args.server.as_deref(), &args.name, args.place, global, followed).await
+    look(&args.remote, &args.name, args.place, global, followed).await
 }
 
 /// Where a follower is.

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::args::Put;
 use super::bar::{Bar, Doing};
 use super::file::{Sending, Uploaded, name_of};
-use super::remote::{self, Remote};
+use super::remote::Remote;
 use super::way::Way;
 use super::{INTERRUPTED, resource};
 use crate::args::Global;
@@ -82,14 +82,16 @@ pub(crate) async fn run(put: Put, global: &Global) -> anyhow::Result<ExitCode> {
 /// Where the files go; straight on the store, this process also ships and completes.
 async fn open(put: &Put, global: &Global) -> anyhow::Result<(Way, Option<Help>)> {
     let place = put.place.clone();
-    if let Some(server) = &put.server {
-        let config = setup::config(global, setup::overrides(place))?;
-        // The server's schema may be another one: a name that was given is taken as it is.
+    if let Some(client) = put.remote.client()? {
+        // The server's schema may be another one: a name that was given is taken as it is, and nothing is read here.
         let name = match &put.resource {
             Some(name) => name.clone(),
-            None => resource(&*setup::usable(setup::load(&config.schemas)?)?, None)?,
+            None => {
+                let config = setup::config(global, setup::overrides(place))?;
+                resource(&*setup::usable(setup::load(&config.schemas)?)?, None)?
+            }
         };
-        return Ok((Way::Server(Remote::new(server, &name, remote::token())?), None));
+        return Ok((Way::Server(Remote::new(client, &name)?), None));
     }
     let overrides = Overrides { accept_eviction: put.accept_eviction, ..setup::overrides(place) };
     let (quaymaster, depot) = setup::open_with(global, overrides, Intent::Change).await?;

@@ -9,8 +9,10 @@ use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use futures_util::stream::{self, BoxStream};
-use quaymaster::upload::{Last, Progress, Status};
+use quaymaster::schema::Kind;
+use quaymaster::upload::{Last, Progress, Status, Upload};
 use quaymaster::{Code, Error};
+use quaymaster_server::command::resource_path;
 use quaymaster_upload::Sha256;
 use quaymaster_upload::ingest::{Began, Request};
 use reqwest::{Body, Method, RequestBuilder, Response, StatusCode};
@@ -20,6 +22,7 @@ use serde_json::{Value, json};
 
 use super::telling;
 use super::way::{Body as Content, Seen, Sent, Tried, Trying};
+use crate::remote::{Client, Refusal, Unread, excerpt, read, speaking};
 
 /// How long a server may say nothing.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -34,53 +37,32 @@ const LOOK: Duration = Duration::from_millis(200);
 /// What is handed to the connection at once.
 const PIECE: usize = 64 << 10;
 
-/// The most that is shown of what no server of uploads would answer.
-const EXCERPT: usize = 200;
-
-/// The token that a server wants.
-const TOKEN: &str = "QUAYMASTER_TOKEN";
-
-/// The token that the environment has.
-pub(super) fn token() -> Option<String> {
-    std::env::var(TOKEN).ok().filter(|token| !token.is_empty())
-}
+/// The most that is read of an answer: the chunks of an upload are told as ranges.
+const ANSWER_MAX: usize = 16 << 20;
 
 pub(super) struct Remote {
-    client: reqwest::Client,
-    /// Up to the resource: `http://host:port/v1/upload/documents`.
+    client: Client,
+    /// Up to the resource: `/v1/upload/documents`.
     base: String,
-    token: Option<String>,
     patience: Duration,
     stalled: Duration,
 }
 
 impl Remote {
-    pub(super) fn new(server: &str, resource: &str, token: Option<String>) -> Result<Self, Error> {
-        let wrong =
-            |detail: String| Error::new("upload.put", Code::ConfigInvalid, format!("--server {detail}"));
-        let url = reqwest::Url::parse(server).map_err(|error| wrong(format!("is no URL: {error}")))?;
-        if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none() {
-            return Err(wrong("is http://host:port or https://host:port".to_owned()));
-        }
-        let client = reqwest::Client::builder()
-            .connect_timeout(Duration::from_secs(10))
-            .build()
-            .map_err(|error| wrong(error.to_string()))?;
-        let base = format!("{}/v1/upload/{resource}", url.as_str().trim_end_matches('/'));
-        Ok(Self { client, base, token, patience: PATIENCE, stalled: STALLED })
+    /// The upload resource of a server.
+    pub(super) fn new(client: Client, resource: &str) -> Result<Self, Error> {
+        let base = resource_path(Kind::Upload, resource)?;
+        let patience = client.patience(PATIENCE);
+        Ok(Self { client, base, patience, stalled: STALLED })
     }
 
     fn request(&self, method: Method, path: &str) -> RequestBuilder {
-        let request = self.client.request(method, format!("{}/{path}", self.base));
-        match &self.token {
-            Some(token) => request.bearer_auth(token),
-            None => request,
-        }
+        self.client.request(method, &format!("{}/{path}", self.base))
     }
 
     /// The answer of a server that says something soon.
     async fn answered(&self, request: RequestBuilder) -> Tried<Response> {
-        let answer = tokio::time::timeout(self.patience, answer_of(request)).await;
+        let answer = tokio::time::timeout(self.patience, self.answer_of(request)).await;
         answer.unwrap_or_else(|_| Err(silent(self.patience)))
     }
 
@@ -100,12 +82,15 @@ impl Remote {
             idempotency_key: request.idempotency_key.as_deref(),
         };
         let body = serde_json::to_string(&body).map_err(unwritten)?;
-        let made = json_of(self.answered(self.posted("create", body)).await?).await?;
+        let made = self.json_of(self.answered(self.posted("create", body)).await?).await?;
         let text = |name: &str| made[name].as_str().map(str::to_owned);
         let count = |name: &str| made[name].as_u64();
         let began = (text("upload_id"), text("node_id"), count("chunk_min_bytes"), count("chunk_max_bytes"));
         match began {
-            (Some(upload_id), Some(node_id), Some(chunk_min_bytes), Some(chunk_max_bytes)) => {
+            // It becomes part of paths.
+            (Some(upload_id), Some(node_id), Some(chunk_min_bytes), Some(chunk_max_bytes))
+                if Upload::check_id("upload.put", &upload_id).is_ok() =>
+            {
                 Ok(Began { upload_id, node_id, chunk_min_bytes, chunk_max_bytes })
             }
             _ => Err(strange(&made)),
@@ -122,7 +107,7 @@ impl Remote {
             Err(Trying::Never(error)) if error.code == Code::UploadUnknown => return Ok(None),
             Err(other) => return Err(other),
         };
-        let state = json_of(response).await?;
+        let state = self.json_of(response).await?;
         let numbers = |value: &Value| -> Vec<u32> {
             let list = value.as_array().into_iter().flatten();
             list.filter_map(|number| u32::try_from(number.as_u64()?).ok()).collect()
@@ -166,7 +151,7 @@ impl Remote {
             _ => request.body(Body::wrap_stream(watched(bytes, begun, moved.clone()))),
         };
         // A chunk takes as long as the line needs: given up is only one of which nothing moves.
-        let mut sending = std::pin::pin!(answer_of(request));
+        let mut sending = std::pin::pin!(self.answer_of(request));
         loop {
             tokio::select! {
                 answer = &mut sending => return answer.map(drop),
@@ -193,33 +178,44 @@ impl Remote {
         let size = response.content_length().filter(|_| from == 0);
         // A proxy that knows no ranges answers with everything.
         let mut skip = if response.status() == StatusCode::PARTIAL_CONTENT { 0 } else { from };
-        let pieces = response.bytes_stream().map(move |piece| {
-            let piece = piece.map_err(away)?;
+        let pieces = speaking(response, self.patience).map(move |piece| {
+            let piece = piece.map_err(unread)?;
             let over = usize::try_from(skip).unwrap_or(usize::MAX).min(piece.len());
             skip -= over as u64;
             Ok(piece.slice(over..))
         });
-        Ok(Content { size, pieces: self.while_it_speaks(pieces.boxed()) })
+        Ok(Content { size, pieces: pieces.boxed() })
     }
 
     pub(super) async fn progress(&self, id: &str) -> Tried<BoxStream<'static, Tried<Progress>>> {
         let response = self.answered(self.request(Method::GET, &format!("{id}/progress"))).await?;
         // A server that has nothing to tell says at least that.
-        let pieces = response.bytes_stream().map(|piece| piece.map_err(away));
-        Ok(telling::progress(self.while_it_speaks(pieces.boxed())))
+        let pieces = speaking(response, self.patience).map(|piece| piece.map_err(unread));
+        Ok(telling::progress(pieces.boxed()))
     }
 
-    /// The pieces of an answer, and an error behind the last one of a server that says nothing more.
-    fn while_it_speaks(&self, pieces: BoxStream<'static, Tried<Bytes>>) -> BoxStream<'static, Tried<Bytes>> {
-        let patience = self.patience;
-        stream::unfold(Some(pieces), move |pieces| async move {
-            let mut pieces = pieces?;
-            match tokio::time::timeout(patience, pieces.next()).await {
-                Ok(piece) => piece.map(|piece| (piece, Some(pieces))),
-                Err(_) => Some((Err(silent(patience)), None)),
-            }
-        })
-        .boxed()
+    /// The answer, or the problem that it tells.
+    async fn answer_of(&self, request: RequestBuilder) -> Tried<Response> {
+        let response = request.send().await.map_err(|error| unread(Unread::Broke(error)))?;
+        if response.status().is_success() {
+            return Ok(response);
+        }
+        let refusal = Refusal::read(response, self.patience).await;
+        let status = refusal.status;
+        // The status decides, whatever the body is: between here and the server stand proxies, which answer with pages of
+        // their own, or with nothing, while it is away.
+        let later = status.is_server_error()
+            || matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT);
+        let unknown = if later { Code::UploadBackend } else { Code::ServerAnswer };
+        let field = refusal.field().map(|field| field.to_owned().into());
+        let code = refusal.code().unwrap_or(unknown);
+        let error = Error { field, ..Error::new("upload.put", code, refusal.to_string()) };
+        Err(if later { Trying::Later(refusal.wait, error) } else { Trying::Never(error) })
+    }
+
+    async fn json_of(&self, response: Response) -> Tried<Value> {
+        let body = read(response, self.patience, ANSWER_MAX).await.map_err(unread)?;
+        serde_json::from_slice(&body).map_err(|_| unusual(&body))
     }
 }
 
@@ -260,79 +256,37 @@ fn watched(
     })
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
 fn unwritten(error: serde_json::Error) -> Trying {
-    Trying::Never(Error::new("upload.put", Code::RequestInvalid, format!("custom_metadata: {error}")))
+    let detail = format!("custom_metadata: {error}");
+    let wrong = Error::new("upload.put", Code::RequestInvalid, detail).field("custom_metadata");
+    Trying::Never(wrong.because(error))
 }
 
 fn silent(patience: Duration) -> Trying {
-    let detail = format!("the server said nothing for {} s", patience.as_secs());
-    Trying::Later(None, Error::new("upload.put", Code::UploadBackend, detail))
+    unread(Unread::Silent(patience))
+}
+
+/// What breaks off may come later; what has no end never will.
+fn unread(unread: Unread) -> Trying {
+    let detail = unread.to_string();
+    match unread {
+        Unread::Long(_) => Trying::Never(Error::new("upload.put", Code::ServerAnswer, detail)),
+        Unread::Silent(_) => Trying::Later(None, Error::new("upload.put", Code::UploadBackend, detail)),
+        Unread::Broke(error) => {
+            let error = Error::new("upload.put", Code::UploadBackend, detail).because(error.without_url());
+            Trying::Later(None, error)
+        }
+    }
 }
 
 fn strange(answer: &Value) -> Trying {
-    let shown: String = answer.to_string().chars().take(EXCERPT).collect();
-    let detail = format!("this is not what a server of uploads answers: {shown}");
-    Trying::Never(Error::new("upload.put", Code::StoreProtocol, detail))
+    unusual(answer.to_string().as_bytes())
 }
 
-fn away(error: reqwest::Error) -> Trying {
-    let error = error.without_url();
-    let mut detail = format!("the server cannot be reached: {error}");
-    let mut cause = std::error::Error::source(&error);
-    while let Some(next) = cause {
-        detail = format!("{detail}: {next}");
-        cause = next.source();
-    }
-    Trying::Later(None, Error::new("upload.put", Code::UploadBackend, detail))
-}
-
-/// The same of what is not even JSON.
+/// An answer that no server of uploads gives.
 pub(super) fn unusual(body: &[u8]) -> Trying {
-    strange(&Value::String(excerpt(body)))
-}
-
-async fn json_of(response: Response) -> Tried<Value> {
-    let body = tokio::time::timeout(PATIENCE, response.bytes()).await;
-    let body = body.map_err(|_| silent(PATIENCE))?.map_err(away)?;
-    serde_json::from_slice(&body).map_err(|_| unusual(&body))
-}
-
-/// The beginning of a text that somebody else wrote, on one line and without what could steer a terminal.
-fn excerpt(body: &[u8]) -> String {
-    let text = String::from_utf8_lossy(&body[..body.len().min(4 * EXCERPT)]);
-    let words = text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty());
-    words.collect::<Vec<_>>().join(" ").chars().take(EXCERPT).collect()
-}
-
-/// The answer, or the problem that it tells.
-async fn answer_of(request: RequestBuilder) -> Tried<Response> {
-    let response = request.send().await.map_err(away)?;
-    let status = response.status();
-    if status.is_success() {
-        return Ok(response);
-    }
-    let wait = response.headers().get("retry-after").and_then(|value| value.to_str().ok()?.parse().ok());
-    let wait = wait.map(Duration::from_secs);
-    // The status decides, whatever the body is: between here and the server stand proxies, which answer with pages of
-    // their own, or with nothing, while it is away.
-    let later = status.is_server_error()
-        || matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT);
-    let body = match tokio::time::timeout(PATIENCE, response.bytes()).await {
-        Ok(Ok(body)) => body,
-        Ok(Err(_)) | Err(_) => Bytes::new(),
-    };
-    let problem: Value = serde_json::from_slice(&body).unwrap_or_default();
-    let known = problem["code"].as_str().and_then(|code| Code::ALL.iter().find(|known| known.name() == code));
-    let unknown = if later { Code::UploadBackend } else { Code::StoreProtocol };
-    let detail = match problem["detail"].as_str() {
-        Some(detail) => format!(": {detail}"),
-        None if body.is_empty() => String::new(),
-        None => format!(": {}", excerpt(&body)),
-    };
-    let detail = format!("the server answers {status}{detail}");
-    let error = Error::new("upload.put", known.copied().unwrap_or(unknown), detail);
-    Err(if later { Trying::Later(wait, error) } else { Trying::Never(error) })
+    let detail = format!("this is not what a server of uploads answers: {}", excerpt(body));
+    Trying::Never(Error::new("upload.put", Code::ServerAnswer, detail))
 }
 
 #[cfg(test)]
@@ -355,9 +309,13 @@ mod tests {
     ) -> (Tried<()>, u64) {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let server = format!("http://{}", listener.local_addr().unwrap());
+        let asked = crate::remote::Remote {
+            server: Some(format!("http://{}", listener.local_addr().unwrap())),
+            ..crate::remote::Remote::default()
+        };
         let serving = tokio::spawn(async move { serve(listener.accept().await.unwrap().0).await });
-        let remote = Remote { patience, stalled, ..Remote::new(&server, "documents", None).unwrap() };
+        let remote = Remote::new(asked.client().unwrap().unwrap(), "documents").unwrap();
+        let remote = Remote { patience, stalled, ..remote };
         let bytes = Bytes::from(vec![7; CHUNK]);
         let most = AtomicU64::new(0);
         let tell = |sent: u64| most.store(most.load(Relaxed).max(sent), Relaxed);

@@ -1,41 +1,38 @@
-//! Progress as a server tells it: server-sent events, read line by line.
+//! Progress as a server tells it: server-sent events.
 
-use bytes::{Buf as _, Bytes, BytesMut};
+use bytes::Bytes;
 use futures_util::StreamExt as _;
 use futures_util::stream::{self, BoxStream};
 use quaymaster::upload::Progress;
 
 use super::remote::unusual;
 use super::way::Tried;
+use crate::sse::{Events, TooLong};
 
-/// No line is longer: an error of an upload is a few KiB.
-const LINE_MAX: usize = 1 << 20;
+/// No event is longer: an error of an upload is a few KiB.
+const EVENT_MAX: usize = 1 << 20;
 
 /// The progress in an answer that comes by pieces.
 pub(super) fn progress(pieces: BoxStream<'static, Tried<Bytes>>) -> BoxStream<'static, Tried<Progress>> {
-    stream::unfold((pieces, BytesMut::new()), |(mut pieces, mut came)| async move {
-        let told = next(&mut pieces, &mut came).await?;
-        Some((told, (pieces, came)))
+    stream::unfold((pieces, Events::new(EVENT_MAX)), |(mut pieces, mut events)| async move {
+        let told = next(&mut pieces, &mut events).await?;
+        Some((told, (pieces, events)))
     })
     .boxed()
 }
 
 /// The next one; `None` at the answer's end.
-async fn next(pieces: &mut BoxStream<'static, Tried<Bytes>>, came: &mut BytesMut) -> Option<Tried<Progress>> {
+async fn next(pieces: &mut BoxStream<'static, Tried<Bytes>>, events: &mut Events) -> Option<Tried<Progress>> {
     loop {
-        while let Some(end) = came.iter().position(|byte| *byte == b'\n') {
-            let line = came.split_to(end);
-            came.advance(1);
-            // Names and numbers of events, and comments that keep the line alive, say nothing more.
-            if let Some(data) = line.strip_prefix(b"data: ") {
-                return Some(serde_json::from_slice(data).map_err(|_| unusual(data)));
+        match events.next() {
+            Ok(Some(event)) => {
+                return Some(serde_json::from_slice(&event.data).map_err(|_| unusual(&event.data)));
             }
-        }
-        if came.len() > LINE_MAX {
-            return Some(Err(unusual(came)));
+            Ok(None) => {}
+            Err(TooLong(beginning)) => return Some(Err(unusual(&beginning))),
         }
         match pieces.next().await? {
-            Ok(piece) => came.extend_from_slice(&piece),
+            Ok(piece) => events.push(&piece),
             Err(broke) => return Some(Err(broke)),
         }
     }
@@ -64,7 +61,7 @@ mod tests {
             let seqs: Vec<u64> = told.into_iter().map(|told| told.unwrap().seq).collect();
             assert_eq!(seqs, [7, 8], "by {size} bytes");
         }
-        let pieces: [Tried<Bytes>; 1] = [Ok(Bytes::from_static(b"data: <html>\n"))];
+        let pieces: [Tried<Bytes>; 1] = [Ok(Bytes::from_static(b"data: <html>\n\n"))];
         let strange = progress(stream::iter(pieces).boxed()).next().await.unwrap();
         assert!(
             matches!(&strange, Err(Trying::Never(error)) if error.detail.contains("<html>")),

@@ -1,6 +1,15 @@
 -- limit/any: a limit whose algorithm is told with the call.
 --
--- `words` holds from `at` on: algorithm, cost, limit and the algorithm's own four, as its take has them.
+-- `words` holds from `at` on:
+--
+-- ARGV  @limit
+--       algorithm  text
+--       cost       int>0
+--       limit      int>=0
+--       window     int>0   this and what follows as its own take has them, filled up with zeros
+--       ttl_ms     int>0
+--       third      word
+--       fourth     word
 local function limit_check(key, now_us, words, at)
   local algorithm, cost, limit = words[at], words[at + 1] + 0, words[at + 2] + 0
   if algorithm == "fixed_window" then

@@ -1,9 +1,23 @@
--- queue/claim: handing out jobs. Eight keys in a row, from `at` on,
---   items, meta, stamps, overflow, jobs, held, delayed, leases
--- and these words in a row, from `from` on:
---   order, count (1 to 1000), lease_ms, token, worker (- for none), max_attempts
---   budget     no more is handed out once the payloads have so many bytes
---   largest    an item with more bytes than this cannot be delivered; it goes to the overflow list
+-- queue/claim: handing out jobs. Eight keys in a row, from `at` on, and these words in a row, from `from` on:
+--
+-- KEYS  @claim
+--       items     any   the public list, or zset for a priority queue
+--       meta      hash  switches and counters
+--       stamps    list  when which push came
+--       overflow  list  takes items too large to deliver
+--       jobs      hash  items of claimed and delayed jobs
+--       held      hash  their records
+--       delayed   zset  delayed jobs and retries, by when they are due
+--       leases    zset  claimed jobs, by the end of their lease
+-- ARGV  @claim
+--       order         text    fifo or priority
+--       count         int>=0  at most 1000; 0, to claim nothing, only behind an ack
+--       lease_ms      int>0
+--       token         text    unique per claim; a repeated request_id derives it anew
+--       worker        text    who claims, - for none
+--       max_attempts  int>0
+--       budget        int>0   no more is handed out once the payloads have so many bytes
+--       largest       int>0   an item with more bytes than this cannot be delivered; it goes to the overflow list
 
 -- Stops the script before its first write where a key is of another type, or the sequence is none.
 local function queue_sound(keys, at, order)
@@ -18,9 +32,9 @@ local function queue_sound(keys, at, order)
 end
 
 -- Whether a member is the id of a job. A number above those that are given out is one if it has a job: a clock that was
--- once wrong has made such ids.
+-- once wrong has made such ids, of 17 digits. One that is no 64-bit integer could not be told to anybody.
 local function queue_known(jobs, id)
-  return number_read(id) or (string.find(id, "^%d+$") and redis.call("HEXISTS", jobs, id) == 1)
+  return number_read(id) or (#id <= 18 and string.find(id, "^[1-9]%d*$") and redis.call("HEXISTS", jobs, id) == 1)
 end
 
 -- Ids whose lease has ended, then those whose time has come, each the longest first; `ends` has the lease's end, or
@@ -199,7 +213,7 @@ local function queue_spread(jobs, held, leases)
   return long
 end
 
--- The first of `count` unused ids. They count on from it, and only in their last four digits, which are none with a 0 in
+-- The first of `count` unused ids, or none. They count on from it, and only in their last four digits, which are none with a 0 in
 -- front: those are written much faster than all sixteen.
 local function queue_number(jobs, number, count)
   for _ = 1, 32 do
@@ -208,16 +222,19 @@ local function queue_number(jobs, number, count)
     if count == 0 then return number end
     local free = queue_unused(jobs, number, count)
     if free == number then return number end
+    if not free then break end
     number = free
   end
-  return number_refuse(jobs, "it holds jobs under numbers that were not given to any")
 end
 
 -- Hands out what waits, into `reply`: how many, the first id (the others count on from it), the payloads; in a priority
 -- queue each with its score. All of them are written by three commands out of one table: score, id, value, id, value …
-local function queue_fresh(keys, at, words, from, now_us, room, bytes, sequence, stamped, reply)
-  local waiting = queue_length(keys[at], words[from])
-  local number = queue_number(keys[at + 4], math.max(sequence + 1, now_us), math.min(room, waiting))
+-- Nothing where there is no `number` to give.
+local function queue_fresh(keys, at, words, from, now_ms, room, bytes, number, stamped, reply)
+  if not number then
+    reply[#reply + 1], reply[#reply + 2] = 0, "0"
+    return 0, 0
+  end
   local ordered, budget, largest = words[from] ~= "fifo", words[from + 6] + 0, words[from + 7] + 0
   local payloads, count, shed, scores
   if ordered then
@@ -233,7 +250,7 @@ local function queue_fresh(keys, at, words, from, now_us, room, bytes, sequence,
   if count == 0 then return 0, shed end
   local jobs, held, leases = keys[at + 4], keys[at + 5], keys[at + 7]
   local long = count > 16 and queue_spread(jobs, held, leases)
-  local lease_end = string.format("%.0f", math.floor(now_us / 1000) + words[from + 2])
+  local lease_end = string.format("%.0f", now_ms + words[from + 2])
   local row, high = { lease_end }, string.format("%.0f", (number - low) / 10000)
   for index = 1, count do
     local payload = payloads[index]
@@ -277,7 +294,13 @@ local function queue_next(leases, delayed, now_ms)
   return math.max(math.ceil(first - now_ms), 0)
 end
 
--- The whole claim, into `reply`: "jobs" or "paused", next_ms, how many come again, those, how many are fresh, the first
+-- Whether a lease has ended or a delayed job's time has come.
+local function queue_is_due(leases, delayed, now_ms)
+  local now = string.format("%.0f", now_ms)
+  return redis.call("ZCOUNT", leases, "-inf", now) + redis.call("ZCOUNT", delayed, "-inf", now) > 0
+end
+
+-- The whole claim, behind `queue_sound`, into `reply`: "jobs" or "paused", next_ms, how many come again, those, how many are fresh, the first
 -- id of them, those. Answers how many there are in all.
 local function queue_claim(keys, at, words, from, now_us, reply)
   local now_ms = math.floor(now_us / 1000)
@@ -288,10 +311,14 @@ local function queue_claim(keys, at, words, from, now_us, reply)
     return 0
   end
   reply[head + 1], reply[head + 2], reply[head + 3] = "jobs", 0, 0
+  local sequence, waiting = number_read(switches[2]) or 0, queue_length(keys[at], words[from])
+  local number = queue_number(keys[at + 4], math.max(sequence + 1, now_us), math.min(words[from + 1] + 0, waiting))
+  -- A refusal must be the only thing that happens: what was acked is answered, and what comes again needs no number.
+  if not number and head == 0 and not queue_is_due(keys[at + 7], keys[at + 6], now_ms) then queue_taken(keys[at + 4]) end
   local taken, bytes = queue_again(keys, at, words, from, now_ms, reply)
   reply[head + 3] = taken
-  local sequence, room = queue_sequence(keys[at + 1], switches[2]), words[from + 1] - taken
-  local count, shed = queue_fresh(keys, at, words, from, now_us, room, bytes, sequence, switches[3], reply)
+  local room = words[from + 1] - taken
+  local count, shed = queue_fresh(keys, at, words, from, now_ms, room, bytes, number, switches[3], reply)
   if taken + count == 0 then
     reply[head + 2] = shed > 0 and 0 or queue_next(keys[at + 7], keys[at + 6], now_ms)
   end

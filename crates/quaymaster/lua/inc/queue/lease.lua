@@ -1,4 +1,11 @@
--- queue/lease: who holds a job. A record is `token attempt first_failed_ms worker priority`, the token first, so that
+-- queue/lease: who holds a job. Jobs are named by what their records begin with, any number of times:
+--
+-- ARGV  @leases
+--       prefix  text   token and attempt, each with a space behind it
+--       count   int>0  how many ids follow
+--       .. ids  int
+--
+-- A record is `token attempt first_failed_ms worker priority`, the token first, so that
 -- `token attempt ` is compared as its beginning; a job that nobody holds has the token `-`. A lease lives until its
 -- score in `leases`, by the store's clock: whoever comes later has lost it, whether or not anybody else has the job.
 

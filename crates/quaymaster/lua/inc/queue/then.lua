@@ -15,13 +15,15 @@ local function queue_held(held, leases, words, from, now_ms)
   return found, given
 end
 
--- Where the words after the parts begin; then, if a part cannot be done, its number, why, and what the batch said.
+-- Where the words after the parts begin, and by part the first number that its jobs get; then, if a part cannot be done,
+-- its place, why, and what the batch said.
 local function queue_then_check(keys, at, words, from, parts, now_us)
-  local refused, why, said, adding = 0, "", "", {}
+  local refused, why, said, adding, numbers = 0, "", "", {}, {}
   for part = 1, parts do
     local word, x = "fits", ""
     if words[from] == "push" then
-      word = queue_fits(keys, at, words, from + 2, adding, now_us)
+      local _
+      word, _, _, _, numbers[part] = queue_fits(keys, at, words, from + 2, adding, now_us)
       at = at + 7
     elseif words[from] == "batch" then
       word, x = batch_check(keys, at, words, from + 2, now_us)
@@ -32,7 +34,7 @@ local function queue_then_check(keys, at, words, from, parts, now_us)
     end
     from = from + 2 + words[from + 1]
   end
-  return from, refused, why, said
+  return from, numbers, refused, why, said
 end
 
 -- Adds an item to a batch. A part before this one may have begun the batch that is open now: its own keys are then
@@ -55,13 +57,13 @@ local function queue_then_batch(keys, at, words, from, begun, now_us)
 end
 
 -- Does every part but the messages, which it answers as channel, data, and so on; into `reply` how many batches there are, and of each its part, whether it takes no more, and its id.
-local function queue_then_do(keys, at, words, from, parts, now_us, reply)
+local function queue_then_do(keys, at, words, from, parts, numbers, now_us, reply)
   local begun, head, messages = {}, #reply + 1, {}
   reply[head] = 0
   for part = 1, parts do
     local first = from + 2
     if words[from] == "push" then
-      local _, waiting, pushed, stamped, number = queue_fits(keys, at, words, first, {}, now_us)
+      local _, waiting, pushed, stamped, number = queue_fits(keys, at, words, first, {}, now_us, numbers[part])
       queue_add(keys, at, words, first, now_us, waiting, pushed, stamped, number)
       at = at + 7
     elseif words[from] == "batch" then

@@ -2,6 +2,11 @@
 -- `names` has its bytes, with a `c` behind them once the chunk is taken, `ends` when it is given up, `sum` the bytes of
 -- all of them, changed in the same step. One that was given up before a chunk took it stays with an `x` and no bytes,
 -- its end behind all others, until somebody has removed what was staged under it.
+--
+-- KEYS  @flight
+--       names  hash    bytes by name
+--       ends   zset    when each is given up
+--       sum    string  of all bytes
 
 -- Where the ends of those begin that were given up: no clock comes so far.
 local function flight_beyond(ms)

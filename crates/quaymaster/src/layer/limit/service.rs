@@ -161,7 +161,7 @@ fn refused(error: &Error) -> Response<Bytes> {
     if error.code.http_status() == 500 {
         tracing::error!(%error, "a limit has no key for a request");
     }
-    Problem::new(error.code, &error.detail).response()
+    Problem::new(error.code, &error.detail).field(error.field.as_deref()).response()
 }
 
 /// The answer to what a limit could not tell: the caller's mistake where its value is not fit for a key, the store's

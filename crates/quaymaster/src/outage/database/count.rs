@@ -114,7 +114,7 @@ fn replay(ask: &Counting<'_>, kept: &str) -> Result<(Word, Raw)> {
     let mut words = kept.split(' ');
     if words.next() != Some(ask.verb.op()) {
         let detail = "request_id was already used for another verb on this limit";
-        return Err(Error::new(ask.op, Code::RequestInvalid, detail));
+        return Err(Error::new(ask.op, Code::RequestReused, detail).field("request_id"));
     }
     let word = match words.next() {
         Some("allowed") => Word::Allowed,

@@ -80,7 +80,7 @@ impl DatabaseOptions {
 }
 
 fn wrong(detail: String) -> Error {
-    Error::new("database.open", Code::ConfigInvalid, format!("database: {detail}"))
+    Error::new("database.open", Code::ConfigInvalid, format!("database: {detail}")).field("database")
 }
 
 /// Never shows the password.

@@ -185,10 +185,8 @@ fn usable(name: String) -> String {
         return name;
     }
     let odd = |c: char| c.is_control() || matches!(c, '{' | '}' | '*' | '?' | '[' | ']');
-    let mut name: String = name.chars().map(|c| if odd(c) { '_' } else { c }).collect();
-    while name.len() > super::MAX_INSTANCE_BYTES {
-        name.pop();
-    }
+    let chars = name.chars().map(|c| if odd(c) { '_' } else { c });
+    let name: String = chars.take(super::MAX_INSTANCE_CHARS).collect();
     match name.as_str() {
         "" => "instance".to_owned(),
         super::OVERFLOW => format!("{name}-"),

@@ -7,47 +7,43 @@ pub(crate) mod settle;
 pub(crate) mod state;
 mod then;
 
-pub(super) use claim::CLAIM;
-pub(super) use dead::{DEAD, PURGE, REDRIVE};
-pub(super) use push::PUSH;
-pub(super) use settle::{ACK, EXTEND, NACK};
-pub(super) use state::{PAUSE, PEEK, PRESSURE, RESUME};
-
 use std::borrow::Cow;
 use std::io::Write as _;
-use std::time::Duration;
 
 use bytes::Bytes;
-use quaymaster::Code;
-use quaymaster::queue::{Item, Job};
+use quaymaster::queue::{Item, Job, LEASE_MAX, MAX_COUNT, WORKER_MAX};
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::value::RawValue;
-use utoipa::ToSchema;
 
 use super::cache::readable;
-use super::{Arg, ArgType};
-use crate::http::problem::{Problem, excerpt};
+use super::millis;
+use crate::request::{KeyValues, Spec};
 
-pub(super) const LEASE_MS: Arg = Arg {
-    name: "lease_ms",
-    holds: ArgType::Positive,
-    required: false,
-    help: "How long the job stays away from others; the queue's own lease unless given",
-};
+/// How many jobs or letters are wanted.
+const COUNT: Spec = Spec::integer(1, MAX_COUNT as u64);
+
+const LEASE_MS: Spec = Spec::integer(1, LEASE_MAX.as_millis() as u64)
+    .about("How long they stay away from others; the queue's own lease unless given.");
+
+const WORKER: Spec = Spec::text_of(1, WORKER_MAX)
+    .also(r#"{"pattern": "^([!-,.-~]|[!-~]{2,})$"}"#)
+    .about("A name that is kept with the jobs while they are held.");
 
 /// A job as a claim, or an ack that claims, answers it.
-#[derive(ToSchema)]
-#[expect(dead_code, reason = "describes the shape in OpenAPI")]
+#[derive(JsonSchema)]
+#[expect(dead_code, reason = "describes what is written by hand")]
 pub(crate) struct QueueJob {
     /// The job's id in this queue, the same in every attempt.
-    #[schema(example = "1794744020000000")]
+    #[schemars(extend("examples" = ["1794744020000000"]))]
     id: String,
     /// What was pushed, byte for byte.
     payload: serde_json::Value,
     /// Which attempt this is, from 1.
-    #[schema(minimum = 1)]
+    #[schemars(range(min = 1))]
     attempt: u32,
     /// Proves that the job is ours: for `ack`, `nack` and `extend`.
+    #[schemars(extend("examples" = ["1794744020000000.1.x3VqJ0"]))]
     lease: String,
     /// How long it is.
     lease_expires_in_ms: u64,
@@ -74,16 +70,23 @@ fn write_jobs(out: &mut Vec<u8>, jobs: &[Job]) {
 }
 
 /// What another program left in a list, and is no JSON.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct QueueRaw {
-    /// The item, if it is text.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    raw: Option<String>,
-    /// The item in base64, if it is not.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    raw_base64: Option<String>,
-    /// Why no worker could be given it.
-    reason: String,
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(untagged)]
+pub(crate) enum QueueRaw {
+    /// It is text.
+    Text {
+        /// The item.
+        raw: String,
+        /// Why no worker could be given it.
+        reason: String,
+    },
+    /// It is not even text.
+    Bytes {
+        /// The item in base64.
+        raw_base64: String,
+        /// Why no worker could be given it.
+        reason: String,
+    },
 }
 
 /// Appends `"items":[…]`. By hand, since they are JSON already, or nearly all of them.
@@ -96,27 +99,16 @@ fn write_items(out: &mut Vec<u8>, items: &[Item]) {
         match item {
             Item::Json(json) => out.extend_from_slice(json),
             Item::Raw { bytes, reason } => {
-                let (raw, raw_base64) = match readable(bytes) {
-                    Ok(text) => (Some(text), None),
-                    Err(packed) => (None, Some(packed)),
+                let reason = reason.clone();
+                let told = match readable(bytes) {
+                    Ok(raw) => QueueRaw::Text { raw, reason },
+                    Err(raw_base64) => QueueRaw::Bytes { raw_base64, reason },
                 };
-                let _ =
-                    serde_json::to_writer(&mut *out, &QueueRaw { raw, raw_base64, reason: reason.clone() });
+                let _ = serde_json::to_writer(&mut *out, &told);
             }
         }
     }
     out.push(b']');
-}
-
-fn written(answer: &impl Serialize) -> Bytes {
-    let mut out = Vec::with_capacity(160);
-    // A struct of texts and numbers cannot fail to be written into memory.
-    let _ = serde_json::to_writer(&mut out, answer);
-    Bytes::from(out)
-}
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// The caller's JSON as it was written, without the white space around it.
@@ -124,19 +116,16 @@ fn verbatim(value: &RawValue) -> Bytes {
     Bytes::copy_from_slice(value.get().trim_ascii().as_bytes())
 }
 
-fn missing(field: &str, why: &str) -> Problem {
-    Problem::new(Code::RequestInvalid, format!("{field} is missing; {why}")).field(field)
-}
-
 fn owned(text: Option<Cow<'_, str>>) -> Option<String> {
     text.map(Cow::into_owned)
 }
 
-/// An integer parameter of a query.
-fn number(text: Option<&str>, field: &'static str) -> Result<Option<u64>, Problem> {
-    let Some(text) = text else { return Ok(None) };
-    text.parse().map(Some).map_err(|_| {
-        let detail = format!("{field} must be an integer of at least 0, got {}", excerpt(text));
-        Problem::new(Code::RequestInvalid, detail).field(field)
-    })
+/// Values of a key's placeholders.
+fn owned_pairs(pairs: KeyValues<'_>) -> Vec<(String, String)> {
+    pairs.into_iter().map(|(name, value)| (name.into_owned(), value.into_owned())).collect()
+}
+
+/// As many as one machine could hold, where it is more.
+fn count_of(count: u64) -> usize {
+    usize::try_from(count).unwrap_or(usize::MAX)
 }

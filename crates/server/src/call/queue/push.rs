@@ -1,72 +1,73 @@
 //! `queue push`.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::time::Duration;
 
-use futures_util::FutureExt as _;
 use quaymaster::Code;
-use quaymaster::queue::{Push, PushDedupe};
-use quaymaster::schema::Kind;
+use quaymaster::queue::{DELAY_MAX, MAX_PUSH, Push, PushDedupe};
+use schemars::JsonSchema;
 use serde::Serialize;
-use serde::de::MapAccess;
 use serde_json::value::RawValue;
-use utoipa::ToSchema;
 
 use super::super::cache::stored_text;
-use super::super::limit::KeyValue;
-use super::super::{Answer, Arg, ArgType, Call, Effect, Input, REQUEST_ID};
-use super::{missing, owned, verbatim, written};
-use crate::app::App;
-use crate::http::json::{self, Fields, KeyValues, Value};
+use super::super::{Answer, Call, Input, No, call, written};
+use super::{owned, owned_pairs, verbatim};
 use crate::http::problem::Problem;
+use crate::request::read::Nested;
+use crate::request::{Holds, JSON, KEY, KEY_PART, KeyValues, REQUEST_ID, Spec, request};
+use crate::services::Services;
 
-pub(in super::super) const PUSH: Call = Call {
-    kind: Kind::Queue,
-    verb: "push",
-    effect: Effect::Writes,
-    template: "/v1/queue/{name}/push",
-    about: "Put jobs at the end of the queue",
-    args: &[
-        Arg { name: "payload", holds: ArgType::Json, required: false, help: "The job" },
-        Arg {
-            name: "payloads",
-            holds: ArgType::Json,
-            required: false,
-            help: "A list of jobs instead; all of them or none",
-        },
-        Arg {
-            name: "priority",
-            holds: ArgType::Json,
-            required: false,
-            help: "Of a priority queue: highest first; 0 unless given",
-        },
-        Arg {
-            name: "delay_ms",
-            holds: ArgType::Integer,
-            required: false,
-            help: "How long it stays away from claims; 0 unless given",
-        },
-        Arg {
-            name: "id",
-            holds: ArgType::Text,
-            required: false,
-            help: "The same id again within a day is a duplicate",
-        },
-        Arg {
-            name: "dedupe",
-            holds: ArgType::Json,
-            required: false,
-            help: "{\"name\", \"key\", \"value\"?}: pushed only if this dedupe has not seen it",
-        },
-        REQUEST_ID,
+pub(in super::super) const CALLS: &[Call] = &[PUSH];
+
+const PUSH: Call = call!(
+    Queue "queue" "push", Writes, QueuePush => QueuePushed, push, "Put jobs at the end of the queue",
+    no: No::Truth("duplicate", true),
+    refusals: &[
+        (422, "on a cluster the dedupe lies elsewhere than the queue"),
+        (429, "the queue is full, and nothing was added; or the caller is over a limit of the server"),
     ],
-    said_no: |answer| answer["duplicate"] == true,
-    run: |app, input| push(app, input).boxed(),
-};
+);
+
+/// How long a job stays away from claims.
+pub(super) const DELAY_MS: Spec = Spec::integer(0, DELAY_MAX.as_millis() as u64);
+
+/// What orders a priority queue.
+pub(super) const PRIORITY: Spec = Spec::of(Holds::Number)
+    .about("Of a priority queue, and only there: the highest comes first; 0 unless given.");
+
+request! {
+    /// What `push` is given: `payload` or `payloads`.
+    pub(crate) struct QueuePush<'a> {
+        /// The job: any JSON, kept as it was written.
+        payload: Option<&'a RawValue> = JSON.example(r#"{"camera_id": "front_door"}"#),
+        /// A list of jobs instead; all of them are added, or none.
+        payloads: Option<Vec<&'a RawValue>> = Spec::of(Holds::Items { min: 1, max: MAX_PUSH }),
+        priority: Option<f64> = PRIORITY,
+        /// How long it stays away from claims; 0 unless given.
+        delay_ms: Option<u64> = DELAY_MS.default("0"),
+        /// The same id again within a day is a duplicate and adds nothing.
+        id: Option<Cow<'a, str>> = Spec::text_of(1, 512).also(KEY_PART),
+        /// Pushed only if this dedupe has not seen it; both in one step.
+        dedupe: Option<Nested<QueuePushDedupe<'a>>> = Spec::of(Holds::Object(QueuePushDedupe::SHAPE)),
+        request_id: Option<Cow<'a, str>> = REQUEST_ID,
+    }
+    one_of "payload" "payloads";
+}
+
+request! {
+    /// A dedupe of the same schema.
+    pub(crate) struct QueuePushDedupe<'a> {
+        /// The dedupe's name in the schema.
+        name: Cow<'a, str> = Spec::text().required("it is a dedupe of the schema"),
+        /// The placeholders of its key, by name.
+        key: KeyValues<'a> = KEY,
+        /// What later ones are told; `1` unless given.
+        value: Option<&'a RawValue> = JSON,
+    }
+}
 
 /// What `push` answers.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct QueuePushed {
     /// Jobs added.
     accepted: u64,
@@ -76,144 +77,24 @@ pub(crate) struct QueuePushed {
     moved_to_dlq: u64,
     /// Older ones dropped to make room.
     dropped: u64,
-    /// There when the id or the dedupe was seen before: nothing was added.
+    /// There, and `true`, when the id or the dedupe was seen before: nothing was added.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
-    #[schema(required = false)]
     duplicate: bool,
 }
 
-#[derive(Debug, Default)]
-struct PushBody<'a> {
-    payload: Option<&'a RawValue>,
-    payloads: Option<Vec<&'a RawValue>>,
-    priority: Option<f64>,
-    delay_ms: Option<u64>,
-    id: Option<Cow<'a, str>>,
-    dedupe: Option<&'a RawValue>,
-    request_id: Option<Cow<'a, str>>,
-}
-
-impl<'de> Fields<'de> for PushBody<'de> {
-    const NAMES: &'static [&'static str] =
-        &["payload", "payloads", "priority", "delay_ms", "id", "dedupe", "request_id"];
-
-    fn read<A: MapAccess<'de>>(&mut self, name: &'static str, value: Value<'_, A>) -> Result<(), A::Error> {
-        match name {
-            "payload" => self.payload = Some(value.raw()?),
-            "payloads" => self.payloads = value.optional_raws()?,
-            "priority" => self.priority = value.optional_number()?,
-            "delay_ms" => self.delay_ms = value.optional_count()?,
-            "id" => self.id = value.optional_text()?,
-            "dedupe" => self.dedupe = Some(value.raw()?),
-            _ => self.request_id = value.optional_text()?,
-        }
-        Ok(())
-    }
-}
-
-#[derive(Debug, Default)]
-struct DedupeBody<'a> {
-    name: Option<Cow<'a, str>>,
-    key: KeyValues<'a>,
-    value: Option<&'a RawValue>,
-}
-
-impl<'de> Fields<'de> for DedupeBody<'de> {
-    const NAMES: &'static [&'static str] = &["name", "key", "value"];
-
-    fn read<A: MapAccess<'de>>(&mut self, name: &'static str, value: Value<'_, A>) -> Result<(), A::Error> {
-        match name {
-            "name" => self.name = value.optional_text()?,
-            "key" => self.key = value.key_values()?,
-            _ => self.value = Some(value.raw()?),
-        }
-        Ok(())
-    }
-}
-
-/// What `push` is given.
-#[derive(ToSchema)]
-#[expect(dead_code, reason = "describes the shape in OpenAPI")]
-pub(crate) struct QueuePush {
-    /// The job: any JSON, kept as it was written. Either this or `payloads`.
-    #[schema(example = json!({"camera_id": "front_door"}))]
-    payload: Option<serde_json::Value>,
-    /// Several jobs: all of them are added, or none.
-    payloads: Option<Vec<serde_json::Value>>,
-    /// Of a priority queue: the highest comes first; 0 unless given.
-    priority: Option<f64>,
-    /// How long it stays away from claims.
-    #[schema(minimum = 0, default = 0)]
-    delay_ms: Option<u64>,
-    /// The same id again within a day is a duplicate and adds nothing.
-    #[schema(min_length = 1, max_length = 512)]
-    id: Option<String>,
-    /// Pushed only if this dedupe has not seen it; both in one step.
-    dedupe: Option<QueuePushDedupe>,
-    /// The same id again within ten minutes gets the same answer and changes nothing.
-    #[schema(max_length = 128)]
-    request_id: Option<String>,
-}
-
-/// A dedupe of the same schema.
-#[derive(ToSchema)]
-#[expect(dead_code, reason = "describes the shape in OpenAPI")]
-pub(crate) struct QueuePushDedupe {
-    /// The dedupe's name in the schema.
-    name: String,
-    /// The placeholders of its key, by name.
-    key: BTreeMap<String, KeyValue>,
-    /// What later ones are told; `1` unless given.
-    value: Option<serde_json::Value>,
-}
-
-/// Puts jobs at the end of the queue.
-#[utoipa::path(
-    post, path = "/v1/queue/{name}/push", operation_id = "queue.push", tag = "queue",
-    params(("name" = String, Path, description = "the queue's name in the schema")),
-    request_body = QueuePush,
-    responses(
-        (status = 200, body = QueuePushed, description = "the answer, also when it was a duplicate"),
-        (status = 422, body = crate::http::problem::ProblemBody<'static>, content_type = "application/problem+json",
-            description = "on a cluster the dedupe lies elsewhere than the queue"),
-        (status = 429, body = crate::http::problem::ProblemBody<'static>, content_type = "application/problem+json",
-            description = "the queue is full; nothing was added"),
-        crate::page::openapi::Problems),
-)]
-pub(crate) async fn push(app: &App, input: Input<'_>) -> Answer {
-    let queue = app.quaymaster.queue(input.name)?;
-    let body: PushBody<'_> = json::read(input.body, app.bounds.max_json_depth)?;
-    // `null` is a job like any other; beside a list it is what typed clients send for a field they do not use.
-    let payload = body.payload.filter(|one| body.payloads.is_none() || one.get() != "null");
-    let mut push = match (payload, body.payloads) {
-        (Some(one), None) => Push::one(verbatim(one)),
-        (None, Some(many)) => Push::many(many.into_iter().map(verbatim).collect()),
-        (None, None) => return Err(missing("payload", "give one, or a list as payloads")),
-        (Some(_), Some(_)) => {
-            let detail = "payload and payloads are both given; one of them is enough";
-            return Err(Problem::new(Code::RequestInvalid, detail).field("payloads"));
-        }
-    };
-    push.priority = body.priority;
-    push.delay = body.delay_ms.map(Duration::from_millis);
-    push.id = owned(body.id);
-    push.request_id = owned(body.request_id);
-    if let Some(dedupe) = body.dedupe.filter(|dedupe| dedupe.get() != "null") {
-        let dedupe: DedupeBody<'_> = json::nested(dedupe, "dedupe")?;
-        let Some(name) = dedupe.name else {
-            return Err(missing("dedupe.name", "it is a dedupe of the schema"));
-        };
-        let value = dedupe.value.filter(|value| value.get() != "null");
-        push.dedupe = Some(PushDedupe {
-            name: name.into_owned(),
-            key: dedupe
-                .key
-                .into_iter()
-                .map(|(name, value)| (name.into_owned(), value.into_owned()))
-                .collect(),
-            value: value.map(stored_text),
-        });
-    }
+async fn push(services: &Services, input: Input<'_>) -> Answer {
+    let queue = services.quaymaster.queue(input.name)?;
+    let request: QueuePush<'_> = input.read()?;
+    let mut push = payloads(request.payload, request.payloads)?;
+    push.priority = request.priority;
+    push.delay = request.delay_ms.map(Duration::from_millis);
+    push.id = owned(request.id);
+    push.request_id = owned(request.request_id);
+    push.dedupe = request.dedupe.map(|Nested(dedupe)| PushDedupe {
+        name: dedupe.name.into_owned(),
+        key: owned_pairs(dedupe.key),
+        value: dedupe.value.filter(|value| value.get() != "null").map(stored_text),
+    });
     let told = queue.push(push).await.map_err(bound_named)?;
     Ok(written(&QueuePushed {
         accepted: told.accepted,
@@ -224,17 +105,47 @@ pub(crate) async fn push(app: &App, input: Input<'_>) -> Answer {
     }))
 }
 
+/// The one that is given. `null` is a job like any other; beside a list it is what typed clients send for a field they do
+/// not use.
+fn payloads(payload: Option<&RawValue>, payloads: Option<Vec<&RawValue>>) -> Result<Push, Problem> {
+    let payload = payload.filter(|one| payloads.is_none() || one.get() != "null");
+    let wrong =
+        |field: &str, detail: &'static str| Err(Problem::new(Code::RequestInvalid, detail).field(field));
+    match (payload, payloads) {
+        (Some(one), None) => Ok(Push::one(verbatim(one))),
+        (None, Some(many)) => Ok(Push::many(many.into_iter().map(verbatim).collect())),
+        (None, None) => wrong("payload", "payload is missing; give one, or a list as payloads"),
+        (Some(_), Some(_)) => wrong("payloads", "payload and payloads are both given; one of them is enough"),
+    }
+}
+
 /// Whoever is over the bound is told where it is set.
 fn bound_named(error: quaymaster::Error) -> Problem {
-    let one = error.code == Code::RequestTooLarge && error.detail.starts_with("payload:");
+    let one = error.code == Code::RequestTooLarge && error.field.as_deref() == Some("payload");
     let mut problem = Problem::from(error);
-    // A caller's id is a part of a key, and refused like one.
-    if problem.detail.starts_with("`id`") {
-        problem.field = Some("id".to_owned());
-    }
     if one {
         problem.detail = format!("{}; max_payload_bytes in [queues] sets the bound", problem.detail).into();
-        problem.field = Some("payload".to_owned());
     }
     problem
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_setting_is_named_for_a_payload_over_its_bound_whatever_the_words() {
+        let told = |code: Code, field: &'static str, words: &str| {
+            let problem = bound_named(quaymaster::Error::new("queue.push", code, words).field(field));
+            (problem.detail.contains("max_payload_bytes"), problem.field)
+        };
+        let payload = Some("payload".to_owned());
+        assert_eq!(told(Code::RequestTooLarge, "payload", "it is too long"), (true, payload.clone()));
+        assert_eq!(told(Code::RequestInvalid, "payload", "payload: it is no JSON"), (false, payload));
+        assert_eq!(
+            told(Code::RequestTooLarge, "payloads", "payload: all of them").1.as_deref(),
+            Some("payloads")
+        );
+        assert!(!told(Code::RequestTooLarge, "payloads", "payload: all of them").0);
+    }
 }

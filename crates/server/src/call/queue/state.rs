@@ -3,66 +3,70 @@
 use std::borrow::Cow;
 
 use bytes::Bytes;
-use futures_util::FutureExt as _;
-use quaymaster::schema::Kind;
+use quaymaster::schema::Overflow;
+use schemars::JsonSchema;
 use serde::Serialize;
-use serde::de::MapAccess;
-use utoipa::ToSchema;
 
-use super::super::{Answer, Arg, ArgType, Call, Effect, Input, REQUEST_ID};
-use super::{millis, number, write_items, written};
-use crate::app::App;
-use crate::http::json::{self, Fields, Value};
-use crate::http::query;
+use super::super::{Answer, Call, Input, Needs, Repeat, call, millis, written};
+use super::{COUNT, count_of, write_items};
+use crate::request::{Nothing, REQUEST_ID_UNUSED, request};
+use crate::services::Services;
 
-pub(in super::super) const PRESSURE: Call = Call {
-    kind: Kind::Queue,
-    verb: "pressure",
-    effect: Effect::Reads,
-    template: "/v1/queue/{name}/pressure",
-    about: "Say how full the queue is",
-    args: &[],
-    said_no: |_| false,
-    run: |app, input| pressure(app, input).boxed(),
-};
-pub(in super::super) const PAUSE: Call = Call {
-    kind: Kind::Queue,
-    verb: "pause",
-    effect: Effect::Writes,
-    template: "/v1/queue/{name}/pause",
-    about: "Give no more jobs to claims; pushes and acks go on",
-    args: &[REQUEST_ID],
-    said_no: |_| false,
-    run: |app, input| pause(app, input).boxed(),
-};
-pub(in super::super) const RESUME: Call = Call {
-    kind: Kind::Queue,
-    verb: "resume",
-    effect: Effect::Writes,
-    template: "/v1/queue/{name}/resume",
-    about: "Give jobs to claims again",
-    args: &[REQUEST_ID],
-    said_no: |_| false,
-    run: |app, input| resume(app, input).boxed(),
-};
-pub(in super::super) const PEEK: Call = Call {
-    kind: Kind::Queue,
-    verb: "peek",
-    effect: Effect::Reads,
-    template: "/v1/queue/{name}/peek",
-    about: "Look at the jobs that are next",
-    args: &[Arg {
-        name: "count",
-        holds: ArgType::Positive,
-        required: false,
-        help: "At most so many; 10 unless given",
-    }],
-    said_no: |_| false,
-    run: |app, input| peek(app, input).boxed(),
-};
+pub(in super::super) const CALLS: &[Call] = &[PRESSURE, PAUSE, RESUME, PEEK];
+
+const PRESSURE: Call =
+    call!(Queue "queue" "pressure", Reads, Nothing => QueuePressure, pressure, "Say how full the queue is");
+const PAUSE: Call = call!(
+    Queue "queue" "pause", Writes, QueueSwitch => QueuePaused, pause,
+    "Give no more jobs to claims; pushes and acks go on",
+    needs: Needs::Operate,
+    repeat: Repeat::Safe,
+);
+const RESUME: Call = call!(
+    Queue "queue" "resume", Writes, QueueSwitch => QueuePaused, resume, "Give jobs to claims again",
+    needs: Needs::Operate,
+    repeat: Repeat::Safe,
+);
+const PEEK: Call =
+    call!(Queue "queue" "peek", Reads, QueuePeek => QueuePeeked, peek, "Look at the jobs that are next");
+
+request! {
+    /// What `pause` and `resume` are given: pausing twice is pausing once.
+    pub(crate) struct QueueSwitch<'a> {
+        #[expect(dead_code, reason = "it is taken and not needed")]
+        request_id: Option<Cow<'a, str>> = REQUEST_ID_UNUSED,
+    }
+}
+
+request! {
+    /// What `peek` is given.
+    pub(crate) struct QueuePeek<'a> {
+        /// At most so many; 10 unless given.
+        count: u64 = COUNT.default("10"),
+    }
+}
+
+/// What a full queue does with the next item.
+#[derive(Debug, Clone, Copy, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum QueueOverflow {
+    Reject,
+    Dlq,
+    DropOldest,
+}
+
+impl From<Overflow> for QueueOverflow {
+    fn from(policy: Overflow) -> Self {
+        match policy {
+            Overflow::Reject => Self::Reject,
+            Overflow::Dlq => Self::Dlq,
+            Overflow::DropOldest => Self::DropOldest,
+        }
+    }
+}
 
 /// What `pressure` answers. Nothing of it is counted by walking a list.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct QueuePressure {
     /// Jobs that wait to be claimed.
     pub(crate) current_length: u64,
@@ -74,8 +78,8 @@ pub(crate) struct QueuePressure {
     pub(crate) is_at_pressure_threshold: bool,
     /// Whether the next push would not fit.
     pub(crate) is_full: bool,
-    /// `reject`, `dlq` or `drop_oldest`.
-    pub(crate) overflow_policy: &'static str,
+    /// What happens to a push that does not fit: it is refused, or the oldest are moved to the overflow list or dropped.
+    pub(crate) overflow_policy: QueueOverflow,
     /// Jobs claimed and not settled.
     pub(crate) leased: u64,
     /// Jobs that come later: delayed pushes and retries.
@@ -98,7 +102,7 @@ impl From<quaymaster::queue::Pressure> for QueuePressure {
             fill_ratio: told.fill_ratio,
             is_at_pressure_threshold: told.is_at_pressure_threshold,
             is_full: told.is_full,
-            overflow_policy: told.overflow_policy.name(),
+            overflow_policy: told.overflow_policy.into(),
             leased: told.leased,
             delayed: told.delayed,
             dead: told.dead,
@@ -110,98 +114,44 @@ impl From<quaymaster::queue::Pressure> for QueuePressure {
 }
 
 /// What `pause` and `resume` answer.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct QueuePaused {
     /// Whether claims get nothing now.
     paused: bool,
 }
 
 /// What `peek` answers.
-#[derive(ToSchema)]
-#[expect(dead_code, reason = "describes the shape in OpenAPI")]
+#[derive(JsonSchema)]
+#[expect(dead_code, reason = "describes what is written by hand")]
 pub(crate) struct QueuePeeked {
     /// Payloads, the next one first; what is no JSON as `{"raw" or "raw_base64", "reason"}`.
     items: Vec<serde_json::Value>,
 }
 
-/// The body of `pause` and `resume`: pausing twice is pausing once.
-#[derive(Debug, Default)]
-struct SwitchBody<'a> {
-    request_id: Option<Cow<'a, str>>,
-}
-
-impl<'de> Fields<'de> for SwitchBody<'de> {
-    const NAMES: &'static [&'static str] = &["request_id"];
-
-    fn read<A: MapAccess<'de>>(&mut self, _: &'static str, value: Value<'_, A>) -> Result<(), A::Error> {
-        self.request_id = value.optional_text()?;
-        Ok(())
-    }
-}
-
-/// What `pause` and `resume` are given.
-#[derive(ToSchema)]
-#[expect(dead_code, reason = "describes the shape in OpenAPI")]
-pub(crate) struct QueueSwitch {
-    /// Taken and not needed: pausing twice is pausing once.
-    #[schema(max_length = 128)]
-    request_id: Option<String>,
-}
-
-/// Says how full the queue is.
-#[utoipa::path(
-    get, path = "/v1/queue/{name}/pressure", operation_id = "queue.pressure", tag = "queue",
-    params(("name" = String, Path, description = "the queue's name in the schema")),
-    responses((status = 200, body = QueuePressure, description = "the queue's depths"), crate::page::openapi::Problems),
-)]
-pub(crate) async fn pressure(app: &App, input: Input<'_>) -> Answer {
-    let queue = app.quaymaster.queue(input.name)?;
-    query::none(input.query)?;
+async fn pressure(services: &Services, input: Input<'_>) -> Answer {
+    let queue = services.quaymaster.queue(input.name)?;
+    let _: Nothing<'_> = input.read()?;
     Ok(written(&QueuePressure::from(queue.pressure().await?)))
 }
 
-/// Gives no more jobs to claims.
-#[utoipa::path(
-    post, path = "/v1/queue/{name}/pause", operation_id = "queue.pause", tag = "queue",
-    params(("name" = String, Path, description = "the queue's name in the schema")),
-    request_body = QueueSwitch,
-    responses((status = 200, body = QueuePaused, description = "done"), crate::page::openapi::Problems),
-)]
-pub(crate) async fn pause(app: &App, input: Input<'_>) -> Answer {
-    let queue = app.quaymaster.queue(input.name)?;
-    let _: SwitchBody<'_> = json::read_or_empty(input.body, app.bounds.max_json_depth)?;
+async fn pause(services: &Services, input: Input<'_>) -> Answer {
+    let queue = services.quaymaster.queue(input.name)?;
+    let _: QueueSwitch<'_> = input.read()?;
     queue.pause().await?;
     Ok(written(&QueuePaused { paused: true }))
 }
 
-/// Gives jobs to claims again.
-#[utoipa::path(
-    post, path = "/v1/queue/{name}/resume", operation_id = "queue.resume", tag = "queue",
-    params(("name" = String, Path, description = "the queue's name in the schema")),
-    request_body = QueueSwitch,
-    responses((status = 200, body = QueuePaused, description = "done"), crate::page::openapi::Problems),
-)]
-pub(crate) async fn resume(app: &App, input: Input<'_>) -> Answer {
-    let queue = app.quaymaster.queue(input.name)?;
-    let _: SwitchBody<'_> = json::read_or_empty(input.body, app.bounds.max_json_depth)?;
+async fn resume(services: &Services, input: Input<'_>) -> Answer {
+    let queue = services.quaymaster.queue(input.name)?;
+    let _: QueueSwitch<'_> = input.read()?;
     queue.resume().await?;
     Ok(written(&QueuePaused { paused: false }))
 }
 
-/// Looks at the jobs that are next.
-#[utoipa::path(
-    get, path = "/v1/queue/{name}/peek", operation_id = "queue.peek", tag = "queue",
-    params(
-        ("name" = String, Path, description = "the queue's name in the schema"),
-        ("count" = Option<u64>, Query, description = "at most so many, 1 to 1000; 10 unless given"),
-    ),
-    responses((status = 200, body = QueuePeeked, description = "payloads, the next one first"), crate::page::openapi::Problems),
-)]
-pub(crate) async fn peek(app: &App, input: Input<'_>) -> Answer {
-    let queue = app.quaymaster.queue(input.name)?;
-    let [count] = query::named(input.query, ["count"])?;
-    let count = number(count.as_deref(), "count")?.unwrap_or(10);
-    let items = queue.peek(usize::try_from(count).unwrap_or(usize::MAX)).await?;
+async fn peek(services: &Services, input: Input<'_>) -> Answer {
+    let queue = services.quaymaster.queue(input.name)?;
+    let request: QueuePeek<'_> = input.read()?;
+    let items = queue.peek(count_of(request.count)).await?;
     let mut out = vec![b'{'];
     write_items(&mut out, &items);
     out.push(b'}');

@@ -4,56 +4,55 @@ pub(crate) mod failures;
 pub(crate) mod state;
 pub(crate) mod work;
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use bytes::Bytes;
 use quaymaster::Code;
 use quaymaster::run::{RunState, moment};
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::value::RawValue;
-use utoipa::ToSchema;
 
-pub(super) use failures::{FAILURES, RETRY};
-pub(super) use state::{FINISH, LIST, SHOW, START, SWEEP, UPDATE};
-pub(super) use work::{FAILED, PROCESSED, REMAINING, TASK_FINISH, TASK_START};
-
-use super::{Arg, ArgType};
+use super::millis;
 use crate::http::problem::{Problem, excerpt};
+use crate::request::read::id;
+use crate::request::{Holds, KEY_PART, Spec};
 
-const RUN_ID: Arg = Arg { name: "run_id", holds: ArgType::Text, required: true, help: "The run's id" };
+/// An id of a run or of a task.
+const ID: Spec = Spec::text_of(1, 512).also(KEY_PART);
 
-const ITEMS: Arg = Arg {
-    name: "items",
-    holds: ArgType::Json,
-    required: false,
-    help: "`false` leaves the list of what is processed out of the answer",
-};
+/// Which run a call is about.
+const RUN_ID: Spec = ID.required("").about("The run's id.");
+
+/// Whether a run is answered with what it has processed.
+const ITEMS: Spec = Spec::of(Holds::Truth)
+    .default("true")
+    .about("`false` leaves the list of what is processed out of the answer.");
+
+/// Where a list goes on.
+const CURSOR: Spec = Spec::text_of(1, usize::MAX).about("The `next` of the page before.");
 
 /// A run.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize, JsonSchema)]
 pub(crate) struct RunShown {
-    /// `started`, or `resumed` when there was one; only from `start`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    outcome: Option<&'static str>,
-    #[schema(example = "manual_2026-11-16T06:22:01.123456+00:00")]
+    /// The run's id.
+    #[schemars(extend("examples" = ["manual_2026-11-16T06:22:01.123456+00:00"]))]
     run_id: String,
     /// What it is doing: `running` or what callers have set, `stale` while it gives no sign of life.
-    #[schema(example = "running")]
+    #[schemars(extend("examples" = ["running"]))]
     status: String,
     /// Whether it has given no sign of life for `stale_after` and is not finished.
     stale: bool,
     /// When it started, UTC, as the documented hash has it.
-    #[schema(example = "2026-11-16T06:22:01.123456")]
+    #[schemars(extend("examples" = ["2026-11-16T06:22:01.123456"]))]
     start_time: String,
     /// The hour it counts in, UTC.
-    #[schema(example = "2026-11-16_06")]
+    #[schemars(extend("examples" = ["2026-11-16_06"]))]
     current_hour: String,
     /// The calls that its limit has counted in that hour.
     api_calls_this_hour: u64,
     /// What it has processed, in that order.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Vec<String>>)]
+    #[schemars(with = "Vec<String>")]
     dockets_processed: Option<Box<RawValue>>,
     /// `false` when the list is longer than what is listed; the count is right all the same.
     items_complete: bool,
@@ -68,33 +67,35 @@ pub(crate) struct RunShown {
     /// Fields that callers set beside the documented ones.
     fields: BTreeMap<String, String>,
     /// When it last gave a sign of life.
-    #[schema(example = "2026-11-16T06:23:01.000042Z")]
+    #[schemars(extend("examples" = ["2026-11-16T06:23:01.000042Z"]))]
     last_activity: String,
     /// When it was finished.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
     finished_at: Option<String>,
 }
 
 /// A task of a run.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct RunTask {
+    /// The task's id.
     task_id: String,
     /// When it started.
-    #[schema(example = "2026-11-16T06:22:05.000001Z")]
+    #[schemars(extend("examples" = ["2026-11-16T06:22:05.000001Z"]))]
     started_at: String,
     /// How long it took; not there while it runs.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "u64")]
     duration_ms: Option<u64>,
 }
 
-fn shown(run: RunState, outcome: Option<&'static str>) -> RunShown {
+fn shown(run: RunState) -> RunShown {
     let tasks = run.tasks.into_iter().map(|task| RunTask {
         task_id: task.task_id,
         started_at: moment(task.started_us),
         duration_ms: task.duration.map(millis),
     });
     RunShown {
-        outcome,
         run_id: run.run_id,
         status: run.status,
         stale: run.stale,
@@ -113,30 +114,12 @@ fn shown(run: RunState, outcome: Option<&'static str>) -> RunShown {
     }
 }
 
-fn millis(duration: std::time::Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
-
-fn written(answer: &impl Serialize) -> Bytes {
-    // A struct of texts, numbers and JSON cannot fail to be written into memory.
-    Bytes::from(serde_json::to_vec(answer).unwrap_or_default())
-}
-
-fn required<'a>(field: &'static str, value: Option<Cow<'a, str>>) -> Result<Cow<'a, str>, Problem> {
-    value.ok_or_else(|| Problem::new(Code::RequestInvalid, format!("{field} is missing")).field(field))
-}
-
 /// A text or an integer, which is how other programs write ids.
 fn text_of(field: &str, value: &RawValue) -> Result<String, Problem> {
-    let wrong = |got: &str| {
-        let detail = format!("{field} must be a string or an integer, got {}", excerpt(got));
+    id(value.get()).map(std::borrow::Cow::into_owned).ok_or_else(|| {
+        let detail = format!("{field} must be a string or an integer, got {}", excerpt(value.get()));
         Problem::new(Code::RequestInvalid, detail).field(field.to_owned())
-    };
-    match serde_json::from_str(value.get()).map_err(|_| wrong(value.get()))? {
-        serde_json::Value::String(text) => Ok(text),
-        serde_json::Value::Number(number) if number.is_i64() || number.is_u64() => Ok(number.to_string()),
-        _ => Err(wrong(value.get())),
-    }
+    })
 }
 
 /// A list of them.
@@ -147,26 +130,4 @@ fn texts_of(field: &str, values: &[&RawValue]) -> Result<Vec<String>, Problem> {
 
 fn borrowed(texts: &[String]) -> Vec<&str> {
     texts.iter().map(String::as_str).collect()
-}
-
-/// An integer parameter of a query.
-fn number(text: Option<&str>, field: &'static str, default: u64) -> Result<u64, Problem> {
-    let Some(text) = text else { return Ok(default) };
-    text.parse().map_err(|_| {
-        let detail = format!("{field} must be an integer of at least 0, got {}", excerpt(text));
-        Problem::new(Code::RequestInvalid, detail).field(field)
-    })
-}
-
-/// A truth in a query.
-fn truth(text: Option<&str>, field: &'static str, default: bool) -> Result<bool, Problem> {
-    match text {
-        None => Ok(default),
-        Some("true") => Ok(true),
-        Some("false") => Ok(false),
-        Some(other) => {
-            let detail = format!("{field} must be true or false, got {}", excerpt(other));
-            Err(Problem::new(Code::RequestInvalid, detail).field(field))
-        }
-    }
 }

@@ -1,5 +1,6 @@
 //! `PUT …/<upload_id>/chunk/<n>`: raw bytes, read only once there is room for them and never more than a few pieces ahead.
 
+use std::sync::OnceLock;
 use std::time::Instant;
 
 use axum::body::Body;
@@ -7,21 +8,22 @@ use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, HeaderValue, Response};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD_NO_PAD;
-use futures_util::FutureExt as _;
+use futures_util::{FutureExt as _, TryStreamExt as _};
 use hyper::body::Body as _;
 use quaymaster::Code;
 use quaymaster::upload::{Last, Refusal, Status};
 use quaymaster_upload::Sha256;
 use quaymaster_upload::ingest::{Incoming, Took};
+use schemars::JsonSchema;
 use serde::Serialize;
-use utoipa::ToSchema;
 
 use super::route::{Asked, Route};
 use super::{berth_of, unknown, written};
 use crate::app::App;
 use crate::call::Effect;
+use crate::http::body::{self, BrokeOff};
 use crate::http::problem::{Problem, excerpt};
-use crate::http::{body, query};
+use crate::http::query;
 
 pub(super) const PUT: Route = Route {
     method: "PUT",
@@ -31,13 +33,13 @@ pub(super) const PUT: Route = Route {
 };
 
 /// What a chunk's sender is told.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct UploadChunk {
     upload_id: String,
     /// The document.
     node_id: String,
     /// `PENDING`, `UPLOADING`, `COMPLETING` or `COMPLETED`.
-    #[schema(example = "UPLOADING")]
+    #[schemars(with = "super::state::UploadPhase")]
     status: &'static str,
     chunk_number: u32,
     /// Chunks received; the durable ones are among them.
@@ -46,34 +48,17 @@ pub(crate) struct UploadChunk {
     durable_chunks: u32,
     /// How many there are, once the last one has come.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "u32")]
     total_chunks: Option<u32>,
     /// Whether this one is durable already.
     durable: bool,
 }
 
 /// Takes a chunk. Received is not durable yet: one that gets lost before it is in the object store is asked for again.
-#[utoipa::path(
-    put, path = "/v1/upload/{name}/{upload_id}/chunk/{n}", operation_id = "upload.chunk", tag = "upload",
-    params(
-        ("name" = String, Path, description = "the upload's name in the schema"),
-        ("upload_id" = String, Path, description = "the upload"),
-        ("n" = u32, Path, description = "the chunk's number, from 0"),
-        ("last" = Option<bool>, Query, description = "whether it is the last one"),
-        ("content-digest" = Option<String>, Header, description = "`sha-256=:<base64>:`; other bytes are refused"),
-    ),
-    request_body(content = String, content_type = "application/octet-stream", description = "the chunk's bytes"),
-    responses(
-        (status = 200, body = UploadChunk, description = "it is received, now or before"),
-        (status = 408, description = "it came too slowly; nothing of it was kept", content_type = "application/problem+json"),
-        (status = 422, description = "it contradicts what came before, or its digest", content_type = "application/problem+json"),
-        (status = 429, description = "too many bytes are in flight, or what had come of the chunk is lost: the detail says \
-            which", content_type = "application/problem+json"),
-        crate::page::openapi::Problems),
-)]
 pub(crate) async fn put(app: &App, asked: Asked<'_>) -> Result<Response<Body>, Problem> {
     let started = Instant::now();
     let Asked { name, id, number, query, headers, body, caller, .. } = asked;
-    let berth = berth_of(app, name, id)?;
+    let berth = berth_of(&app.services, name, id)?;
     let digits = !number.starts_with('+');
     let number = number.parse::<u32>().ok().filter(|_| digits).ok_or_else(|| {
         let detail = format!("the chunk's number must be an integer from 0, got {}", excerpt(number));
@@ -88,15 +73,17 @@ pub(crate) async fn put(app: &App, asked: Asked<'_>) -> Result<Response<Body>, P
             return Err(Problem::new(Code::RequestInvalid, detail).field("last"));
         }
     };
-    body::check_encoding(headers)?;
+    body::check_bytes(headers)?;
     let incoming = Incoming { number, last, size: body.size_hint().exact(), sha256: digest(headers)? };
     let Some(node_id) = berth.node_of(id).await? else { return Err(unknown(id)) };
     let uploads = berth.uploads().await?;
-    let pieces = body::pieces(body, app.bounds.request_timeout, berth.slowest());
+    let broke = OnceLock::new();
+    let pieces = body::pieces(body, app.bounds.request_timeout, berth.slowest())
+        .inspect_err(|why| drop(broke.set(why.clone())));
     let took = uploads.receive_from(Some(&caller), id, &incoming, pieces).await?;
     let (receipt, status, durable) = match took {
         Took::Received { receipt, status, durable } => (receipt, status, durable),
-        other => return Err(refused(id, other)),
+        other => return Err(refused(id, other, broke.get())),
     };
     uploads.figures().acknowledged.observe(started.elapsed());
     let answer = UploadChunk {
@@ -114,7 +101,7 @@ pub(crate) async fn put(app: &App, asked: Asked<'_>) -> Result<Response<Body>, P
     Ok(response)
 }
 
-fn refused(id: &str, took: Took) -> Problem {
+fn refused(id: &str, took: Took, broke: Option<&BrokeOff>) -> Problem {
     match took {
         Took::Busy { retry_after } => {
             Problem::new(Code::UploadBusy, "the chunk's bytes do not fit beside those in flight")
@@ -140,7 +127,7 @@ fn refused(id: &str, took: Took) -> Problem {
             let detail = format!("{size} bytes came, and another number was announced");
             Problem::new(Code::UploadDigest, detail).field("content-length")
         }
-        Took::Broken(why) if body::was_slow(&why) => {
+        Took::Broken(why) if broke.is_some_and(BrokeOff::is_slow) => {
             let detail = format!(
                 "the body: {why}; nothing of this chunk was kept, send all of it again: chunks that were received before stay"
             );
@@ -168,7 +155,7 @@ fn digest(headers: &HeaderMap) -> Result<Option<Sha256>, Problem> {
     let wrong = |detail: &str| Problem::new(Code::RequestInvalid, format!("{NAME}: {detail}")).field(NAME);
     for value in headers.get_all(NAME) {
         let text = value.to_str().map_err(|_| wrong("it is not text"))?;
-        for entry in text.split(',').map(str::trim) {
+        for entry in text.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
             let Some((algorithm, value)) = entry.split_once('=') else {
                 return Err(wrong("it is written sha-256=:<base64>:"));
             };

@@ -29,27 +29,10 @@ pub(super) const CONTENT: Route = Route {
 };
 
 /// The object's bytes.
-#[utoipa::path(
-    get, path = "/v1/upload/{name}/{upload_id}/content", operation_id = "upload.content", tag = "upload",
-    params(
-        ("name" = String, Path, description = "the upload's name in the schema"),
-        ("upload_id" = String, Path, description = "the upload"),
-        ("range" = Option<String>, Header, description = "`bytes=from-to`, one range"),
-        ("if-range" = Option<String>, Header, description = "the ETag the range is meant for; everything if it is another"),
-        ("if-none-match" = Option<String>, Header, description = "ETags whose content the caller has"),
-    ),
-    responses(
-        (status = 200, body = String, content_type = "application/octet-stream", description = "all bytes, under the MIME type of the upload"),
-        (status = 206, body = String, content_type = "application/octet-stream", description = "the bytes of the range"),
-        (status = 304, description = "the caller has it"),
-        (status = 410, description = "the object was removed, or is damaged", content_type = "application/problem+json"),
-        (status = 416, description = "the range lies outside", content_type = "application/problem+json"),
-        crate::page::openapi::Problems),
-)]
 pub(crate) async fn content(app: &App, asked: Asked<'_>) -> Result<Response<Body>, Problem> {
     query::none(asked.query)?;
     let (id, activity) = (asked.id, asked.activity);
-    let berth = berth_of(app, asked.name, id)?;
+    let berth = berth_of(&app.services, asked.name, id)?;
     let uploads = berth.uploads().await?;
     let known = uploads.of_ours(id).await?;
     let known = known.and_then(|upload| Some((upload.final_size?, quoted(&upload.final_etag?))));

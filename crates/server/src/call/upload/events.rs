@@ -6,52 +6,45 @@ use bytes::Bytes;
 use futures_util::FutureExt as _;
 use quaymaster::Code;
 use quaymaster::run::moment;
-use quaymaster::schema::Kind;
 use quaymaster_upload::ledger::Event;
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::value::RawValue;
-use utoipa::ToSchema;
 
-use super::super::{Answer, Arg, ArgType, Call, Effect, Input, Open, Opening};
+use super::super::{Answer, Call, Input, Open, Opening, call};
 use super::{berth, written};
 use crate::app::App;
 use crate::depot::tail::Reader;
 use crate::fan::Seated;
 use crate::http::problem::{Problem, excerpt};
 use crate::http::{query, sse};
+use crate::request::{Spec, request};
+use crate::services::Services;
 
-pub(in super::super) const EVENTS: Call = Call {
-    kind: Kind::Upload,
-    verb: "events",
-    effect: Effect::Reads,
-    template: "/v1/upload/{name}/events",
-    about: "Read completions in their order, as the outbox keeps them",
-    args: &[
-        Arg {
-            name: "after",
-            holds: ArgType::Integer,
-            required: false,
-            help: "The `next` of the page before",
-        },
-        Arg {
-            name: "count",
-            holds: ArgType::Positive,
-            required: false,
-            help: "At most so many, up to 1000; 100 unless given",
-        },
-    ],
-    said_no: |_| false,
-    run: |app, input| events(app, input).boxed(),
-};
+pub(in super::super) const CALLS: &[Call] = &[EVENTS];
+
+pub(in super::super) const EVENTS: Call = call!(
+    Upload "upload" "events", Reads, UploadEventsAsk => UploadEvents, events,
+    "Read completions in their order, as the outbox keeps them",
+);
+
+request! {
+    /// What `events` is asked.
+    pub(crate) struct UploadEventsAsk<'a> {
+        /// The `next` of the page before; 0 for the first.
+        after: u64 = Spec::integer(0, i64::MAX as u64).default("0").strict(),
+        /// At most so many; not for a stream.
+        count: u64 = Spec::integer(0, COUNT_MAX).default("100").strict(),
+    }
+}
 
 /// The same as server-sent events.
 pub(in super::super) const FOLLOW: Open = |app, opening| Box::pin(follow(app, opening)).boxed();
 
-const COUNT: u64 = 100;
 const COUNT_MAX: u64 = 1000;
 
 /// What `events` answers.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct UploadEvents {
     events: Vec<UploadEvent>,
     /// Where to go on; the same as `after` when there is nothing new.
@@ -59,17 +52,17 @@ pub(crate) struct UploadEvents {
 }
 
 /// A completion.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct UploadEvent {
     /// Its place in the order; the place to go on from.
     seq: u64,
     /// Stable: an event that is told twice has the same.
     event_id: String,
     upload_id: String,
-    #[schema(example = "repository.uploads.completed")]
+    #[schemars(extend("examples" = ["repository.uploads.completed"]))]
     topic: String,
     /// The documented event: `node_id, s3_key, etag, size, timestamp` and what it is recognised by.
-    #[schema(value_type = serde_json::Value)]
+    #[schemars(with = "serde_json::Value")]
     payload: Box<RawValue>,
     created_at: String,
 }
@@ -95,28 +88,9 @@ fn number(text: Option<&str>, field: &'static str, default: u64, most: u64) -> R
     })
 }
 
-/// Completions in their order. Events are kept for as long as the outbox keeps them; readers remember `next`.
-///
-/// With `Accept: text/event-stream` the same as server-sent events, without end: each event with its `seq` as `id`,
-/// from `after` on, or from `Last-Event-ID` on where a reader comes again.
-#[utoipa::path(
-    get, path = "/v1/upload/{name}/events", operation_id = "upload.events", tag = "upload",
-    params(
-        ("name" = String, Path, description = "the upload's name in the schema"),
-        ("after" = Option<u64>, Query, description = "the `next` of the page before; 0 for the first"),
-        ("count" = Option<u64>, Query, description = "at most so many, up to 1000; 100 unless given; not for a stream"),
-        ("last-event-id" = Option<u64>, Header, description = "for a stream: the last `id` heard; goes before `after`"),
-    ),
-    responses(
-        (status = 200, description = "the events, also when there are none; or a stream of `UploadEvent`s",
-            content((UploadEvents = "application/json"), (String = "text/event-stream"))),
-        crate::page::openapi::Problems),
-)]
-pub(crate) async fn events(app: &App, input: Input<'_>) -> Answer {
-    let berth = berth(app, input.name)?;
-    let [after, count] = query::named(input.query, ["after", "count"])?;
-    let after = number(after.as_deref(), "after", 0, i64::MAX as u64)?;
-    let count = number(count.as_deref(), "count", COUNT, COUNT_MAX)?;
+pub(crate) async fn events(services: &Services, input: Input<'_>) -> Answer {
+    let berth = berth(services, input.name)?;
+    let UploadEventsAsk { after, count, .. } = input.read()?;
     let uploads = berth.uploads().await?;
     let mut page = uploads.ledger().events(after as i64, count as u32).await?;
     let next = page.last().map_or(after, |event| u64::try_from(event.seq).unwrap_or(after));
@@ -135,7 +109,7 @@ struct Feed {
 }
 
 async fn follow(app: &App, opening: Opening<'_>) -> Result<Response<Body>, Problem> {
-    let berth = berth(app, opening.name)?;
+    let berth = berth(&app.services, opening.name)?;
     let [after] = query::named(opening.query, ["after"])?;
     let after = number(after.as_deref(), "after", 0, i64::MAX as u64)?;
     // A browser that comes again asks for the same `after`, and says how far it came.

@@ -32,22 +32,9 @@ struct Feed {
 }
 
 /// Progress as server-sent events.
-#[utoipa::path(
-    get, path = "/v1/upload/{name}/{upload_id}/progress", operation_id = "upload.progress", tag = "upload",
-    params(
-        ("name" = String, Path, description = "the upload's name in the schema"),
-        ("upload_id" = String, Path, description = "the upload"),
-    ),
-    responses(
-        (status = 200, body = String, content_type = "text/event-stream",
-            description = "`event: snapshot`, then `event: progress` for every change, each with the documented JSON in \
-                `data` and its number in `id`; `error_message` says why it FAILED, or why its completion waits. Ends with \
-                the upload: COMPLETED, EXPIRED, or FAILED with `aborted`"),
-        crate::page::openapi::Problems),
-)]
 pub(crate) async fn progress(app: &App, asked: Asked<'_>) -> Result<Response<Body>, Problem> {
     query::none(asked.query)?;
-    let berth = berth_of(app, asked.name, asked.id)?;
+    let berth = berth_of(&app.services, asked.name, asked.id)?;
     let uploads = berth.uploads().await?;
     // Also makes the store say again what it has forgotten.
     if uploads.standing(asked.id).await?.is_none() {

@@ -10,56 +10,42 @@ use bytes::Bytes;
 use futures_util::FutureExt as _;
 use quaymaster::Code;
 use quaymaster::run::moment;
-use quaymaster::schema::Kind;
+use quaymaster::upload::Status;
 use quaymaster_upload::complete::Ran;
 use quaymaster_upload::ingest::{Resumed, Standing};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Serialize;
-use serde::de::MapAccess;
 use serde_json::value::RawValue;
-use utoipa::ToSchema;
 
-use super::super::{Answer, Call, Effect, Input, REQUEST_ID};
+use super::super::{Answer, Call, Effect, Input, Needs, Repeat, call};
 use super::chunk::closed;
 use super::route::{Asked, Route};
 use super::{UPLOAD_ID, berth_of, unknown, written};
 use crate::app::App;
 use crate::depot::Berth;
-use crate::http::json::{self, Fields, Value};
 use crate::http::problem::Problem;
 use crate::http::query;
+use crate::request::{REQUEST_ID_UNUSED, request};
+use crate::services::Services;
 
 pub(super) const TEMPLATE: &str = "/v1/upload/{name}/{upload_id}";
 
-pub(in super::super) const STATUS: Call = Call {
-    kind: Kind::Upload,
-    verb: "status",
-    effect: Effect::Reads,
-    template: "/v1/upload/{name}/status",
-    about: "Show how far an upload has come, and what is to be sent again",
-    args: &[UPLOAD_ID],
-    said_no: |_| false,
-    run: |app, input| status(app, input).boxed(),
-};
-pub(in super::super) const ABORT: Call = Call {
-    kind: Kind::Upload,
-    verb: "abort",
-    effect: Effect::Writes,
-    template: "/v1/upload/{name}/abort",
-    about: "Call an upload off, unless its object is there",
-    args: &[UPLOAD_ID, REQUEST_ID],
-    said_no: |_| false,
-    run: |app, input| abort(app, input).boxed(),
-};
-pub(in super::super) const RESUME: Call = Call {
-    kind: Kind::Upload,
-    verb: "resume",
-    effect: Effect::Writes,
-    template: "/v1/upload/{name}/resume",
-    about: "Go on with an upload that has FAILED",
-    args: &[UPLOAD_ID, REQUEST_ID],
-    said_no: |_| false,
-    run: |app, input| resume(app, input).boxed(),
-};
+pub(in super::super) const CALLS: &[Call] = &[STATUS, ABORT, RESUME];
+
+const STATUS: Call = call!(
+    Upload "upload" "status", Reads, UploadAsk => UploadState, status,
+    "Show how far an upload has come, and what is to be sent again",
+);
+const ABORT: Call = call!(
+    Upload "upload" "abort", Writes, UploadNamed => UploadState, abort,
+    "Call an upload off, unless its object is there",
+    needs: Needs::Operate, repeat: Repeat::Safe,
+);
+const RESUME: Call = call!(
+    Upload "upload" "resume", Writes, UploadNamed => UploadState, resume,
+    "Go on with an upload that has FAILED; `resend` says with what",
+    needs: Needs::Operate, repeat: Repeat::Safe,
+);
 pub(super) const SHOW: Route = Route {
     method: "GET",
     template: TEMPLATE,
@@ -73,14 +59,28 @@ pub(super) const DELETE: Route = Route {
     answer: |app, asked| Box::pin(delete(app, asked)).boxed(),
 };
 
+/// The schema of an upload's status.
+pub(crate) struct UploadPhase;
+
+impl JsonSchema for UploadPhase {
+    fn schema_name() -> Cow<'static, str> {
+        "UploadPhase".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        let names: Vec<&str> = Status::ALL.iter().map(|status| status.name()).collect();
+        json_schema!({ "type": "string", "enum": names })
+    }
+}
+
 /// An upload.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct UploadState {
     upload_id: String,
     /// The document.
     node_id: String,
     /// `PENDING`, `UPLOADING`, `COMPLETING`, `COMPLETED`, `FAILED` or `EXPIRED`.
-    #[schema(example = "UPLOADING")]
+    #[schemars(with = "UploadPhase")]
     status: &'static str,
     /// Chunks received; the durable ones are among them.
     received_chunks: u32,
@@ -105,29 +105,25 @@ pub(crate) struct UploadState {
     mime_type: String,
     /// The file's name.
     #[serde(skip_serializing_if = "String::is_empty")]
-    #[schema(required = false, example = "report.pdf")]
+    #[schemars(extend("examples" = ["report.pdf"]))]
     name: String,
     /// The relative path, where it was given.
     #[serde(skip_serializing_if = "String::is_empty")]
-    #[schema(required = false)]
     path: String,
     /// The folder's UUID, where it was given.
     #[serde(skip_serializing_if = "String::is_empty")]
-    #[schema(required = false)]
     parent_id: String,
     /// The connector; the schema's where none was given.
     #[serde(skip_serializing_if = "String::is_empty")]
-    #[schema(required = false)]
     connector_id: String,
     /// The object of the client's own, where it was given, as it was given.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<BTreeMap<String, serde_json::Value>>)]
+    #[schemars(with = "serde_json::Map<String, serde_json::Value>")]
     custom_metadata: Option<Box<RawValue>>,
     /// The client's own stable id, where it was given.
     #[serde(skip_serializing_if = "String::is_empty")]
-    #[schema(required = false)]
     client_node_id: String,
-    #[schema(example = "2026-11-16T06:22:01.123000Z")]
+    #[schemars(extend("examples" = ["2026-11-16T06:22:01.123000Z"]))]
     created_at: String,
     updated_at: String,
     /// When it becomes EXPIRED, unless it ends before.
@@ -136,44 +132,32 @@ pub(crate) struct UploadState {
     aborted: bool,
     /// The object's ETag, when completed.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
     final_etag: Option<String>,
     /// The object's size, when completed.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "u64")]
     final_size: Option<u64>,
     /// What went wrong, when FAILED; why the completion waits, while COMPLETING.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
     error_message: Option<String>,
 }
 
-/// What `abort` and `resume` are given.
-#[derive(ToSchema)]
-#[expect(dead_code, reason = "describes the shape in OpenAPI")]
-pub(crate) struct UploadNamed {
-    upload_id: String,
-    /// Taken and not needed: doing it twice is doing it once.
-    #[schema(max_length = 128)]
-    request_id: Option<String>,
-}
-
-#[derive(Debug, Default)]
-struct NamedBody<'a> {
-    upload_id: Option<Cow<'a, str>>,
-}
-
-impl<'de> Fields<'de> for NamedBody<'de> {
-    const NAMES: &'static [&'static str] = &["upload_id", "request_id"];
-
-    fn read<A: MapAccess<'de>>(&mut self, name: &'static str, value: Value<'_, A>) -> Result<(), A::Error> {
-        let text = value.optional_text()?;
-        if name == "upload_id" {
-            self.upload_id = text;
-        }
-        Ok(())
+request! {
+    /// What `status` is asked.
+    pub(crate) struct UploadAsk<'a> {
+        upload_id: Cow<'a, str> = UPLOAD_ID,
     }
 }
 
-fn required(id: Option<Cow<'_, str>>) -> Result<Cow<'_, str>, Problem> {
-    id.ok_or_else(|| Problem::new(Code::RequestInvalid, "upload_id is missing").field("upload_id"))
+request! {
+    /// What `abort` and `resume` are given.
+    pub(crate) struct UploadNamed<'a> {
+        upload_id: Cow<'a, str> = UPLOAD_ID,
+        #[expect(dead_code, reason = "it is taken and not needed")]
+        request_id: Option<Cow<'a, str>> = REQUEST_ID_UNUSED,
+    }
 }
 
 fn shown(standing: Standing) -> Bytes {
@@ -239,46 +223,19 @@ async fn call_off(berth: &Berth, id: &str) -> Answer {
     }
 }
 
-/// How far an upload has come.
-#[utoipa::path(
-    get, path = "/v1/upload/{name}/status", operation_id = "upload.status", tag = "upload",
-    params(
-        ("name" = String, Path, description = "the upload's name in the schema"),
-        ("upload_id" = String, Query, description = "the upload"),
-    ),
-    responses((status = 200, body = UploadState, description = "the upload"), crate::page::openapi::Problems),
-)]
-pub(crate) async fn status(app: &App, input: Input<'_>) -> Answer {
-    let [id] = query::named(input.query, ["upload_id"])?;
-    let id = required(id)?;
-    standing(berth_of(app, input.name, &id)?, &id).await
+pub(crate) async fn status(services: &Services, input: Input<'_>) -> Answer {
+    let id = input.read::<UploadAsk<'_>>()?.upload_id;
+    standing(berth_of(services, input.name, &id)?, &id).await
 }
 
-/// Calls an upload off.
-#[utoipa::path(
-    post, path = "/v1/upload/{name}/abort", operation_id = "upload.abort", tag = "upload",
-    params(("name" = String, Path, description = "the upload's name in the schema")),
-    request_body = UploadNamed,
-    responses((status = 200, body = UploadState, description = "it is called off"), crate::page::openapi::Problems),
-)]
-pub(crate) async fn abort(app: &App, input: Input<'_>) -> Answer {
-    let body: NamedBody<'_> = json::read(input.body, app.bounds.max_json_depth)?;
-    let id = required(body.upload_id)?;
-    call_off(berth_of(app, input.name, &id)?, &id).await
+pub(crate) async fn abort(services: &Services, input: Input<'_>) -> Answer {
+    let id = input.read::<UploadNamed<'_>>()?.upload_id;
+    call_off(berth_of(services, input.name, &id)?, &id).await
 }
 
-/// Goes on with an upload that has FAILED.
-#[utoipa::path(
-    post, path = "/v1/upload/{name}/resume", operation_id = "upload.resume", tag = "upload",
-    params(("name" = String, Path, description = "the upload's name in the schema")),
-    request_body = UploadNamed,
-    responses((status = 200, body = UploadState, description = "it goes on, or has not stopped; `resend` says with what"),
-        crate::page::openapi::Problems),
-)]
-pub(crate) async fn resume(app: &App, input: Input<'_>) -> Answer {
-    let body: NamedBody<'_> = json::read(input.body, app.bounds.max_json_depth)?;
-    let id = required(body.upload_id)?;
-    let berth = berth_of(app, input.name, &id)?;
+pub(crate) async fn resume(services: &Services, input: Input<'_>) -> Answer {
+    let id = input.read::<UploadNamed<'_>>()?.upload_id;
+    let berth = berth_of(services, input.name, &id)?;
     match berth.uploads().await?.resume(&id).await? {
         Resumed::Open(standing) => Ok(shown(*standing)),
         Resumed::Unknown => Err(unknown(&id)),
@@ -293,32 +250,14 @@ pub(crate) async fn resume(app: &App, input: Input<'_>) -> Answer {
     }
 }
 
-/// How far an upload has come.
-#[utoipa::path(
-    get, path = "/v1/upload/{name}/{upload_id}", operation_id = "upload.show", tag = "upload",
-    params(
-        ("name" = String, Path, description = "the upload's name in the schema"),
-        ("upload_id" = String, Path, description = "the upload"),
-    ),
-    responses((status = 200, body = UploadState, description = "the upload"), crate::page::openapi::Problems),
-)]
 pub(crate) async fn show(app: &App, asked: Asked<'_>) -> Result<Response<Body>, Problem> {
     query::none(asked.query)?;
-    standing(berth_of(app, asked.name, asked.id)?, asked.id).await.map(json_response)
+    standing(berth_of(&app.services, asked.name, asked.id)?, asked.id).await.map(json_response)
 }
 
-/// Calls an upload off.
-#[utoipa::path(
-    delete, path = "/v1/upload/{name}/{upload_id}", operation_id = "upload.delete", tag = "upload",
-    params(
-        ("name" = String, Path, description = "the upload's name in the schema"),
-        ("upload_id" = String, Path, description = "the upload"),
-    ),
-    responses((status = 200, body = UploadState, description = "it is called off"), crate::page::openapi::Problems),
-)]
 pub(crate) async fn delete(app: &App, asked: Asked<'_>) -> Result<Response<Body>, Problem> {
     query::none(asked.query)?;
-    call_off(berth_of(app, asked.name, asked.id)?, asked.id).await.map(json_response)
+    call_off(berth_of(&app.services, asked.name, asked.id)?, asked.id).await.map(json_response)
 }
 
 fn json_response(body: Bytes) -> Response<Body> {

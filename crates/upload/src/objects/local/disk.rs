@@ -108,7 +108,7 @@ impl Writing {
         if (written, digest) != (size, self.digest) {
             let detail =
                 format!("the part has {written} bytes of digest {digest}, not {size} of {}", self.digest);
-            return Err(Error::new(OP, Trouble::Passing, detail).coded("BadDigest"));
+            return Err(Error::new(OP, Trouble::Passing, detail).saying("BadDigest"));
         }
         let named = self
             .file

@@ -308,7 +308,7 @@ impl Folders {
         };
         if begun.key != key.as_str() {
             return Err(
-                Error::new(OP, Trouble::Never, format!("the upload is of {:?}", begun.key)).coded("key")
+                Error::new(OP, Trouble::Never, format!("the upload is of {:?}", begun.key)).saying("key")
             );
         }
         let mut files = Vec::with_capacity(parts.len());
@@ -321,12 +321,12 @@ impl Folders {
                     return Ok(Completed::Unknown(no_such_upload(OP)));
                 }
                 let detail = format!("part {number} with ETag {etag} is not there");
-                return Err(Error::new(OP, Trouble::Never, detail).coded("InvalidPart"));
+                return Err(Error::new(OP, Trouble::Never, detail).saying("InvalidPart"));
             };
             if found.len() != *size {
                 let detail =
                     format!("part {number} has {} bytes, not the {size} that were recorded", found.len());
-                return Err(Error::new(OP, Trouble::Never, detail).coded("damaged"));
+                return Err(Error::new(OP, Trouble::Never, detail).saying("damaged"));
             }
             files.push(PartFile { file, size: *size });
         }
@@ -374,7 +374,7 @@ impl Folders {
     ) -> Result<()> {
         if !object.join(MANIFEST).is_file() {
             let detail = format!("the key {key} is a folder of other objects");
-            return Err(Error::new(op, Trouble::Never, detail).coded("key").because(error));
+            return Err(Error::new(op, Trouble::Never, detail).saying("key").because(error));
         }
         let failed = |error| Error::io(op, format_args!("the object {key}"), error);
         if disk::exchange(folder, object).is_ok() {
@@ -390,7 +390,7 @@ impl Folders {
         let above = parent.ancestors().take_while(|folder| *folder != self.objects);
         if above.into_iter().any(|folder| folder.join(MANIFEST).is_file()) {
             let detail = format!("the key {key} lies in another object");
-            return Err(Error::new(op, Trouble::Never, detail).coded("key"));
+            return Err(Error::new(op, Trouble::Never, detail).saying("key"));
         }
         Ok(())
     }
@@ -490,11 +490,12 @@ fn read_json<T: serde::de::DeserializeOwned>(op: &'static str, path: &Path) -> R
         Err(error) => return Err(Error::io(op, path.display(), error)),
     };
     serde_json::from_slice(&bytes).map(Some).map_err(|error| {
-        Error::new(op, Trouble::Never, format!("{} is damaged: {error}", path.display())).coded("damaged")
+        let detail = format!("{} is damaged: {error}", path.display());
+        Error::new(op, Trouble::Never, detail).saying("damaged").because(error)
     })
 }
 
 fn no_such_upload(op: &'static str) -> Error {
     Error::new(op, Trouble::Never, "no such multipart upload: completed, aborted or never begun")
-        .coded("NoSuchUpload")
+        .saying("NoSuchUpload")
 }

@@ -67,7 +67,7 @@ impl Reader {
             .map_err(|error| Error::io(OP, self.folder.display(), error))?;
         if read == 0 {
             let detail = format!("a part of {} is shorter than its manifest says", self.folder.display());
-            return Err(Error::new(OP, Trouble::Never, detail).coded("damaged"));
+            return Err(Error::new(OP, Trouble::Never, detail).saying("damaged"));
         }
         let left = left - read as u64;
         self.open = (left > 0).then_some((file, left));

@@ -50,7 +50,7 @@ impl Ask {
     pub(super) fn header(mut self, name: &str, value: &str) -> Result<Self> {
         let value = encode(value, |byte| (b' '..=b'~').contains(&byte) && byte != b'%');
         let refuse =
-            || Error::new(self.op, Trouble::Never, format!("{name:?} cannot be a header")).coded("header");
+            || Error::new(self.op, Trouble::Never, format!("{name:?} cannot be a header")).saying("header");
         let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| refuse())?;
         let value = HeaderValue::from_str(&value).map_err(|_| refuse())?;
         self.headers.insert(name, value);
@@ -116,7 +116,7 @@ impl Sender {
             Ok(Err(error)) => return Err(unsent(ask.op, error)),
             Err(_) => {
                 let detail = format!("no answer for {} ms", deadline.as_millis());
-                let error = Error::new(ask.op, Trouble::Passing, detail).coded("timeout");
+                let error = Error::new(ask.op, Trouble::Passing, detail).saying("timeout");
                 return Err(Failure { error, may_have_run: true, status: None });
             }
         };
@@ -186,7 +186,7 @@ impl Sender {
         loop {
             let piece = tokio::time::timeout_at(end, response.chunk()).await.map_err(|_| {
                 let detail = format!("the answer did not end within {} ms", self.patience.as_millis());
-                Error::new(op, Trouble::Passing, detail).coded("timeout")
+                Error::new(op, Trouble::Passing, detail).saying("timeout")
             })?;
             match piece.map_err(|error| unsent(op, error).error)? {
                 Some(piece) if bytes.len() + piece.len() <= MAX_DOCUMENT => bytes.extend_from_slice(&piece),
@@ -213,7 +213,7 @@ pub(super) fn unsent(op: &'static str, error: reqwest::Error) -> Failure {
         .downcast_ref::<std::io::Error>()
         .is_some_and(|inner| inner.kind() == std::io::ErrorKind::InvalidData);
     let failure = Error::new(op, trouble, detail).because(error);
-    let error = if spoilt { failure.coded("BadDigest") } else { failure };
+    let error = if spoilt { failure.saying("BadDigest") } else { failure };
     Failure { error, may_have_run, status: None }
 }
 
@@ -264,7 +264,7 @@ pub(super) fn refused(op: &'static str, status: StatusCode, body: &str) -> Error
         (true, false) => format!("the object store: {status}"),
     };
     let code = if code.is_empty() { status.as_u16().to_string() } else { code };
-    Error::new(op, trouble, detail).coded(code)
+    Error::new(op, trouble, detail).saying(code)
 }
 
 /// What a URL and a signature spell out.
@@ -307,7 +307,7 @@ mod tests {
         assert_eq!(trouble(404, &body("NoSuchBucket")), Trouble::Never);
         assert_eq!(trouble(301, ""), Trouble::Never);
         let error = refused("test", StatusCode::NOT_FOUND, &body("NoSuchUpload"));
-        assert_eq!(error.code(), Some("NoSuchUpload"));
+        assert_eq!(error.said(), Some("NoSuchUpload"));
         assert_eq!(error.to_string(), "test: NoSuchUpload: the object store: 404 Not Found: m");
     }
 

@@ -152,7 +152,7 @@ impl S3 {
         let response = self.sender.send(&ask, "").await?;
         let answer = self.sender.document(OP, response).await?;
         xml::upload_id(&answer).map(MultipartId::new).ok_or_else(|| {
-            Error::new(OP, Trouble::Passing, "the object store gave no upload id").coded("answer")
+            Error::new(OP, Trouble::Passing, "the object store gave no upload id").saying("answer")
         })
     }
 
@@ -215,7 +215,7 @@ impl S3 {
             // Another node may know the store that it was begun on.
             let detail =
                 format!("S3 compares SHA-256, and the part has only {digest}: begun on another store");
-            return Err(Error::new(OP, Trouble::Passing, detail).coded("digest"));
+            return Err(Error::new(OP, Trouble::Passing, detail).saying("digest"));
         };
         let sha256 = Sha256::from_bytes(sha256);
         let ask = self.part_ask(OP, key, id, number, &sha256)?;
@@ -233,7 +233,7 @@ impl S3 {
             .await
             .map_err(|failure| failure.error)?;
         etag(&response)
-            .ok_or_else(|| Error::new(OP, Trouble::Passing, "the object store gave no ETag").coded("answer"))
+            .ok_or_else(|| Error::new(OP, Trouble::Passing, "the object store gave no ETag").saying("answer"))
     }
 
     pub(super) async fn complete(&self, key: &Key, id: &MultipartId, parts: &[Part]) -> Result<Completed> {
@@ -249,7 +249,7 @@ impl S3 {
             match self.sender.once(&ask, Payload::Signed(digest), length, request.into(), deadline).await {
                 Ok(response) => response,
                 Err(Failure { error, may_have_run, status }) => {
-                    let gone = status == Some(StatusCode::NOT_FOUND) && error.code() != Some("NoSuchBucket");
+                    let gone = status == Some(StatusCode::NOT_FOUND) && error.said() != Some("NoSuchBucket");
                     return if may_have_run || gone { Ok(Completed::Unknown(error)) } else { Err(error) };
                 }
             };
@@ -267,7 +267,7 @@ impl S3 {
         const OP: &str = "objects.head";
         let response = match self.sender.send(&self.ask(OP, Method::HEAD, key), "").await {
             // A HEAD has no body to say more in.
-            Err(error) if error.code() == Some("404") => return Ok(None),
+            Err(error) if error.said() == Some("404") => return Ok(None),
             answered => answered?,
         };
         let text = |name: &str| {
@@ -277,7 +277,7 @@ impl S3 {
         let size = text("content-length").and_then(|size| size.parse().ok());
         Ok(Some(Head {
             size: size.ok_or_else(|| {
-                Error::new(OP, Trouble::Passing, "the object store gave no size").coded("answer")
+                Error::new(OP, Trouble::Passing, "the object store gave no size").saying("answer")
             })?,
             etag: etag(&response),
             token: text(TOKEN),
@@ -289,7 +289,7 @@ impl S3 {
         let ask = self.ask("objects.abort", Method::DELETE, key).query("uploadId", id.as_str());
         match self.sender.send(&ask, "").await {
             Ok(_) => Ok(Abort::Done),
-            Err(error) if matches!(error.code(), Some("NoSuchUpload" | "404")) => Ok(Abort::Gone),
+            Err(error) if matches!(error.said(), Some("NoSuchUpload" | "404")) => Ok(Abort::Gone),
             Err(error) => Err(error),
         }
     }
@@ -304,19 +304,19 @@ impl S3 {
             ask = ask.header("range", &format!("bytes={}-{}", range.start, range.end - 1))?;
         }
         let response = match self.sender.send(&ask, "").await {
-            Err(error) if matches!(error.code(), Some("NoSuchKey" | "404")) => return Ok(None),
+            Err(error) if matches!(error.said(), Some("NoSuchKey" | "404")) => return Ok(None),
             answered => answered?,
         };
         if range.is_some() && response.status() != StatusCode::PARTIAL_CONTENT {
             return Err(
-                Error::new(OP, Trouble::Never, "the object store does not read ranges").coded("answer")
+                Error::new(OP, Trouble::Never, "the object store does not read ranges").saying("answer")
             );
         }
         let patience = self.sender.patience;
         let pieces = stream::try_unfold(response, move |mut response| async move {
             let piece = tokio::time::timeout(patience, response.chunk()).await.map_err(|_| {
                 let detail = format!("the object stopped for {} ms", patience.as_millis());
-                Error::new(OP, Trouble::Passing, detail).coded("timeout")
+                Error::new(OP, Trouble::Passing, detail).saying("timeout")
             })?;
             Ok(piece.map_err(|error| client::unsent(OP, error).error)?.map(|piece| (piece, response)))
         });
@@ -341,14 +341,14 @@ impl S3 {
         let answer = self.sender.document(OP, response).await?;
         let page = xml::pending(&answer, &self.prefix).map_err(|error| {
             Error::new(OP, Trouble::Passing, format!("no list of uploads: {error}"))
-                .coded("answer")
+                .saying("answer")
                 .because(error)
         })?;
         // Some stores go on by the id alone.
         let nowhere = |next: &Cursor| next.key.is_empty() && next.id.is_empty();
         if page.next.as_ref().is_some_and(|next| nowhere(next) || Some(next) == after) {
             let detail = "the list of uploads goes on where it was: it would never end";
-            return Err(Error::new(OP, Trouble::Passing, detail).coded("answer"));
+            return Err(Error::new(OP, Trouble::Passing, detail).saying("answer"));
         }
         Ok(page)
     }
@@ -397,7 +397,7 @@ impl Compares {
 
 /// Whether a store refused bytes because they are not those of their checksum.
 fn is_mismatch(error: &Error) -> bool {
-    matches!(error.code(), Some("BadDigest" | "XAmzContentChecksumMismatch"))
+    matches!(error.said(), Some("BadDigest" | "XAmzContentChecksumMismatch"))
 }
 
 /// With the object's own description.

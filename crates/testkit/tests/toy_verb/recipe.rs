@@ -1,0 +1,89 @@
+//! The toy verb `dedupe.forget`: what a contributor writes, file by file in the order of CONTRIBUTING's steps.
+
+/// One file that the verb touches, and what is done to it.
+pub(crate) struct Touched {
+    pub(crate) file: &'static str,
+    pub(crate) edits: &'static [Edit],
+}
+
+/// A change of a file.
+pub(crate) enum Edit {
+    /// The file is new and holds this.
+    New(&'static str),
+    /// The second text takes the place of the first, which must be there once.
+    Replace(&'static str, &'static str),
+    /// The second text is put in front of the first, which must be there once.
+    Before(&'static str, &'static str),
+    /// This is added at the end.
+    Append(&'static str),
+}
+
+pub(crate) const RECIPE: &[Touched] = &[
+    Touched {
+        file: "crates/quaymaster/lua/dedupe/forget.lua",
+        edits: &[Edit::New(include_str!("forget/forget.lua"))],
+    },
+    Touched {
+        file: "crates/quaymaster/src/dedupe/ops.rs",
+        edits: &[
+            Edit::Replace(
+                "use crate::scripts::dedupe_first;",
+                "use crate::scripts::{dedupe_first, dedupe_forget};",
+            ),
+            Edit::Append(include_str!("forget/ops.rs")),
+        ],
+    },
+    Touched {
+        file: "crates/quaymaster/src/dedupe/mod.rs",
+        edits: &[Edit::Before("    async fn ask(&self, key: Key<'_>", include_str!("forget/mod.rs"))],
+    },
+    Touched {
+        file: "crates/server/src/call/dedupe.rs",
+        edits: &[
+            Edit::Replace("CALLS: &[Call] = &[FIRST];", "CALLS: &[Call] = &[FIRST, FORGET];"),
+            Edit::Append(include_str!("forget/call.rs")),
+        ],
+    },
+    Touched {
+        file: "crates/testkit/tests/corpus/make/verbs.rs",
+        edits: &[Edit::Before(
+            "    writes(\"guard\", \"enter\"",
+            "    writes(\"dedupe\", \"forget\", \"seen\", &[KEY, REQUEST]),\n",
+        )],
+    },
+    Touched {
+        file: "crates/testkit/tests/verbs/cases.rs",
+        edits: &[Edit::Before(
+            "    \"guard\" \"enter\" \"guard\" []",
+            "    \"dedupe\" \"forget\" \"seen\" [((\"dedupe\", \"first\", \"seen\"), \"{}\", None)] \"{}\";\n",
+        )],
+    },
+];
+
+impl Touched {
+    /// What the file holds afterwards; `before` is what it holds now, `None` where there is none.
+    pub(crate) fn edited(&self, before: Option<String>) -> String {
+        let mut text = before;
+        for edit in self.edits {
+            text = Some(match (edit, text) {
+                (Edit::New(new), None) => (*new).to_owned(),
+                (Edit::Replace(old, new), Some(text)) => {
+                    self.has_once(&text, old);
+                    text.replace(old, new)
+                }
+                (Edit::Before(anchor, new), Some(text)) => {
+                    self.has_once(&text, anchor);
+                    text.replace(anchor, &format!("{new}{anchor}"))
+                }
+                (Edit::Append(new), Some(text)) => text + new,
+                (Edit::New(_), Some(_)) => panic!("{} is there already", self.file),
+                (_, None) => panic!("{} is not there", self.file),
+            });
+        }
+        text.unwrap()
+    }
+
+    fn has_once(&self, text: &str, anchor: &str) {
+        assert_eq!(text.matches(anchor).count(), 1, "{}: {anchor:?} must be there once", self.file);
+    }
+}
