@@ -64,9 +64,39 @@ impl Parts {
         }
     }
 
+    /// The next part as bytes; `None` at the end. Any other part is an error: a list is never cut short in silence.
+    pub fn next_bytes(&mut self) -> Result<Option<Bytes>, Error> {
+        if self.rest.len() == 0 { Ok(None) } else { self.bytes().map(Some) }
+    }
+
+    /// The next part as an integer; `None` at the end.
+    pub fn next_int(&mut self) -> Result<Option<i64>, Error> {
+        if self.rest.len() == 0 { Ok(None) } else { self.int().map(Some) }
+    }
+
     /// The next part whatever it is; `None` at the end.
     pub fn any(&mut self) -> Option<Reply> {
         self.at += 1;
         self.rest.next()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a failed expectation is a failed test")]
+
+    use super::*;
+
+    #[test]
+    fn a_list_with_a_foreign_part_is_not_cut_short() {
+        let text = || Reply::Bytes(Bytes::from_static(b"a"));
+        let mut parts = Reply::Array(vec![text(), Reply::Nil, text()]).parts("run.remaining").unwrap();
+        assert_eq!(parts.next_bytes().unwrap().unwrap(), "a");
+        assert_eq!(parts.next_bytes().unwrap_err().code, Code::StoreReply);
+        let mut parts = Reply::Array(vec![Reply::Int(1), Reply::Nil]).parts("run.remaining").unwrap();
+        assert_eq!(parts.next_int().unwrap(), Some(1));
+        assert_eq!(parts.next_int().unwrap_err().code, Code::StoreReply);
+        let mut parts = Reply::Array(Vec::new()).parts("run.remaining").unwrap();
+        assert_eq!((parts.next_bytes().unwrap(), parts.next_int().unwrap()), (None, None));
     }
 }

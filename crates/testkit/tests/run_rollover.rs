@@ -14,6 +14,7 @@ use quaymaster::store::embedded::{Clock, EmbeddedOptions, EmbeddedStore};
 use quaymaster::store::redis::{RedisOptions, RedisStore};
 use quaymaster::store::{Reply, Topology};
 use quaymaster::{Engine, Quaymaster};
+use quaymaster_testkit::between::Between;
 use quaymaster_testkit::conformance::{command, command_int, command_text};
 use quaymaster_testkit::held_clock::HeldClock;
 use quaymaster_testkit::liar::Liar;
@@ -245,8 +246,8 @@ async fn a_runs_hour_turns_on_valkey_9() {
     on_server(Binary::Valkey9).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_runs_hour_turns_on_a_cluster() {
+/// A cluster whose clock stands still in the last second of an hour.
+async fn cluster() -> (HeldClock, Cluster, Arc<dyn Engine>) {
     // Nodes that meet need time that passes.
     let clock = HeldClock::running(BEFORE_US - 600_000_000);
     let cluster = Cluster::start(ClusterConfig { env: clock.environment(), ..ClusterConfig::default() });
@@ -257,7 +258,39 @@ async fn a_runs_hour_turns_on_a_cluster() {
     clock.freeze(BEFORE_US);
     let options = RedisOptions::from_url(&cluster.url()).expect("the fixture's URL");
     let engine = RedisStore::connect(options).await.expect("the cluster is there");
-    turns(Arc::new(engine), |us| clock.freeze(us)).await;
+    (clock, cluster, Arc::new(engine))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_runs_hour_turns_on_a_cluster() {
+    let (clock, _cluster, engine) = cluster().await;
+    turns(engine, |us| clock.freeze(us)).await;
+}
+
+/// The limit is asked in one hour, the run in the next, by a node whose clock is ahead: the old hour's count must not
+/// stand beside the new hour.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_hour_that_turns_between_limit_and_run_takes_no_count_along() {
+    let (clock, _cluster, engine) = cluster().await;
+    let quaymaster = bind(engine.clone());
+    let _ = quaymaster.run("pipeline").expect("declared").start(Some(ID), None).await.expect("start");
+    for _ in 0..5 {
+        let _ = quaymaster.limit("calls").expect("declared").take(&[], Charge::one()).await.expect("take");
+    }
+    let turn = async move { clock.freeze(BEFORE_US + 1_000_000) };
+    let between = Between::new(engine, "run.show", Box::pin(turn));
+    let ahead = bind(Arc::new(Liar::new(between.clone(), 3_599_000)));
+    let run = ahead.run("pipeline").expect("declared");
+    run.show(ID, Items::Without).await.expect("show").expect("a run");
+    assert!(between.happened(), "the hour has turned");
+    let (hour, calls) = seen(&quaymaster).await;
+    assert!(
+        (hour == hour_text(0) && calls <= 5) || (hour == hour_text(1) && calls == 0),
+        "{calls} in {hour}"
+    );
+    // The next look is of the new hour.
+    run.show(ID, Items::Without).await.expect("show").expect("a run");
+    assert_eq!(seen(&quaymaster).await, (hour_text(1), 0));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -156,7 +156,7 @@ pub(super) fn shown(op: &'static str, reply: Reply, id: &str, closes_in: Duratio
 pub(super) fn listed(op: &'static str, reply: Reply) -> Result<Vec<(String, Duration)>> {
     let batch_list::Reply::Open { now_us, mut rows } = batch_list::Reply::read(op, reply)?;
     let mut found = Vec::new();
-    while let Some(Reply::Bytes(id)) = rows.any() {
+    while let Some(id) = rows.next_bytes()? {
         let left = rows.int()? - now_us.div_euclid(1000);
         found.push((text(&id), Duration::from_millis(count(left))));
     }
@@ -167,7 +167,7 @@ pub(super) fn listed(op: &'static str, reply: Reply) -> Result<Vec<(String, Dura
 pub(super) fn due(op: &'static str, reply: Reply) -> Result<(Vec<String>, Option<Duration>)> {
     let batch_due::Reply::Due { next_ms, mut ids } = batch_due::Reply::read(op, reply)?;
     let mut due = Vec::new();
-    while let Some(Reply::Bytes(id)) = ids.any() {
+    while let Some(id) = ids.next_bytes()? {
         due.push(text(&id));
     }
     Ok((due, u64::try_from(next_ms).ok().map(Duration::from_millis)))

@@ -53,7 +53,7 @@ pub(super) fn members(index: &[u8], offset: u64, count: u64) -> Result<Invocatio
 pub(super) fn listed(reply: Reply) -> Result<Vec<(Bytes, Bytes)>> {
     let clean_members::Reply::Members { mut rows } = clean_members::Reply::read(MEMBERS, reply)?;
     let mut members = Vec::new();
-    while let Some(Reply::Bytes(member)) = rows.any() {
+    while let Some(member) = rows.next_bytes()? {
         members.push((member, rows.bytes()?));
     }
     Ok(members)

@@ -148,6 +148,11 @@ impl Limit {
         self.run(Verb::Peek, key, Charge::one()).await
     }
 
+    /// Peeks with the key of `now_us`, which moves to the store's time if the store is in another bucket.
+    pub(crate) async fn peek_at(&self, key: Key<'_>, now_us: &mut i64) -> Result<Verdict> {
+        self.run_at(Verb::Peek, key, Charge::one(), now_us).await
+    }
+
     /// Gives units back, never below zero; the newest calls first.
     pub async fn refund(&self, key: Key<'_>, charge: Charge<'_>) -> Result<Verdict> {
         self.run(Verb::Refund, key, charge).await
@@ -175,13 +180,23 @@ impl Limit {
     }
 
     async fn run(&self, verb: Verb, key: Key<'_>, charge: Charge<'_>) -> Result<Verdict> {
+        self.run_at(verb, key, charge, &mut self.bound.engine.now_us()).await
+    }
+
+    async fn run_at(
+        &self,
+        verb: Verb,
+        key: Key<'_>,
+        charge: Charge<'_>,
+        now_us: &mut i64,
+    ) -> Result<Verdict> {
         self.check_cost(verb, verb.op(), charge.cost)?;
         // Boxed: what happens seldom must not make every call's future larger.
         let asked = if self.has_something_to_tell() {
             let outages = &self.bound.shared.outages;
-            Box::pin(outages.in_one_deadline(verb.op(), self.ask(verb, key, charge, true))).await
+            Box::pin(outages.in_one_deadline(verb.op(), self.ask(verb, key, charge, true, now_us))).await
         } else {
-            self.ask(verb, key, charge, false).await
+            self.ask(verb, key, charge, false, now_us).await
         };
         match asked {
             Err(error) if is_outage(error.code) => {
@@ -192,11 +207,17 @@ impl Limit {
     }
 
     /// Asks the store; with `tell`, after it was told what this node counted under the key by itself.
-    async fn ask(&self, verb: Verb, key: Key<'_>, charge: Charge<'_>, tell: bool) -> Result<Verdict> {
+    async fn ask(
+        &self,
+        verb: Verb,
+        key: Key<'_>,
+        charge: Charge<'_>,
+        tell: bool,
+        now_us: &mut i64,
+    ) -> Result<Verdict> {
         let op = verb.op();
-        let mut now_us = self.bound.engine.now_us();
         for _ in 0..STALE_TRIES {
-            let asked = Asked { bound: &self.bound, key, charge, now_us };
+            let asked = Asked { bound: &self.bound, key, charge, now_us: *now_us };
             let mut call = ops::call(verb, &self.spec, asked)?;
             if tell {
                 Box::pin(self.tell_store_first(op, &call.keys)).await?;
@@ -214,7 +235,7 @@ impl Limit {
                 }
                 Told::Stale { now_ms } => {
                     self.counts.stale.fetch_add(1, Relaxed);
-                    now_us = now_ms * 1000;
+                    *now_us = now_ms * 1000;
                 }
                 Told::Malformed => return Err(self.malformed(op, key)),
                 Told::Conflict => return Err(conflict(op)),

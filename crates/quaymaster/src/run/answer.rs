@@ -185,7 +185,7 @@ pub(super) fn view(mut told: Parts, run_id: &str) -> Result<RunState> {
         fields.push((text(&parts.bytes()?), text(&parts.bytes()?)));
     }
     let mut tasks = Vec::new();
-    while let Some(Reply::Bytes(id)) = parts.any() {
+    while let Some(id) = parts.next_bytes()? {
         tasks.push(task(text(&id), &parts.bytes()?));
     }
     let stale = stale && !over;

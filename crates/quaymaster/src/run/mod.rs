@@ -294,7 +294,7 @@ impl Run {
             let told = self.bound.run(OP, call).await?;
             let run_items::Reply::Items { mut pieces } = run_items::Reply::read(OP, told)?;
             let before = text.len();
-            while let Some(Reply::Bytes(piece)) = pieces.any() {
+            while let Some(piece) = pieces.next_bytes()? {
                 text.extend_from_slice(&piece);
             }
             if text.len() == before {
@@ -393,6 +393,8 @@ impl Run {
 
     async fn ask_remaining(&self, id: &str, items: &[&str]) -> Result<Vec<String>> {
         const OP: &str = ops::REMAINING;
+        // Without items no script runs, and the id must be a good one all the same.
+        ops::remaining(self, &[(&self.spec.id, id)], &[]).map(drop)?;
         for chunk in items.chunks(MAX_ITEMS) {
             check_items(OP, chunk)?;
         }
@@ -413,7 +415,7 @@ impl Run {
                 }
             };
             let mut left = Vec::new();
-            while let Some(Reply::Int(index)) = indexes.any() {
+            while let Some(index) = indexes.next_int()? {
                 let item = usize::try_from(index - 1).ok().and_then(|index| items.get(index));
                 left.extend(item.map(|item| (*item).to_owned()));
             }

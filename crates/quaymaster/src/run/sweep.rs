@@ -2,8 +2,6 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use quaymaster_store::Reply;
-
 use super::answer::{self, Swept};
 use super::{Run, ops};
 use crate::scripts::{run_due, run_settle, run_sweep};
@@ -34,7 +32,7 @@ impl Run {
             swept.known = answer::counted(known);
             swept.at_work = answer::counted(at_work);
             let mut due = Vec::new();
-            while let Some(Reply::Bytes(id)) = rows.any() {
+            while let Some(id) = rows.next_bytes()? {
                 due.push((answer::text(&id), rows.int()?));
             }
             for (id, active_ms) in &due {

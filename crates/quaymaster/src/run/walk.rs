@@ -9,7 +9,6 @@ use bytes::Bytes;
 use futures_util::FutureExt as _;
 use futures_util::stream::{self, StreamExt as _};
 use quaymaster_schema::{BucketUnit, Spelling};
-use quaymaster_store::Reply;
 
 use super::answer::{self, Failure, RunState};
 use super::ops::{self, Frame};
@@ -222,7 +221,7 @@ impl Run {
                 }
             };
             let (mut found, mut seen) = (Vec::new(), 0);
-            while let Some(Reply::Bytes(item)) = rows.any() {
+            while let Some(item) = rows.next_bytes()? {
                 let (failed_ms, record) = (rows.int()?, rows.bytes()?);
                 seen += 1;
                 if place.is_none_or(|place| place.is_before(failed_ms, &item)) {
@@ -282,7 +281,7 @@ impl Run {
         let call = ops::list(op, self, from, since_ms, skip, count)?;
         let run_list::Reply::Runs { mut rows } = run_list::Reply::read(op, self.bound.run(op, call).await?)?;
         let mut found = Vec::new();
-        while let Some(Reply::Bytes(id)) = rows.any() {
+        while let Some(id) = rows.next_bytes()? {
             found.push((answer::text(&id), rows.int()?));
         }
         Ok(found)
@@ -387,7 +386,7 @@ impl Run {
         let build = |frame: Frame<'_>, _| ops::retry(frame, count, ask.lease);
         let ((beat, mut rows), _) = self.ask(OP, id, ask.request_id, true, build, answer::retried).await?;
         let mut handed = Vec::new();
-        while let Some(Reply::Bytes(item)) = rows.any() {
+        while let Some(item) = rows.next_bytes()? {
             handed.push(answer::failure(id, &item, &rows.bytes()?));
         }
         self.beat(OP, id, beat > 0, beat).await;

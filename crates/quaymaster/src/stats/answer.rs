@@ -158,7 +158,7 @@ pub(super) fn totals(op: &'static str, reply: Reply, hours: &[i64]) -> Result<To
 pub(super) fn names(op: &'static str, reply: Reply) -> Result<Vec<(String, i64)>> {
     let stats_names::Reply::Names { mut rows } = stats_names::Reply::read(op, reply)?;
     let mut names = Vec::new();
-    while let Some(Reply::Bytes(name)) = rows.any() {
+    while let Some(name) = rows.next_bytes()? {
         names.push((text(&name), rows.int()?));
     }
     Ok(names)
@@ -168,7 +168,7 @@ pub(super) fn names(op: &'static str, reply: Reply) -> Result<Vec<(String, i64)>
 pub(super) fn silent(op: &'static str, reply: Reply) -> Result<Vec<String>> {
     let stats_silent::Reply::Silent { mut names } = stats_silent::Reply::read(op, reply)?;
     let mut texts = Vec::new();
-    while let Some(Reply::Bytes(name)) = names.any() {
+    while let Some(name) = names.next_bytes()? {
         texts.push(text(&name));
     }
     Ok(texts)

@@ -89,7 +89,7 @@ impl Upload {
         check_lease(OP, lease)?;
         let reply = self.bound.run(OP, ops::lapsed(self, count, lease)?).await?;
         let upload_lapsed::Reply::Lapsed { mut names } = upload_lapsed::Reply::read(OP, reply)?;
-        Ok(super::sweep::rest_of(&mut names).iter().filter_map(|name| Reservation::parse(name)).collect())
+        Ok(super::sweep::rest_of(&mut names)?.iter().filter_map(|name| Reservation::parse(name)).collect())
     }
 
     /// How much is in flight over all nodes.

@@ -45,7 +45,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quaymaster_schema::{UploadSpec, is_longer};
-use quaymaster_store::Reply;
 
 pub use answer::{
     Accepted, Admitted, Audited, Chunk, Claimed, Created, Dropped, Due, Failed, Forgotten, Held, InFlight,
@@ -290,7 +289,7 @@ impl Upload {
             let mut names = Vec::new();
             receipt = match upload_restore::Reply::read(OP, reply)? {
                 upload_restore::Reply::Restored { received, durable, total, complete, mut rows } => {
-                    while let Some(Reply::Bytes(number)) = rows.any() {
+                    while let Some(number) = rows.next_bytes()? {
                         let number = String::from_utf8_lossy(&number).parse().unwrap_or(MAX_CHUNKS);
                         names.push(keys::flight_name(id, number, &tell::text(&mut rows)?));
                     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use quaymaster_store::{Parts, Reply};
+use quaymaster_store::Parts;
 
 use super::answer::{Audited, Dropped, Due, Forgotten, Held, Place, Status, Tended};
 use super::ops::{Elsewhere, Mark};
@@ -48,7 +48,7 @@ impl Upload {
         check_count(OP, count)?;
         let reply = self.bound.run(OP, ops::due(self, count, skip)?).await?;
         let upload_due::Reply::Due { next_ms, mut ids } = upload_due::Reply::read(OP, reply)?;
-        Ok(Due { ids: rest_of(&mut ids), next: tell::wait(next_ms) })
+        Ok(Due { ids: rest_of(&mut ids)?, next: tell::wait(next_ms) })
     }
 
     /// A page of all uploads in the index; fewer than `count` at the end. Uploads come and go between two pages.
@@ -57,7 +57,7 @@ impl Upload {
         check_count(OP, count)?;
         let reply = self.bound.run(OP, ops::page(self, offset, count)?).await?;
         let upload_page::Reply::Page { mut rows } = upload_page::Reply::read(OP, reply)?;
-        Ok(rest_of(&mut rows).into_iter().step_by(2).collect())
+        Ok(rest_of(&mut rows)?.into_iter().step_by(2).collect())
     }
 
     /// Looks after one upload: chunks that wait are in the index and counted as in flight, and those whose bytes the
@@ -149,7 +149,7 @@ impl Upload {
         let (status, aborted, next) = (tell::status(OP, &status)?, aborted == 1, tell::wait(next_ms));
         let (total, marked) = (tell::counted(waiting), tell::counted(marked));
         let mut chunks = Vec::new();
-        while let Some(Reply::Bytes(number)) = parts.any() {
+        while let Some(number) = parts.next_bytes()? {
             let held = parts.int()? == 1;
             let facts = tell::text(&mut parts)?;
             let number = String::from_utf8_lossy(&number).parse();
@@ -190,7 +190,7 @@ impl Upload {
         }
         let reply = self.bound.run(OP, ops::verify(self, id, elsewhere, &numbers)?).await?;
         let upload_verify::Reply::Verified { mut lost } = upload_verify::Reply::read(OP, reply)?;
-        let lost: Vec<u32> = rest_of(&mut lost).iter().filter_map(|number| number.parse().ok()).collect();
+        let lost: Vec<u32> = rest_of(&mut lost)?.iter().filter_map(|number| number.parse().ok()).collect();
         let gone = chunks.iter().filter(|chunk| lost.contains(&chunk.number));
         let names: Vec<&str> = gone.map(|chunk| chunk.name.as_str()).collect();
         if !names.is_empty() {
@@ -247,7 +247,7 @@ impl Upload {
         }
         let reply = self.bound.run(OP, ops::in_flight(self, offset, count)?).await?;
         let upload_flight::Reply::Flight { mut rows, .. } = upload_flight::Reply::read(OP, reply)?;
-        let names = rest_of(&mut rows);
+        let names = rest_of(&mut rows)?;
         audited.looked = names.len() as u64 / 2;
         let mut by_upload: BTreeMap<&str, Vec<(u32, &str)>> = BTreeMap::new();
         for pair in names.chunks(2) {
@@ -287,10 +287,10 @@ pub(super) fn check_count(op: &'static str, count: usize) -> Result<()> {
     Ok(())
 }
 
-pub(super) fn rest_of(parts: &mut Parts) -> Vec<String> {
+pub(super) fn rest_of(parts: &mut Parts) -> Result<Vec<String>> {
     let mut found = Vec::new();
-    while let Some(Reply::Bytes(text)) = parts.any() {
+    while let Some(text) = parts.next_bytes()? {
         found.push(String::from_utf8_lossy(&text).into_owned());
     }
-    found
+    Ok(found)
 }

@@ -120,7 +120,7 @@ pub(super) fn chunks(
     let upload_id: Arc<str> = id.into();
     let [node_id, key, multipart_id] = shared.map(|name| Arc::<str>::from(text_of(&name)));
     let mut found = Vec::new();
-    while let Some(Reply::Bytes(number)) = parts.any() {
+    while let Some(number) = parts.next_bytes()? {
         let number = String::from_utf8_lossy(&number).into_owned();
         let (attempt, left) = (chunks_of(parts.int()?), wait(parts.int()?).unwrap_or_default());
         let held = text(&mut parts)?;
