@@ -10,6 +10,7 @@ use std::{env, fs, process};
 fn main() {
     let root = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default());
     let commands_file = root.join("../store/commands.txt");
+    // The folder for files that come and go, every file below for whoever asks what the program was made of.
     println!("cargo::rerun-if-changed=lua");
     println!("cargo::rerun-if-changed=build");
     println!("cargo::rerun-if-changed={}", commands_file.display());
@@ -83,6 +84,7 @@ fn lua_files(folder: &Path, problems: &mut Vec<String>) -> Vec<PathBuf> {
         if path.is_dir() {
             found.extend(lua_files(&path, problems));
         } else if path.extension().is_some_and(|ext| ext == "lua") {
+            println!("cargo::rerun-if-changed={}", path.display());
             found.push(path);
         }
     }

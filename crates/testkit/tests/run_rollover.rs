@@ -267,29 +267,59 @@ async fn a_runs_hour_turns_on_a_cluster() {
     turns(engine, |us| clock.freeze(us)).await;
 }
 
-/// The limit is asked in one hour, the run in the next, by a node whose clock is ahead: the old hour's count must not
-/// stand beside the new hour.
+/// A node half an hour ahead of the cluster, whose hour turns right before `operation`: the limit is asked in the old
+/// hour, the run in the new one.
+fn ahead(clock: HeldClock, engine: Arc<dyn Engine>, operation: &'static str) -> (Arc<Between>, Quaymaster) {
+    let turn = async move { clock.freeze(BEFORE_US + 1_000_000) };
+    let between = Between::new(engine, operation, Box::pin(turn));
+    let told = Arc::new(AtomicI64::new(BEFORE_US + HOUR_US / 2));
+    let node = bind(Arc::new(Liar::told(between.clone(), told)));
+    (between, node)
+}
+
+async fn take(quaymaster: &Quaymaster, times: usize) {
+    for _ in 0..times {
+        let limit = quaymaster.limit("calls").expect("declared");
+        assert!(limit.take(&[], Charge::one()).await.expect("take").is_allowed());
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_hour_that_turns_between_limit_and_run_takes_no_count_along() {
     let (clock, _cluster, engine) = cluster().await;
     let quaymaster = bind(engine.clone());
     let _ = quaymaster.run("pipeline").expect("declared").start(Some(ID), None).await.expect("start");
-    for _ in 0..5 {
-        let _ = quaymaster.limit("calls").expect("declared").take(&[], Charge::one()).await.expect("take");
-    }
-    let turn = async move { clock.freeze(BEFORE_US + 1_000_000) };
-    let between = Between::new(engine, "run.show", Box::pin(turn));
-    let ahead = bind(Arc::new(Liar::new(between.clone(), 3_599_000)));
-    let run = ahead.run("pipeline").expect("declared");
+    take(&quaymaster, 5).await;
+    let (between, node) = ahead(clock, engine, "run.show");
+    let run = node.run("pipeline").expect("declared");
     run.show(ID, Items::Without).await.expect("show").expect("a run");
     assert!(between.happened(), "the hour has turned");
-    let (hour, calls) = seen(&quaymaster).await;
-    assert!(
-        (hour == hour_text(0) && calls <= 5) || (hour == hour_text(1) && calls == 0),
-        "{calls} in {hour}"
-    );
-    // The next look is of the new hour.
+    assert_eq!(seen(&quaymaster).await, (hour_text(0), 0), "as they were");
     run.show(ID, Items::Without).await.expect("show").expect("a run");
+    assert_eq!(seen(&quaymaster).await, (hour_text(1), 0), "the next look is of the new hour");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_resumed_as_the_hour_turns_keeps_its_hour_and_count() {
+    let (clock, _cluster, engine) = cluster().await;
+    let quaymaster = bind(engine.clone());
+    take(&quaymaster, 5).await;
+    let _ = quaymaster.run("pipeline").expect("declared").start(Some(ID), None).await.expect("start");
+    assert_eq!(seen(&quaymaster).await, (hour_text(0), 5));
+    let (between, node) = ahead(clock, engine, "run.start");
+    let _ = node.run("pipeline").expect("declared").start(Some(ID), None).await.expect("resume");
+    assert!(between.happened(), "the hour has turned");
+    assert_eq!(seen(&quaymaster).await, (hour_text(0), 5));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_begun_as_the_hour_turns_begins_with_no_count() {
+    let (clock, _cluster, engine) = cluster().await;
+    let quaymaster = bind(engine.clone());
+    take(&quaymaster, 5).await;
+    let (between, node) = ahead(clock, engine, "run.start");
+    let _ = node.run("pipeline").expect("declared").start(Some(ID), None).await.expect("start");
+    assert!(between.happened(), "the hour has turned");
     assert_eq!(seen(&quaymaster).await, (hour_text(1), 0));
 }
 

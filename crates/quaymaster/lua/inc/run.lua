@@ -107,8 +107,12 @@ local function run_hour(keys, args)
   local calls, counter = args[pulse + 4], tonumber(args[pulse + 6])
   if counter > 0 then calls = string.match(redis.call("GET", keys[counter]) or "", "^%d+$") or "0" end
   local held = redis.call("HMGET", keys[1], "current_hour", "api_calls_this_hour", "redis_keys")
-  -- A count that nobody could be asked for leaves the hour and its calls as they were, which belong together.
-  if calls == "" then return end
+  -- A count that nobody could be asked for leaves the hour and its calls as they were, which belong together. A run that
+  -- shows none yet begins with 0.
+  if calls == "" then
+    if held[1] then return end
+    calls = "0"
+  end
   if held[1] ~= args[pulse] or held[2] ~= calls or held[3] ~= args[pulse + 3] then
     redis.call("HSET", keys[1], "current_hour", args[pulse], "api_calls_this_hour", calls, "redis_keys", args[pulse + 3])
   end

@@ -122,9 +122,8 @@ impl Event {
             }
         };
         let mut reported = BTreeMap::new();
-        while let (Some(quaymaster_store::Reply::Bytes(name)), Some(quaymaster_store::Reply::Bytes(text))) =
-            (rows.any(), rows.any())
-        {
+        while let Some(name) = rows.next_bytes()? {
+            let text = rows.bytes()?;
             // Another program may have written there; what is not JSON would spoil the whole message.
             if json::check(&text).is_ok() {
                 reported.insert(

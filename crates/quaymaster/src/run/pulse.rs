@@ -49,10 +49,10 @@ impl Run {
                 let peeked = limit.peek_at(&[], &mut counted_us).await;
                 let same_hour = keys::hour(op, &self.bound, counted_us)?.1 == bucket;
                 calls = match peeked {
-                    Ok(verdict) if same_hour => Some(verdict.quota().used),
-                    // The limit's node is in another hour: its count must not stand beside this one. A new run
-                    // begins with 0, which the next call corrects.
-                    Ok(_) if op == ops::START => Some(0),
+                    Ok(verdict) if same_hour && verdict.quota().outage.is_none() => {
+                        Some(verdict.quota().used)
+                    }
+                    // A policy's count, or one of another hour, must not stand beside this hour.
                     Ok(_) => None,
                     // What a worker did must not be lost because its limit, elsewhere, cannot be asked.
                     Err(error) if is_outage(error.code) && op != ops::START => None,

@@ -385,11 +385,11 @@ impl Run {
         const OP: &str = ops::RETRY;
         let build = |frame: Frame<'_>, _| ops::retry(frame, count, ask.lease);
         let ((beat, mut rows), _) = self.ask(OP, id, ask.request_id, true, build, answer::retried).await?;
+        self.beat(OP, id, beat > 0, beat).await;
         let mut handed = Vec::new();
         while let Some(item) = rows.next_bytes()? {
             handed.push(answer::failure(id, &item, &rows.bytes()?));
         }
-        self.beat(OP, id, beat > 0, beat).await;
         Ok(handed)
     }
 }

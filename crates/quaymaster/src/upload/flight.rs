@@ -68,8 +68,8 @@ impl Upload {
         let reply = self.bound.run(op, ops::renew(self, op, names, mark, lease)?).await?;
         let upload_renew::Reply::Renewed { held: mut told } = upload_renew::Reply::read(op, reply)?;
         let mut held = Vec::new();
-        while let Some(part) = told.any() {
-            held.push(if part == quaymaster_store::Reply::Int(1) { Held::Ours } else { Held::Lost });
+        while let Some(ours) = told.next_int()? {
+            held.push(if ours == 1 { Held::Ours } else { Held::Lost });
         }
         Ok(held)
     }
