@@ -87,12 +87,15 @@ impl FaultProxy {
         let (shared_weather, shared_budgets) = (Arc::clone(&weather), Arc::clone(&budgets));
         let accepting = tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
-                if shared_weather.borrow().refuse {
+                // Read once: a connection accepted before `refuse` counts as open, so that `cut` ends it too.
+                let now = *shared_weather.borrow();
+                if now.refuse {
                     continue;
                 }
                 tokio::spawn(carry(
                     client,
                     upstream,
+                    now.cuts,
                     Arc::clone(&shared_weather),
                     Arc::clone(&shared_budgets),
                 ));
@@ -210,11 +213,11 @@ impl Budgets {
 async fn carry(
     client: TcpStream,
     upstream: SocketAddr,
+    cuts: u64,
     weather: Arc<watch::Sender<Weather>>,
     budgets: Arc<Budgets>,
 ) {
     let mut seen = weather.subscribe();
-    let cuts = seen.borrow_and_update().cuts;
     if seen.wait_for(|now| !now.silent || now.cuts > cuts).await.is_err() {
         return;
     }
@@ -272,6 +275,36 @@ async fn pump(
         }
         if cut {
             return Ended::Cut;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn nobody_slips_in_while_new_connections_are_refused_and_open_ones_cut() {
+        let listener = TcpListener::bind(any_port()).await.unwrap();
+        let upstream = listener.local_addr().unwrap();
+        tokio::spawn(async move {
+            let mut open = Vec::new();
+            while let Ok(accepted) = listener.accept().await {
+                open.push(accepted);
+            }
+        });
+        for _ in 0..200 {
+            let proxy = FaultProxy::start(upstream).await;
+            let address = proxy.address();
+            let clients: Vec<_> = (0..4).map(|_| tokio::spawn(TcpStream::connect(address))).collect();
+            tokio::task::yield_now().await;
+            proxy.refuse();
+            proxy.cut(Cut::Fin);
+            for client in clients {
+                let Ok(mut client) = client.await.unwrap() else { continue };
+                let read = tokio::time::timeout(Duration::from_secs(30), client.read_u8()).await;
+                assert!(read.expect("a connection outlived the cut").is_err(), "nothing was sent");
+            }
         }
     }
 }
