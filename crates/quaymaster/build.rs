@@ -10,9 +10,13 @@ use std::{env, fs, process};
 fn main() {
     let root = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default());
     let commands_file = root.join("../store/commands.txt");
-    // The folder for files that come and go, every file below for whoever asks what the program was made of.
-    println!("cargo::rerun-if-changed=lua");
-    println!("cargo::rerun-if-changed=build");
+    // The folders for files that are added or removed, each file by name for the test that looks for a stale binary.
+    for folder in ["lua", "build"] {
+        println!("cargo::rerun-if-changed={folder}");
+    }
+    for file in ["header", "inline", "reply", "rust", "script"] {
+        println!("cargo::rerun-if-changed=build/{file}.rs");
+    }
     println!("cargo::rerun-if-changed={}", commands_file.display());
 
     let mut problems = Vec::new();

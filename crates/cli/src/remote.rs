@@ -11,7 +11,7 @@ use futures_util::StreamExt as _;
 use futures_util::stream::{self, BoxStream};
 use quaymaster::{Code, Error};
 use quaymaster_server::command::{Command, Sent};
-use reqwest::header::{CONTENT_TYPE, LOCATION, RETRY_AFTER};
+use reqwest::header::{CONTENT_TYPE, HeaderValue, LOCATION, RETRY_AFTER};
 use reqwest::{Method, RequestBuilder, Response, StatusCode, redirect};
 use serde_json::Value;
 
@@ -103,6 +103,10 @@ impl Remote {
         }
         let cut = |url: &reqwest::Url| url.as_str().trim_end_matches('/').to_owned();
         let (token, shown) = (token(), cut(&plain));
+        if token.as_deref().is_some_and(|token| HeaderValue::from_str(token).is_err()) {
+            let detail = "QUAYMASTER_TOKEN has a character that no header can hold, such as a line break";
+            return Err(Error::new("server", Code::ConfigInvalid, detail).into());
+        }
         // Who has a token is known by it; else a proxy may want the user and the password.
         let base = if token.is_some() { shown.clone() } else { cut(&url) };
         let http = client(self.ca_file.as_deref())?;

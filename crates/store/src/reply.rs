@@ -74,6 +74,41 @@ impl Parts {
         if self.rest.len() == 0 { Ok(None) } else { self.int().map(Some) }
     }
 
+    /// The next part as a table.
+    pub fn table(&mut self) -> Result<Parts, Error> {
+        self.at += 1;
+        match self.rest.next() {
+            Some(Reply::Array(parts)) => Ok(Parts { op: self.op, rest: parts.into_iter(), at: 0 }),
+            other => Err(self.wrong("a table", other.as_ref())),
+        }
+    }
+
+    /// The next part as a count that another program may have spoiled: text that is no number counts as 0.
+    pub fn count(&mut self) -> Result<u64, Error> {
+        self.at += 1;
+        match self.rest.next() {
+            Some(Reply::Int(count)) => Ok(u64::try_from(count).unwrap_or(0)),
+            Some(Reply::Bytes(text)) => {
+                Ok(std::str::from_utf8(&text).ok().and_then(|text| text.parse().ok()).unwrap_or(0))
+            }
+            other => Err(self.wrong("a count", other.as_ref())),
+        }
+    }
+
+    /// Checks that the reply ends here. More parts than were read mean that the reply was not understood.
+    pub fn end(&mut self) -> Result<(), Error> {
+        self.at += 1;
+        match self.rest.next() {
+            None => Ok(()),
+            more => Err(self.wrong("missing", more.as_ref())),
+        }
+    }
+
+    /// True at the end.
+    pub fn is_empty(&self) -> bool {
+        self.rest.len() == 0
+    }
+
     /// The next part whatever it is; `None` at the end.
     pub fn any(&mut self) -> Option<Reply> {
         self.at += 1;
@@ -98,5 +133,27 @@ mod tests {
         assert_eq!(parts.next_int().unwrap_err().code, Code::StoreReply);
         let mut parts = Reply::Array(Vec::new()).parts("run.remaining").unwrap();
         assert_eq!((parts.next_bytes().unwrap(), parts.next_int().unwrap()), (None, None));
+    }
+
+    #[test]
+    fn a_count_is_lenient_to_text_and_to_nothing_else() {
+        let text = |text: &'static str| Reply::Bytes(Bytes::from_static(text.as_bytes()));
+        let counts = vec![text("7"), Reply::Int(8), text("seven"), Reply::Int(-1), Reply::Nil];
+        let mut parts = Reply::Array(counts).parts("stats.report").unwrap();
+        assert_eq!([(); 4].map(|()| parts.count().unwrap()), [7, 8, 0, 0]);
+        assert_eq!(parts.count().unwrap_err().code, Code::StoreReply);
+        assert_eq!(parts.count().unwrap_err().code, Code::StoreReply, "a count that is missing");
+    }
+
+    #[test]
+    fn a_reply_that_goes_on_is_not_understood() {
+        let mut parts = Reply::Array(vec![Reply::Int(1), Reply::Int(2)]).parts("lock.release").unwrap();
+        parts.int().unwrap();
+        assert_eq!(parts.end().unwrap_err().code, Code::StoreReply);
+        parts.end().unwrap();
+        let mut parts = Reply::Array(vec![Reply::Array(vec![Reply::Int(3)]), Reply::Nil]).parts("x").unwrap();
+        let mut table = parts.table().unwrap();
+        assert_eq!((table.int().unwrap(), table.is_empty()), (3, true));
+        assert_eq!(parts.table().unwrap_err().code, Code::StoreReply);
     }
 }

@@ -137,6 +137,18 @@ fn a_redirect_takes_neither_the_call_nor_the_token_elsewhere() {
 }
 
 #[test]
+fn a_token_that_no_header_can_hold_is_sent_nowhere() {
+    let folder = folder(&[]);
+    let (server, asked) = saying(json_answer("200 OK", r#"{"hit":false}"#));
+    let mut acquire = command(folder.path());
+    acquire.args(ACQUIRE).args(["--server", &server]).env("QUAYMASTER_TOKEN", "two\nlines of a file");
+    let told = said(&mut acquire);
+    assert_eq!((told.code, told.json()["code"].clone()), (2, json!("config.invalid")), "{told:?}");
+    assert!(told.err.contains("QUAYMASTER_TOKEN") && !told.err.contains("lines of"), "{told:?}");
+    assert!(asked.try_recv().is_err(), "nothing was sent");
+}
+
+#[test]
 fn a_server_that_stops_speaking_is_given_up() {
     let folder = folder(&[]);
     for head in [

@@ -164,12 +164,10 @@ impl<'a> Cover<'a> {
         match held {
             Some(Reply::Bytes(stored)) if self.refuses(&stored) => Ok(None),
             Some(Reply::Bytes(stored)) => Ok(Some(Value::Bytes(self.open(op, b"", stored)?))),
-            Some(Reply::Array(words)) => {
-                let mut fields = Vec::with_capacity(words.len() / 2);
-                let mut words = words.into_iter();
-                while let (Some(Reply::Bytes(field)), Some(Reply::Bytes(stored))) =
-                    (words.next(), words.next())
-                {
+            Some(words @ Reply::Array(_)) => {
+                let (mut words, mut fields) = (words.parts(op)?, Vec::new());
+                while let Some(field) = words.next_bytes()? {
+                    let stored = words.bytes()?;
                     if self.refuses(&stored) {
                         return Ok(None);
                     }

@@ -134,24 +134,22 @@ pub(super) fn totals(op: &'static str, reply: Reply, hours: &[i64]) -> Result<To
         &mut report.max_speed_per_second,
         &mut report.alive,
     ] {
-        *field = lenient(parts.any());
+        *field = parts.count()?;
     }
     let started_us = parts.int()? * 1000;
     report.started_us = (report.alive > 0 && started_us > 0).then_some(started_us);
-    let list = |part: Option<Reply>| match part {
-        Some(Reply::Array(list)) => list,
-        _ => Vec::new(),
-    };
-    let mut statuses: Vec<u16> = list(parts.any())
-        .into_iter()
-        .filter_map(|status| match status {
-            Reply::Bytes(status) => text(&status).parse().ok(),
-            _ => None,
-        })
-        .collect();
+    let (mut named, mut statuses) = (parts.table()?, Vec::new());
+    while let Some(status) = named.next_bytes()? {
+        statuses.extend(text(&status).parse::<u16>());
+    }
     statuses.sort_unstable();
-    let counts = list(parts.any()).into_iter().map(|count| lenient(Some(count)));
-    report.hourly = hours.iter().copied().zip(counts).filter(|(_, count)| *count > 0).collect();
+    let mut counts = parts.table()?;
+    for hour_ms in hours.iter().copied() {
+        let count = counts.count()?;
+        if count > 0 {
+            report.hourly.push((hour_ms, count));
+        }
+    }
     Ok(Totals { report, statuses })
 }
 
@@ -178,8 +176,8 @@ pub(super) fn silent(op: &'static str, reply: Reply) -> Result<Vec<String>> {
 pub(super) fn counts(op: &'static str, reply: Reply) -> Result<Vec<u64>> {
     let stats_counts::Reply::Counts { counts: mut parts } = stats_counts::Reply::read(op, reply)?;
     let mut counts = Vec::new();
-    while let Some(part) = parts.any() {
-        counts.push(lenient(Some(part)));
+    while !parts.is_empty() {
+        counts.push(parts.count()?);
     }
     Ok(counts)
 }
@@ -188,36 +186,37 @@ pub(super) fn counts(op: &'static str, reply: Reply) -> Result<Vec<u64>> {
 pub(super) fn shares(op: &'static str, reply: Reply, endpoints: usize, per: usize) -> Result<Vec<Share>> {
     let stats_sketches::Reply::Sketches { sums, sketches: mut parts } =
         stats_sketches::Reply::read(op, reply)?;
-    let sums = match sums {
-        Some(Reply::Array(sums)) => sums,
-        _ => Vec::new(),
-    };
-    let mut sums = sums.into_iter();
+    let mut sums = sums.unwrap_or(Reply::Nil).parts(op)?;
     let mut shares = Vec::with_capacity(endpoints);
     for _ in 0..endpoints {
-        let mut share = Share { sum_us: lenient(sums.next()), ..Share::default() };
+        // Without names nobody asked for sums.
+        let sum_us = if sums.is_empty() { 0 } else { sums.count()? };
+        let mut share = Share { sum_us, ..Share::default() };
         for _ in 0..per {
-            let Some(Reply::Array(words)) = parts.any() else { continue };
-            let mut words = words.into_iter();
-            while let (Some(Reply::Bytes(field)), Some(value)) = (words.next(), words.next()) {
-                let value = lenient(Some(value));
-                match &field[..] {
-                    b"us" => share.sum_us = share.sum_us.saturating_add(value),
-                    b"errors" => share.errors = share.errors.saturating_add(value),
-                    bucket => {
-                        let bucket = std::str::from_utf8(bucket).ok().and_then(|bucket| bucket.parse().ok());
-                        if let Some(bucket) =
-                            bucket.filter(|at: &u16| usize::from(*at) < super::sketch::BUCKETS)
-                        {
-                            share.sketch.add(bucket, value);
-                        }
-                    }
-                }
+            let mut words = parts.table()?;
+            while let Some(field) = words.next_bytes()? {
+                share.add(&field, words.count()?);
             }
         }
         shares.push(share);
     }
     Ok(shares)
+}
+
+impl Share {
+    /// One field of a sketch's hash: the sum, the errors, or a bucket. A field that another program wrote is left out.
+    fn add(&mut self, field: &[u8], value: u64) {
+        match field {
+            b"us" => self.sum_us = self.sum_us.saturating_add(value),
+            b"errors" => self.errors = self.errors.saturating_add(value),
+            bucket => {
+                let bucket = std::str::from_utf8(bucket).ok().and_then(|bucket| bucket.parse().ok());
+                if let Some(bucket) = bucket.filter(|at: &u16| usize::from(*at) < super::sketch::BUCKETS) {
+                    self.sketch.add(bucket, value);
+                }
+            }
+        }
+    }
 }
 
 pub(super) fn left(op: &'static str, reply: Reply) -> Result<u64> {
@@ -231,14 +230,6 @@ fn text(bytes: &[u8]) -> String {
 
 fn counted(number: i64) -> u64 {
     u64::try_from(number).unwrap_or(0)
-}
-
-fn lenient(part: Option<Reply>) -> u64 {
-    match part {
-        Some(Reply::Int(count)) => u64::try_from(count).unwrap_or(0),
-        Some(Reply::Bytes(count)) => text(&count).parse().unwrap_or(0),
-        _ => 0,
-    }
 }
 
 fn malformed(op: &'static str, key: &[u8]) -> Error {

@@ -14,5 +14,5 @@ pub(super) fn refuse(code: Code, detail: &str) -> Response<Bytes> {
 
 /// The answer to what the primitive could not tell.
 pub(super) fn failed(error: &Error) -> Response<Bytes> {
-    refuse(error.code, &error.detail)
+    Problem::new(error.code, &error.detail).field(error.field.as_deref()).response()
 }
