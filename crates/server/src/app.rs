@@ -18,7 +18,7 @@ use quaymaster::Code;
 use quaymaster::layer::{Peer, Trust};
 use quaymaster::schema::Kind;
 
-use crate::call::{self, Call, Effect, Given, Input, Opening, Stream, upload};
+use crate::call::{self, Call, Effect, Given, Handler, Input, Open, Opening, Operation, upload};
 use crate::config::Thresholds;
 use crate::fan::Fan;
 use crate::http::auth::{self, Caller, Granted, Guard, Role};
@@ -93,14 +93,16 @@ pub(crate) struct App {
 /// What a request turned out to be for.
 enum Target<'a> {
     Page(&'static Page),
-    Call(usize, &'static Call, Cow<'a, str>),
-    Stream(usize, &'static Stream, Cow<'a, str>),
-    Upload(usize, &'static upload::Route, Below<'a>),
+    /// One of [`call::OPERATIONS`], and its place there.
+    Operation(usize, &'static Operation, Named<'a>),
 }
 
-/// What the path of an upload says.
-struct Below<'a> {
+/// What the path of an operation says.
+#[derive(Default)]
+struct Named<'a> {
+    /// The resource.
     name: Cow<'a, str>,
+    /// The upload, and its chunk, where the path has them.
     id: Cow<'a, str>,
     number: &'a str,
 }
@@ -244,73 +246,89 @@ impl App {
                 // No page changes anything.
                 (page.run)(self, parts.uri.query().unwrap_or_default()).await.map_err(Problem::only_read)
             }
-            Target::Stream(_, stream, name) => {
-                self.guard.check(caller, Role::Read)?;
-                let Line { presence, activity, upgrade } = line;
-                let (query, headers) = (parts.uri.query().unwrap_or_default(), &parts.headers);
-                let opening = Opening { name: &name, query, headers, activity, presence, upgrade };
-                (stream.open)(self, opening).await.map_err(Problem::only_read)
-            }
-            Target::Upload(_, route, below) => {
-                let role = if route.effect == Effect::Reads { Role::Read } else { Role::Write };
-                let granted = self.guard.check(caller, role)?;
-                let Line { presence, activity, .. } = line;
-                let asked = upload::Asked {
-                    name: &below.name,
-                    id: &below.id,
-                    number: below.number,
-                    query: parts.uri.query().unwrap_or_default(),
-                    headers: &parts.headers,
-                    body: incoming,
-                    caller: self.caller_of(granted, activity, &parts.headers),
-                    activity,
-                    presence,
-                };
-                let answered = (route.answer)(self, asked).await;
-                answered.map_err(|problem| match route.effect {
-                    Effect::Reads => problem.only_read(),
-                    Effect::Writes => problem,
-                })
-            }
-            Target::Call(_, call, name) => {
-                let streamed = (parts.method == Method::GET && sse::is_wanted(&parts.headers))
-                    .then(|| call::streamed(call))
-                    .flatten();
-                if let Some(open) = streamed {
-                    self.guard.check(caller, Role::Read)?;
-                    let Line { presence, activity, upgrade } = line;
-                    let (query, headers) = (parts.uri.query().unwrap_or_default(), &parts.headers);
-                    let opening = Opening { name: &name, query, headers, activity, presence, upgrade };
-                    return open(self, opening).await.map_err(Problem::only_read);
-                }
-                let bytes;
-                let outage = OnceLock::new();
-                let query = parts.uri.query().unwrap_or_default();
-                let given = match call.effect {
-                    Effect::Reads => {
-                        self.guard.check(caller, Role::Read)?;
-                        Given::Query(query)
+            Target::Operation(_, operation, named) => {
+                let granted = self.guard.check(caller, operation.needs.role())?;
+                match operation.handler {
+                    Handler::Call(call) => match call.row.streamed.filter(|_| wants_stream(parts)) {
+                        Some(streamed) => self.open(streamed.open, &named.name, parts, line).await,
+                        None => self.call(call, &named.name, parts, incoming, line.presence).await,
+                    },
+                    Handler::Stream(open) => self.open(open, &named.name, parts, line).await,
+                    Handler::Page(page) => {
+                        let query = parts.uri.query().unwrap_or_default();
+                        (page.run)(self, query).await.map_err(Problem::only_read)
                     }
-                    Effect::Writes => {
-                        self.guard.check(caller, Role::Write)?;
-                        query::none(query)?;
-                        body::check_type(&parts.headers, incoming)?;
-                        let Bounds { max_body_bytes, request_timeout, max_json_depth, .. } = self.bounds;
-                        bytes = body::read(incoming, &parts.headers, max_body_bytes, request_timeout).await?;
-                        Given::Body(&bytes, max_json_depth)
+                    Handler::Upload(answer) => {
+                        let Line { presence, activity, .. } = line;
+                        let asked = upload::Asked {
+                            name: &named.name,
+                            id: &named.id,
+                            number: named.number,
+                            query: parts.uri.query().unwrap_or_default(),
+                            headers: &parts.headers,
+                            body: incoming,
+                            caller: self.caller_of(granted, activity, &parts.headers),
+                            activity,
+                            presence,
+                        };
+                        let only_reads = operation.only_reads();
+                        answer(self, asked)
+                            .await
+                            .map_err(|problem| if only_reads { problem.only_read() } else { problem })
                     }
-                };
-                let input =
-                    Input { name: &name, given, outage: &outage, caller: line.presence, progress: None };
-                let mut response = Response::new(Body::from(call.answer(&self.services, input).await?));
-                response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-                if let Some(policy) = outage.get() {
-                    response.headers_mut().insert(OUTAGE, HeaderValue::from_static(policy.name()));
                 }
-                Ok(response)
             }
         }
     }
+
+    /// Begins an answer without an end.
+    async fn open(
+        &self,
+        open: Open,
+        name: &str,
+        parts: &Parts,
+        line: Line<'_>,
+    ) -> Result<Response<Body>, Problem> {
+        let Line { presence, activity, upgrade } = line;
+        let query = parts.uri.query().unwrap_or_default();
+        let opening = Opening { name, query, headers: &parts.headers, activity, presence, upgrade };
+        open(self, opening).await.map_err(Problem::only_read)
+    }
+
+    async fn call(
+        &self,
+        call: &'static Call,
+        name: &str,
+        parts: &Parts,
+        incoming: &mut Incoming,
+        caller: &Presence,
+    ) -> Result<Response<Body>, Problem> {
+        let bytes;
+        let outage = OnceLock::new();
+        let query = parts.uri.query().unwrap_or_default();
+        let given = match call.effect {
+            Effect::Reads => Given::Query(query),
+            Effect::Writes => {
+                query::none(query)?;
+                body::check_type(&parts.headers, incoming)?;
+                let Bounds { max_body_bytes, request_timeout, max_json_depth, .. } = self.bounds;
+                bytes = body::read(incoming, &parts.headers, max_body_bytes, request_timeout).await?;
+                Given::Body(&bytes, max_json_depth)
+            }
+        };
+        let input = Input { name, given, outage: &outage, caller, progress: None };
+        let mut response = Response::new(Body::from(call.answer(&self.services, input).await?));
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if let Some(policy) = outage.get() {
+            response.headers_mut().insert(OUTAGE, HeaderValue::from_static(policy.name()));
+        }
+        Ok(response)
+    }
+}
+
+/// Whether a stream is asked for in place of a page.
+fn wants_stream(parts: &Parts) -> bool {
+    parts.method == Method::GET && sse::is_wanted(&parts.headers)
 }
 
 /// The route of a request, as metrics name it; `None` when it goes nowhere.
@@ -331,9 +349,7 @@ fn is_exempt(target: &Result<Target<'_>, Problem>) -> bool {
 fn route(target: &Result<Target<'_>, Problem>) -> Option<usize> {
     Some(match target {
         Ok(Target::Page(page)) => page::index(page),
-        Ok(Target::Call(index, ..)) => page::PAGES.len() + index,
-        Ok(Target::Stream(index, ..)) => page::PAGES.len() + call::CALLS.len() + index,
-        Ok(Target::Upload(index, ..)) => page::PAGES.len() + call::CALLS.len() + call::STREAMS.len() + index,
+        Ok(Target::Operation(index, ..)) => page::PAGES.len() + index,
         Err(_) => return None,
     })
 }
@@ -371,13 +387,7 @@ fn target<'a>(method: &Method, path: &'a str) -> Result<Target<'a>, Problem> {
             Problem::new(Code::RequestInvalid, format!("the resource's name {why}")).field("name")
         })
     };
-    if let Some((index, stream)) = call::find_stream(kind, verb) {
-        return match *method {
-            Method::GET => Ok(Target::Stream(index, stream, decoded()?)),
-            _ => Err(Problem::method("GET", method.as_str())),
-        };
-    }
-    let Some((index, call)) = call::find(kind, verb) else {
+    let Some((index, operation)) = call::find(kind, verb) else {
         let verbs = call::verbs(kind);
         let detail = if verbs.is_empty() {
             format!("kind \"{kind}\" has no calls in this version")
@@ -386,12 +396,12 @@ fn target<'a>(method: &Method, path: &'a str) -> Result<Target<'a>, Problem> {
         };
         return Err(Problem::new(Code::RouteUnknown, detail));
     };
-    match (call.effect, method) {
-        (Effect::Reads, &Method::GET | &Method::HEAD) | (Effect::Writes, &Method::POST) => {}
-        (Effect::Reads, _) => return Err(Problem::method("GET, HEAD", method.as_str())),
-        (Effect::Writes, _) => return Err(Problem::method("POST", method.as_str())),
+    let endless = matches!(operation.handler, Handler::Stream(_));
+    let allow = if operation.only_reads() && !endless { "GET, HEAD" } else { operation.method };
+    if !allow.split(", ").any(|one| one == method.as_str()) {
+        return Err(Problem::method(allow, method.as_str()));
     }
-    Ok(Target::Call(index, call, decoded()?))
+    Ok(Target::Operation(index, operation, Named { name: decoded()?, ..Named::default() }))
 }
 
 /// Paths below an upload; `None` for calls like any other.
@@ -408,9 +418,9 @@ fn below_upload<'a>(method: &Method, rest: &'a str) -> Option<Result<Target<'a>,
             .map_err(|why| Problem::new(Code::RequestInvalid, format!("the {what} {why}")).field(what))
     };
     let below = |found: upload::Found<'a>| {
-        let below =
-            Below { name: decoded("name", name)?, id: decoded("upload_id", found.id)?, number: found.number };
-        Ok(Target::Upload(found.at, found.route, below))
+        let named =
+            Named { name: decoded("name", name)?, id: decoded("upload_id", found.id)?, number: found.number };
+        Ok(Target::Operation(found.at, found.operation, named))
     };
     Some(upload::find(method, &rest).and_then(below))
 }

@@ -4,8 +4,7 @@ use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use crate::call::upload::ROUTES;
-use crate::call::{CALLS, STREAMS};
+use crate::call::OPERATIONS;
 use crate::page::PAGES;
 
 /// Every status we answer with; anything else is counted in the last place, under `other`.
@@ -26,7 +25,7 @@ struct RouteCounts {
 /// Counts per route.
 #[derive(Debug)]
 pub(crate) struct Metrics {
-    /// One per page, one per call, one per stream, one per route of uploads, and one for what matched nothing.
+    /// One per page, one per operation, and one for what matched nothing.
     routes: Vec<RouteCounts>,
     panics: AtomicU64,
     pub(crate) connections: AtomicU64,
@@ -35,9 +34,7 @@ pub(crate) struct Metrics {
 
 impl Default for Metrics {
     fn default() -> Self {
-        let routes =
-            (0..=PAGES.len() + CALLS.len() + STREAMS.len() + ROUTES.len()).map(|_| RouteCounts::default());
-        let routes = routes.collect();
+        let routes = (0..=PAGES.len() + OPERATIONS.len()).map(|_| RouteCounts::default()).collect();
         Self {
             routes,
             panics: AtomicU64::default(),
@@ -56,14 +53,8 @@ impl Metrics {
     /// The route's name.
     pub(crate) fn template(route: usize) -> &'static str {
         let page = PAGES.get(route).map(|page| page.path);
-        let call = || CALLS.get(route.checked_sub(PAGES.len())?).map(|call| call.template);
-        let stream =
-            || STREAMS.get(route.checked_sub(PAGES.len() + CALLS.len())?).map(|stream| stream.template);
-        let upload = || {
-            let at = route.checked_sub(PAGES.len() + CALLS.len() + STREAMS.len())?;
-            ROUTES.get(at).map(|route| route.template)
-        };
-        page.or_else(call).or_else(stream).or_else(upload).unwrap_or("unmatched")
+        let operation = || OPERATIONS.get(route.checked_sub(PAGES.len())?).map(|one| one.template);
+        page.or_else(operation).unwrap_or("unmatched")
     }
 
     pub(crate) fn panicked(&self) {

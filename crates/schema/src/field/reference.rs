@@ -81,7 +81,12 @@ pub fn reference() -> String {
 
 fn section(page: &mut String, table: &Table) {
     let more = table.page.map_or(String::new(), |page| format!(" [More]({page})."));
-    let _ = writeln!(page, "{}{more}\n\n```toml\n{}```\n", table.meaning, table.example);
+    let example = table.example;
+    let _ = writeln!(
+        page,
+        "{}{more}\n\n```toml\n#:schema ./quaymaster.schema.json\n{example}```\n",
+        table.meaning
+    );
     let outage = table.kind.map(|kind| common::on_outage(kind).row());
     rows(page, table.fields.iter().map(|field| field.row()).chain(outage));
 }

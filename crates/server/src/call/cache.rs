@@ -14,7 +14,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::{Answer, Call, Input, Needs, No, Policy, call, pairs, written};
+use super::{Answer, Call, Input, MISMATCH, Needs, No, Policy, call, pairs, written};
 use crate::http::problem::Problem;
 use crate::request::{Holds, JSON, KEY, KeyValues, REQUEST_ID, Spec, request};
 use crate::services::Services;
@@ -24,6 +24,7 @@ pub(super) const CALLS: &[Call] = &[PUT, GET, EXISTS, DELETE];
 const PUT: Call = call!(
     Cache "cache" "put", Writes, CachePut => CacheStored, put, "Keep a value in place of what was there",
     no: No::Truth("stored", false),
+    refusals: &[MISMATCH],
 );
 const GET: Call = call!(
     Cache "cache" "get", Reads, CacheAsk => CacheFetched, get, "Look a value up",

@@ -13,12 +13,16 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::{Answer, Call, Input, Opening, Repeat, Stream, call, pairs, written};
+use super::{
+    Answer, Answers, Call, Handler, Input, MISMATCH, Opening, Operation, Repeat, call, pairs, written,
+};
 use crate::app::App;
 use crate::http::problem::Problem;
 use crate::http::{sse, ws};
 use crate::request::query::query;
-use crate::request::{Holds, JSON, KeyValues, REQUEST_ID, REQUEST_ID_UNUSED, Request as _, Spec, request};
+use crate::request::{
+    Field, Holds, JSON, KeyValues, REQUEST_ID, REQUEST_ID_UNUSED, Request as _, Spec, request,
+};
 use crate::services::Services;
 
 pub(super) const CALLS: &[Call] = &[PUBLISH, REPORT];
@@ -30,19 +34,57 @@ const PUBLISH: Call = call!(
 const REPORT: Call = call!(
     Event "event" "report", Writes, EventReport => EventReported, report, "Leave values that the next statuses tell",
     repeat: Repeat::Safe,
+    refusals: &[
+        MISMATCH,
+        (429, "the status holds as many values as it may, or the caller is over a limit of the server"),
+    ],
 );
-pub(super) const STREAM: Stream = Stream {
-    kind: Kind::Event,
-    verb: "stream",
-    template: "/v1/event/{name}/stream",
-    open: |app, opening| stream(app, opening).boxed(),
+
+/// What is heard from now on.
+pub(super) static STREAMS: [Operation; 2] = [STREAM, WS];
+
+const STREAM: Operation = Operation {
+    request: EventListen::SHAPE,
+    headers: &[LAST_EVENT_ID],
+    ..Operation::get(
+        (Kind::Event, "stream", "/v1/event/{name}/stream"),
+        "Hear what is published from now on, as server-sent events",
+        Answers::Events(
+            "Each message's JSON in `data`; `{\"missed\": n}` in place of what the reader was too slow for.",
+        ),
+        Handler::Stream(|app, opening| stream(app, opening).boxed()),
+    )
 };
-pub(super) const WS: Stream = Stream {
-    kind: Kind::Event,
-    verb: "ws",
-    template: "/v1/event/{name}/ws",
-    open: |app, opening| ws(app, opening).boxed(),
+const WS: Operation = Operation {
+    request: EventListen::SHAPE,
+    headers: &[
+        handshake("Connection", "Asks for another protocol.", Spec::of(Holds::Word(&["Upgrade"]))),
+        handshake("Upgrade", "The protocol.", Spec::of(Holds::Word(&["websocket"]))),
+        handshake("Sec-WebSocket-Version", "Its version.", Spec::of(Holds::Word(&["13"]))),
+        handshake("Sec-WebSocket-Key", "16 random bytes in base64.", Spec::text().also(NONCE)),
+    ],
+    ..Operation::get(
+        (Kind::Event, "ws", "/v1/event/{name}/ws"),
+        "Hear what is published from now on, over a WebSocket",
+        Answers::Socket(
+            "a text message for each message's JSON, `{\"missed\": n}` in place of what the reader was too slow for.",
+        ),
+        Handler::Stream(|app, opening| ws(app, opening).boxed()),
+    )
 };
+
+const LAST_EVENT_ID: Field = Field {
+    name: "last-event-id",
+    about: "The `id` of the last event that the reader has: it is told first how many it missed.",
+    spec: Spec::text(),
+};
+
+const NONCE: &str = r#"{"pattern": "^[A-Za-z0-9+/]{21}[AQgw]==$"}"#;
+
+/// A header without which there is no WebSocket.
+const fn handshake(name: &'static str, about: &'static str, spec: Spec) -> Field {
+    Field { name, about, spec: spec.required("") }
+}
 
 /// Most channels have no placeholders.
 const CHANNEL_KEY: Spec = Spec::of(Holds::Key);

@@ -4,15 +4,13 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use base64::Engine as _;
-use quaymaster::Code;
 use quaymaster::idempotency::{Abandoned, Begin, Begun, Finished, Replay};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::{Answer, Call, Input, No, Policy, Repeat, call, millis, pairs, token, written};
-use crate::http::problem::Problem;
-use crate::request::{JSON, KEY, KeyValues, MILLIS, REQUEST_ID, REQUEST_ID_UNUSED, Spec, VISIBLE, request};
+use crate::request::{JSON, KEY, KeyValues, MILLIS, REQUEST_ID, Spec, VISIBLE, request};
 use crate::services::Services;
 
 /// The longest a call waits, whatever it asks for: it holds one of the server's places meanwhile.
@@ -65,7 +63,9 @@ request! {
         token: Cow<'a, str> = TOKEN,
         /// What the operation answered: any JSON, given back as it was written.
         response: Option<&'a RawValue> = JSON,
-        request_id: Option<Cow<'a, str>> = Spec::text_of(1, 128).about(REQUEST_ID_UNUSED.about),
+        /// Taken, as by every call that writes, and not needed: this call is safe to repeat.
+        #[expect(dead_code, reason = "finishing twice is finishing once")]
+        request_id: Option<Cow<'a, str>> = REQUEST_ID,
     }
 }
 
@@ -191,7 +191,6 @@ async fn finish(services: &Services, input: Input<'_>) -> Answer {
     let idempotency = services.quaymaster.idempotency(input.name)?;
     let request: IdempotencyFinish<'_> = input.read()?;
     let token = token("idempotency.finish", &request.token)?;
-    check_request_id(request.request_id.as_deref())?;
     let response = request.response.map(|raw| raw.get().as_bytes());
     Ok(written(&match idempotency.finish(&pairs(&request.key), &token, response).await? {
         Finished::Finished { kept, outage } => {
@@ -227,16 +226,5 @@ impl From<&Replay> for IdempotencyReplay {
         };
         let raw = raw.or_else(|| RawValue::from_string("null".to_owned()).ok().filter(|_| opaque.is_none()));
         Self { response: raw, response_base64: opaque, kept: replay.response.is_some() }
-    }
-}
-
-/// `finish` needs none, and still refuses one that no call would take.
-fn check_request_id(id: Option<&str>) -> Result<(), Problem> {
-    match id {
-        Some(id) if id.is_empty() || id.chars().count() > 128 => {
-            let detail = "request_id: 1 to 128 characters";
-            Err(Problem::new(Code::RequestInvalid, detail).field("request_id"))
-        }
-        _ => Ok(()),
     }
 }

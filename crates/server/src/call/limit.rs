@@ -7,7 +7,7 @@ use quaymaster::limit::{Charge, Verdict};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::{Answer, Call, Input, Needs, No, Policy, call, millis, pairs, written};
+use super::{Answer, Call, Input, MISMATCH, Needs, No, Policy, call, millis, pairs, written};
 use crate::request::{KEY, KeyValues, REQUEST_ID, Spec, request};
 use crate::services::Services;
 
@@ -18,12 +18,16 @@ pub(super) const CALLS: &[Call] = &[TAKE, PEEK, REFUND, RESET];
 const TAKE: Call = call!(
     Limit "limit" "take", Writes, LimitCharge => LimitAnswer, take, "Count a call if it may go ahead",
     no: REFUSED,
+    refusals: &[MISMATCH],
 );
 const PEEK: Call = call!(
     Limit "limit" "peek", Reads, LimitPeek => LimitAnswer, peek, "Say what a call of cost 1 would be told",
     no: REFUSED,
 );
-const REFUND: Call = call!(Limit "limit" "refund", Writes, LimitCharge => LimitAnswer, refund, "Give units back, never below zero");
+const REFUND: Call = call!(
+    Limit "limit" "refund", Writes, LimitCharge => LimitAnswer, refund, "Give units back, never below zero",
+    refusals: &[MISMATCH],
+);
 const RESET: Call = call!(
     Limit "limit" "reset", Writes, LimitReset => LimitAnswer, reset, "Forget what is counted",
     needs: Needs::Operate,

@@ -7,7 +7,7 @@ use quaymaster::lock::{Acquire, Acquired, Lease, OWNER_MAX, Released, Renewed, W
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::{Answer, Call, Input, No, Policy, Repeat, call, millis, pairs, token, written};
+use super::{Answer, Call, Input, MISMATCH, No, Policy, Repeat, call, millis, pairs, token, written};
 use crate::request::{KEY, KeyValues, REQUEST_ID, REQUEST_ID_UNUSED, Spec, VISIBLE, request};
 use crate::services::Services;
 
@@ -19,11 +19,13 @@ const ACQUIRE: Call = call!(
     Lock "lock" "acquire", Writes, LockAcquire => LockAcquired, acquire,
     "Take the lock, or learn when to ask again",
     no: No::Words("outcome", &["held"]),
+    refusals: &[MISMATCH],
 );
 const RENEW: Call = call!(
     Lock "lock" "renew", Writes, LockRenew => LockRenewed, renew, "Begin the lease anew if it is still ours",
     repeat: Repeat::Safe,
     no: LOST,
+    refusals: &[MISMATCH],
 );
 const RELEASE: Call = call!(
     Lock "lock" "release", Writes, LockRelease => LockReleased, release, "Give the lock back if it is still ours",

@@ -8,6 +8,7 @@ pub(crate) mod guard;
 pub(crate) mod idempotency;
 pub(crate) mod limit;
 pub(crate) mod lock;
+mod operation;
 pub(crate) mod queue;
 pub(crate) mod run;
 pub(crate) mod stats;
@@ -17,19 +18,20 @@ use std::borrow::Cow;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use axum::body::Body;
-use axum::http::{HeaderMap, Response};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
-use hyper::upgrade::OnUpgrade;
 use quaymaster::Token;
 use quaymaster::schema::{Kind, Outage};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Serialize;
 
-use crate::app::App;
+pub(crate) use operation::{
+    AnswerSchema, Answers, Handler, OPERATIONS, Open, Opening, Operation, Streamed, Takes, find, find_at,
+    verbs,
+};
+
 use crate::command::{Fields, Progress};
-use crate::http::connection::Activity;
+use crate::http::auth::Role;
 use crate::http::presence::Presence;
 use crate::http::problem::Problem;
 use crate::request::{self, Request, Shape};
@@ -148,13 +150,18 @@ pub(crate) struct Call {
 pub(crate) struct Row {
     pub(crate) request: &'static Shape,
     /// The schema of its answer.
-    pub(crate) answer: fn(&mut SchemaGenerator) -> Schema,
+    pub(crate) answer: AnswerSchema,
     pub(crate) needs: Needs,
     pub(crate) repeat: Repeat,
     pub(crate) no: No,
     /// Statuses that only some calls answer with, and when.
     pub(crate) refusals: &'static [(u16, &'static str)],
+    /// How it is answered with events; most calls are not.
+    pub(crate) streamed: Option<Streamed>,
 }
+
+/// Of calls whose fields can ask for something that the schema does not declare.
+pub(crate) const MISMATCH: (u16, &str) = (422, "the schema does not declare the resource for this");
 
 /// What a caller must be allowed to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -180,6 +187,14 @@ impl Needs {
             Self::Operate => "operate",
             Self::Write => "write",
             Self::Admin => "admin",
+        }
+    }
+
+    /// The role that a token must have. Tokens have two: one that may do more than look may do everything.
+    pub(crate) fn role(self) -> Role {
+        match self {
+            Self::Read => Role::Read,
+            Self::Operate | Self::Write | Self::Admin => Role::Write,
         }
     }
 
@@ -260,16 +275,12 @@ pub(crate) use call;
 
 impl Row {
     /// What most calls are.
-    pub(crate) const fn of(
-        effect: Effect,
-        request: &'static Shape,
-        answer: fn(&mut SchemaGenerator) -> Schema,
-    ) -> Self {
+    pub(crate) const fn of(effect: Effect, request: &'static Shape, answer: AnswerSchema) -> Self {
         let (needs, repeat) = match effect {
             Effect::Reads => (Needs::Read, Repeat::Safe),
             Effect::Writes => (Needs::Write, Repeat::WithRequestId),
         };
-        Self { request, answer, needs, repeat, no: No::Never, refusals: &[] }
+        Self { request, answer, needs, repeat, no: No::Never, refusals: &[], streamed: None }
     }
 }
 
@@ -323,56 +334,6 @@ const fn all() -> [Call; count()] {
         file += 1;
     }
     all
-}
-
-/// A call whose answer has no end: a stream of events, or a connection that becomes something else. `GET`.
-pub(crate) struct Stream {
-    pub(crate) kind: Kind,
-    pub(crate) verb: &'static str,
-    /// The path as OpenAPI and metrics name it.
-    pub(crate) template: &'static str,
-    pub(crate) open: Open,
-}
-
-pub(crate) type Open = for<'a> fn(&'a App, Opening<'a>) -> BoxFuture<'a, Result<Response<Body>, Problem>>;
-
-/// What such a call was given.
-pub(crate) struct Opening<'a> {
-    /// The resource's name.
-    pub(crate) name: &'a str,
-    /// The query, still encoded.
-    pub(crate) query: &'a str,
-    pub(crate) headers: &'a HeaderMap,
-    /// The connection it came on.
-    pub(crate) activity: &'a Activity,
-    /// Whoever listens.
-    pub(crate) presence: &'a Presence,
-    /// The connection itself, once it stops speaking HTTP; only where the request asks for that.
-    pub(crate) upgrade: Option<OnUpgrade>,
-}
-
-/// Every call whose answer has no end.
-pub(crate) static STREAMS: &[Stream] = &[event::STREAM, event::WS];
-
-/// How a call is answered whose caller would rather have a stream than a page; `None` where there is no stream.
-pub(crate) fn streamed(call: &Call) -> Option<Open> {
-    (call.template == upload::EVENTS.template).then_some(upload::FOLLOW)
-}
-
-/// Finds the stream `kind`/`verb` and its place in [`STREAMS`].
-pub(crate) fn find_stream(kind: Kind, verb: &str) -> Option<(usize, &'static Stream)> {
-    STREAMS.iter().enumerate().find(|(_, stream)| stream.kind == kind && stream.verb == verb)
-}
-
-/// Finds the call `kind`/`verb` and its place in [`CALLS`].
-pub(crate) fn find(kind: Kind, verb: &str) -> Option<(usize, &'static Call)> {
-    CALLS.iter().enumerate().find(|(_, call)| call.kind == kind && call.verb == verb)
-}
-
-/// The verbs of a kind.
-pub(crate) fn verbs(kind: Kind) -> Vec<&'static str> {
-    let calls = CALLS.iter().filter(|call| call.kind == kind).map(|call| call.verb);
-    calls.chain(STREAMS.iter().filter(|stream| stream.kind == kind).map(|stream| stream.verb)).collect()
 }
 
 /// Borrows owned pairs the way primitives take them.

@@ -1,21 +1,36 @@
 //! `key explain`: which resource a key belongs to, and what is there.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use axum::body::Body;
 use axum::http::Response;
 use futures_util::FutureExt as _;
+use quaymaster::schema::Kind;
 use quaymaster::{Code, Engine, Schema};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{Access, Page, Place, json};
 use crate::app::App;
+use crate::call::{Answers, Handler, Operation};
 use crate::http::problem::Problem;
-use crate::http::query;
+use crate::request::{Request as _, Spec, query, request};
+
+const PATH: &str = "/v1/key/explain";
+
+pub(crate) static EXPLAIN: Operation = Operation {
+    request: KeyAsk::SHAPE,
+    ..Operation::get(
+        (Kind::Key, "explain", PATH),
+        "Say what a key is, also when no pattern makes it",
+        Answers::Json(|generator| generator.subschema_for::<KeyExplained>()),
+        Handler::Page(&PAGE),
+    )
+};
 
 pub(super) const PAGE: Page = Page {
-    path: "/v1/key/explain",
+    path: PATH,
     access: Access::Token,
     place: Place::Needed,
     run: |app, query| explain(app, query).boxed(),
@@ -23,6 +38,14 @@ pub(super) const PAGE: Page = Page {
 
 /// The longest key that is looked at; Redis takes longer ones, no pattern of ours makes them.
 const KEY_MAX: usize = 8192;
+
+request! {
+    /// What `explain` is asked.
+    pub(crate) struct KeyAsk<'a> {
+        /// The key, as the store spells it.
+        key: Cow<'a, str> = Spec::text_of(1, KEY_MAX).required("give it as ?key=…"),
+    }
+}
 
 /// What a key is. Everything but `actual` is null when no pattern of the schema makes this key.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -107,14 +130,13 @@ impl KeyExplained {
 
 /// Which resource a key belongs to, and what is there.
 async fn explain(app: &App, query: &str) -> Result<Response<Body>, Problem> {
-    let [key] = query::named(query, ["key"])?;
-    let key = match key {
-        Some(key) if !key.is_empty() => key,
-        _ => return Err(Problem::new(Code::RequestInvalid, "key is missing: give it as ?key=…").field("key")),
-    };
+    let KeyAsk { key, .. } = KeyAsk::of(query::query(KeyAsk::SHAPE, query)?)?;
+    let wrong = |detail: String| Err(Problem::new(Code::RequestInvalid, detail).field("key"));
+    if key.is_empty() {
+        return wrong("key is empty; give it as ?key=…".into());
+    }
     if key.chars().count() > KEY_MAX {
-        return Err(Problem::new(Code::RequestInvalid, format!("key is longer than {KEY_MAX} characters"))
-            .field("key"));
+        return wrong(format!("key is longer than {KEY_MAX} characters"));
     }
     let quaymaster = &app.services.quaymaster;
     let told = KeyExplained::look_up(quaymaster.schema(), &**quaymaster.engine(), key.as_bytes()).await?;

@@ -25,6 +25,7 @@ pub(super) const READYZ: Page =
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Alive {
     /// `up` or `ready`.
+    #[schemars(extend("enum" = ["up", "ready"]))]
     status: &'static str,
     /// The server's version.
     version: &'static str,

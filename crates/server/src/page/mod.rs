@@ -1,6 +1,7 @@
 //! What is served at fixed paths: probes, metrics, documents, the dashboard.
 
 mod dashboard;
+pub(crate) mod describe;
 mod events;
 pub(crate) mod explain;
 pub(crate) mod health;
@@ -11,9 +12,11 @@ pub(crate) mod operations;
 pub(crate) mod queues;
 #[cfg(test)]
 mod reference;
+mod responses;
 pub(crate) mod runs;
 pub(crate) mod stats;
 pub(crate) mod status;
+mod union;
 pub(crate) mod uploads;
 
 use axum::body::Body;

@@ -1,21 +1,23 @@
-//! `docs/calls.md`: every call with its fields and answers, from the table that the server runs.
+//! `docs/calls.md`: every operation with its fields and answers, from the table that the server runs.
 
 use std::fmt::Write as _;
 
 use serde_json::{Map, Value};
 
-use super::operations;
+use super::describe::describe;
 
 /// The page.
 fn reference() -> String {
-    let described = operations::describe();
+    let described = describe();
     let schemas = described["components"]["schemas"].as_object().cloned().unwrap_or_default();
     let mut page = String::from(
         "# Every call\n\n\
          Made from the table that the server runs; a test compares. `quaymaster describe --json` says the same to \
          programs, `/openapi.json` to generators of clients. A call is `POST /v1/<kind>/<name>/<verb>` with a JSON body, \
          or `GET` with a query where it says so; on the command line it is `quaymaster <kind> <verb> <name>` with a flag \
-         for each field. *No* is what the command line ends with exit code 1 for.\n",
+         for each field. What has another path or method says so; a field in its path or in a header does, too, and the \
+         others are in the query. A `?` marks what need not be there. *No* is what the command line ends with exit code 1 \
+         for.\n",
     );
     for kind in described["kinds"].as_array().into_iter().flatten() {
         let _ = write!(page, "\n## {}\n\n{}.\n", text(&kind["kind"]), text(&kind["about"]));
@@ -32,8 +34,14 @@ fn text(value: &Value) -> &str {
 
 fn one(page: &mut String, kind: &str, verb: &Value, schemas: &Map<String, Value>) {
     let _ = write!(page, "\n### {kind} {}\n\n{}.", text(&verb["verb"]), text(&verb["about"]));
-    if text(&verb["method"]) == "GET" {
+    let (method, path) = (text(&verb["method"]), text(&verb["path"]));
+    if path != format!("/v1/{kind}/{{name}}/{}", text(&verb["verb"])) {
+        let _ = write!(page, " `{method} {path}`.");
+    } else if method == "GET" {
         page.push_str(" `GET`.");
+    }
+    if verb["body"] == "bytes" {
+        page.push_str(" The body is bytes.");
     }
     let repeat = match text(&verb["repeat"]) {
         "safe" => "safe to repeat",
@@ -47,16 +55,37 @@ fn one(page: &mut String, kind: &str, verb: &Value, schemas: &Map<String, Value>
     for field in fields {
         let mark = if field["required"] == true { "" } else { "?" };
         let holds = holds(&field["schema"], schemas);
-        let default =
-            field.get("default").map(|default| format!("; {default} unless given")).unwrap_or_default();
-        let _ = writeln!(
-            page,
-            "| `{}`{mark} | {holds}{default} | {} |",
-            text(&field["name"]),
-            text(&field["about"])
-        );
+        let about = text(&field["about"]);
+        // Many fields say it themselves, in words: "a minute unless given".
+        let default = field.get("default").filter(|_| !about.contains("unless given"));
+        let default = default.map(|default| format!("; {default} unless given")).unwrap_or_default();
+        let place = match text(&field["in"]) {
+            "path" => "; in the path",
+            "header" => "; a header",
+            _ => "",
+        };
+        let _ = writeln!(page, "| `{}`{mark} | {holds}{default}{place} | {about} |", text(&field["name"]));
     }
-    let _ = writeln!(page, "\nAnswers {}.", answer(&verb["answer"], schemas));
+    let one_of: Vec<&str> = verb["one_of"].as_array().into_iter().flatten().map(text).collect();
+    if !one_of.is_empty() {
+        let names: Vec<String> = one_of.iter().map(|name| format!("`{name}`")).collect();
+        let _ = writeln!(page, "\nEither {} is given, and only one of them.", names.join(" or "));
+    }
+    let _ = writeln!(page, "\n{}", answers(verb, schemas));
+}
+
+/// A sentence about what is answered.
+fn answers(verb: &Value, schemas: &Map<String, Value>) -> String {
+    let events = || text(&verb["events"]);
+    let one = |kind: &Value| match text(kind) {
+        "json" => format!("Answers {}.", answer(&verb["answer"], schemas)),
+        "events" if verb["answer"].is_null() => format!("Answers server-sent events. {}", events()),
+        "events" => format!("With `accept: text/event-stream`, server-sent events. {}", events()),
+        "websocket" => format!("Answers with a WebSocket: {}", events()),
+        _ => "Answers the object's bytes.".to_owned(),
+    };
+    let all: Vec<String> = verb["answers"].as_array().into_iter().flatten().map(one).collect();
+    all.join(" ")
 }
 
 fn no(no: &Value) -> String {
@@ -89,8 +118,7 @@ fn holds(schema: &Value, schemas: &Map<String, Value>) -> String {
         return one.map_or_else(String::new, |one| holds(one, schemas));
     }
     if schema.get("$ref").is_some() {
-        let fields = resolved(schema, schemas)["properties"].as_object().cloned().unwrap_or_default();
-        return format!("an object: {}", names(fields.keys()));
+        return format!("an object: {}", parts(schema, schemas));
     }
     let kind = match &schema["type"] {
         Value::Array(kinds) => kinds.iter().find(|kind| *kind != "null").map(plain).unwrap_or_default(),
@@ -111,13 +139,32 @@ fn holds(schema: &Value, schemas: &Map<String, Value>) -> String {
         "number" => "number".to_owned(),
         "boolean" => "true or false".to_owned(),
         "array" => {
-            let items = resolved(&schema["items"], schemas)["properties"].as_object();
-            let of = items.map(|fields| format!(" of objects: {}", names(fields.keys()))).unwrap_or_default();
-            format!("list{of}{}", bounds("minItems", "maxItems", " items"))
+            let count = bounds("minItems", "maxItems", " items");
+            match parts(&schema["items"], schemas) {
+                parts if parts.is_empty() => format!("list{count}"),
+                parts => format!("list{count}, of objects: {parts}"),
+            }
         }
         "object" => "object".to_owned(),
         _ => "any JSON".to_owned(),
     }
+}
+
+/// The fields of an object; of one with several forms those of every form.
+fn parts(schema: &Value, schemas: &Map<String, Value>) -> String {
+    let schema = resolved(schema, schemas);
+    let Some(forms) = schema["oneOf"].as_array() else { return fields(schema).join(", ") };
+    let by = text(&schema["discriminator"]["propertyName"]);
+    let form = |form: &Value| {
+        let form = resolved(form, schemas);
+        let own = fields(form).into_iter().filter(|field| field.trim_matches('`') != by);
+        format!(
+            "`{by}` `{}` with {}",
+            text(&form["properties"][by]["const"]),
+            own.collect::<Vec<_>>().join(", ")
+        )
+    };
+    forms.iter().map(form).collect::<Vec<_>>().join("; ")
 }
 
 fn names(names: impl IntoIterator<Item = impl AsRef<str>>) -> String {
@@ -175,8 +222,37 @@ mod tests {
             there == made,
             "docs/calls.md is not what the table says; QUAYMASTER_WRITE_DOCS=1 with this test writes it"
         );
-        for kind in Kind::ALL.iter().filter(|kind| **kind != Kind::Key) {
+        for kind in Kind::ALL {
             assert!(made.contains(&format!("\n## {kind}\n")), "{kind} has no calls");
         }
+    }
+
+    /// The table row of a field.
+    fn row<'p>(page: &'p str, call: &str, field: &str) -> &'p str {
+        let own = page.split(&format!("\n### {call}\n")).nth(1).and_then(|rest| rest.split("\n### ").next());
+        let mut rows = own.unwrap_or_default().lines();
+        rows.find(|line| line.starts_with(&format!("| `{field}`"))).unwrap_or_default()
+    }
+
+    #[test]
+    fn defaults_are_told_once_and_forms_with_their_fields() {
+        let page = reference();
+        for line in page.lines() {
+            assert!(line.matches("unless given").count() <= 1, "{line}");
+        }
+        assert!(row(&page, "limit take", "cost").contains("; 1 unless given |"));
+        let then = row(&page, "queue ack", "then");
+        for form in [
+            "`call` `batch.add` with `id`?, `item`, `key`?, `name`",
+            "`call` `event.publish` with `data`, `name`",
+            "`call` `queue.push` with `delay_ms`?, `name`, `payload`, `priority`?",
+        ] {
+            assert!(then.contains(form), "{then}");
+        }
+        assert!(page.contains("\nEither `payload` or `payloads` is given, and only one of them.\n"));
+        assert!(page.contains("`PUT /v1/upload/{name}/{upload_id}/chunk/{n}`. The body is bytes."));
+        assert!(row(&page, "upload chunk", "n").contains("; in the path |"));
+        assert!(row(&page, "upload events", "last-event-id").contains("; a header |"));
+        assert!(page.contains("Answers with a WebSocket: a text message"));
     }
 }

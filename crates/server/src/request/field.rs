@@ -122,6 +122,8 @@ pub struct Spec {
     pub(crate) code: Option<Code>,
     /// Whether `null` is taken for "not given".
     pub nullable: bool,
+    /// Whether a truth in a query is `true` where it has a name and no value.
+    pub(crate) bare: bool,
     /// More of its JSON Schema, as JSON: rules that the resource enforces, such as a pattern.
     pub also: &'static str,
 }
@@ -138,6 +140,7 @@ impl Spec {
             example: None,
             code: None,
             nullable: !matches!(holds, Holds::Key | Holds::Json | Holds::Texts { .. }),
+            bare: false,
             also: "",
         }
     }
@@ -184,6 +187,12 @@ impl Spec {
     /// The reader itself refuses a number out of bounds; elsewhere the resource does.
     pub(crate) const fn strict(self) -> Self {
         self.code(Code::RequestInvalid)
+    }
+
+    /// In a query the name alone says `true`.
+    pub(crate) const fn bare(mut self) -> Self {
+        self.bare = true;
+        self
     }
 
     /// Adds rules that the resource enforces to the schema in documents.

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use super::field::{Field, Holds, Shape};
 use super::read::{self, KEY_VALUES_MAX, not};
-use super::slots::{Slot, Slots};
+use super::slots::{FromSlot, Slot, Slots};
 use crate::http::problem::{Problem, excerpt, unknown};
 use crate::http::query::{parameters, shown, twice};
 
@@ -68,6 +68,14 @@ fn unknown_parameter(shape: &Shape, name: &str) -> Problem {
     Problem::new(Code::RequestField, detail).field(shown(name))
 }
 
+/// Reads what stands by itself, a part of a path or a header, by its declaration.
+pub(crate) fn value<'a, T: FromSlot<'a>>(
+    field: &'static Field,
+    text: impl Into<Cow<'a, str>>,
+) -> Result<T, Problem> {
+    T::from_slot(slot(field, text.into())?, "", field)
+}
+
 fn slot<'a>(field: &'static Field, text: Cow<'a, str>) -> Result<Slot<'a>, Problem> {
     let wrong = |text: &str| not(field, "", &excerpt(text));
     match field.spec.holds {
@@ -79,6 +87,7 @@ fn slot<'a>(field: &'static Field, text: Cow<'a, str>) -> Result<Slot<'a>, Probl
             number.map(Slot::Integer).ok_or_else(|| wrong(&text))
         }
         Holds::Number => text.parse().map(Slot::Number).map_err(|_| wrong(&text)),
+        Holds::Truth if field.spec.bare && text.is_empty() => Ok(Slot::Truth(true)),
         Holds::Truth => text.parse().map(Slot::Truth).map_err(|_| wrong(&text)),
         _ => Ok(Slot::Text(text)),
     }

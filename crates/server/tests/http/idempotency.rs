@@ -142,3 +142,15 @@ async fn what_is_wrong_is_refused_and_the_field_is_named() {
     }
     assert_eq!(server.post("/v1/idempotency/nothing/begin", A).await.status, 404);
 }
+
+#[tokio::test]
+async fn finish_needs_no_request_id_and_refuses_one_that_no_call_takes() {
+    let server = Fixture::start().await;
+    let token = started(&server, A).await;
+    for id in ["", "a{b}", "a\\u0000b", &"x".repeat(129)] {
+        let body = format!(r#"{{"key":{{"id":"a"}},"token":"{token}","request_id":"{id}"}}"#);
+        let refused = server.post("/v1/idempotency/pay/finish", &body).await;
+        assert_eq!((refused.status, &refused.json()["field"]), (400, &json!("request_id")), "{id}");
+    }
+    assert_eq!(finish(&server, &token, r#","request_id":"r1""#).await["outcome"], "finished");
+}

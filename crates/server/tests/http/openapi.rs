@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::fixture::Fixture;
+use crate::client::request;
+use crate::fixture::{Fixture, settings};
 use crate::listening::{Sse, ws};
 
 fn resolve<'a>(document: &'a Value, schema: &'a Value) -> &'a Value {
@@ -310,4 +311,35 @@ async fn what_follows_from_an_ack_is_described_by_its_call() {
             }
         }
     }
+}
+
+/// The role in the document is the one that is asked for, whatever the method: `run.remaining` is a POST that only looks.
+#[tokio::test]
+async fn a_token_that_may_read_opens_what_the_document_says_and_nothing_else() {
+    let tokens = "[server]\ntokens = [{ env = \"READER\", role = \"read\" }, { env = \"WRITER\" }]\n";
+    let env = |name: &str| Some(format!("{name}-is-long-enough"));
+    let server = Fixture::with(settings(tokens, &env).server).await;
+    let document = server.get("/openapi.json").await.json();
+    let reader = ("authorization", "Bearer READER-is-long-enough");
+    let mut opened = 0;
+    for (template, methods) in document["paths"].as_object().unwrap() {
+        let path = template.replace("{name}", "none").replace("{upload_id}", "x").replace("{n}", "0");
+        for (method, operation) in methods.as_object().unwrap() {
+            let Some(role) = operation["x-quaymaster-role"].as_str() else { continue };
+            let body: &[u8] = if method == "post" { b"{}" } else { b"" };
+            let asked = request(&method.to_uppercase(), &path, &[reader], body);
+            let answer = server.raw(&asked).await;
+            assert_eq!(
+                answer.status == 403,
+                role != "read",
+                "{method} {template} needs {role}: {}",
+                answer.text()
+            );
+            opened += usize::from(role == "read" && method == "post");
+        }
+    }
+    assert_eq!(opened, 1);
+    let remaining = br#"{"run_id":"r","items":["a"]}"#;
+    let asked = request("POST", "/v1/run/pipeline/remaining", &[reader], remaining);
+    assert_eq!(server.raw(&asked).await.json()["items"], json!(["a"]));
 }

@@ -19,25 +19,25 @@ from quaymaster_client.api.upload import upload_chunk, upload_content, upload_cr
 from quaymaster_client.models import (
     IdempotencyBegin,
     IdempotencyBeginKey,
-    IdempotencyBegunType0,
-    IdempotencyBegunType1,
-    IdempotencyBegunType2,
-    IdempotencyBegunType3,
+    IdempotencyBegunFinished,
+    IdempotencyBegunInProgress,
+    IdempotencyBegunMismatch,
+    IdempotencyBegunStarted,
     IdempotencyFinish,
-    IdempotencyFinishedType0,
-    IdempotencyFinishedType1,
+    IdempotencyFinishedFinished,
+    IdempotencyFinishedLost,
     IdempotencyFinishKey,
     LimitAnswer,
     LimitCharge,
     LimitChargeKey,
     LimitPeekKey,
     LockAcquire,
-    LockAcquiredType0,
-    LockAcquiredType1,
+    LockAcquiredHeld,
+    LockAcquiredOurs,
     LockAcquireKey,
     LockRelease,
-    LockReleasedType0,
-    LockReleasedType1,
+    LockReleasedLost,
+    LockReleasedReleased,
     LockReleaseKey,
     Problem,
     QueueAck,
@@ -143,11 +143,11 @@ def locks(client: Client) -> None:
         body = LockAcquire(key=LockAcquireKey.from_dict(key), owner="py")
         return lock_acquire.sync("update", client=client, body=body)
 
-    ours = is_a(LockAcquiredType0, acquire())
+    ours = is_a(LockAcquiredOurs, acquire())
     equal((ours.outcome, ours.outage), ("ours", UNSET))
     within(ours.fence, 1, 2**53)
     within(ours.expires_in_ms, 1, 30 * SECOND_MS)
-    held = is_a(LockAcquiredType1, acquire())
+    held = is_a(LockAcquiredHeld, acquire())
     equal((held.outcome, held.owner), ("held", "py"))
     within(held.retry_after_ms, 1, 30 * SECOND_MS)
 
@@ -155,9 +155,9 @@ def locks(client: Client) -> None:
         body = LockRelease(key=LockReleaseKey.from_dict(key), token=ours.token)
         return lock_release.sync("update", client=client, body=body)
 
-    equal(is_a(LockReleasedType0, release()).outcome, "released")
-    equal(is_a(LockReleasedType1, release()).outcome, "lost")
-    after = is_a(LockAcquiredType0, acquire())
+    equal(is_a(LockReleasedReleased, release()).outcome, "released")
+    equal(is_a(LockReleasedLost, release()).outcome, "lost")
+    after = is_a(LockAcquiredOurs, acquire())
     assert after.fence > ours.fence, (after.fence, ours.fence)
 
 
@@ -168,13 +168,13 @@ def idempotency(client: Client) -> None:
         body = IdempotencyBegin(key=IdempotencyBeginKey.from_dict(key), fingerprint=fingerprint)
         return idempotency_begin.sync("create", client=client, body=body)
 
-    started = is_a(IdempotencyBegunType0, begin("100 EUR"))
+    started = is_a(IdempotencyBegunStarted, begin("100 EUR"))
     equal(started.outcome, "started")
     within(started.expires_in_ms, 1, 24 * 3600 * SECOND_MS)
-    running = is_a(IdempotencyBegunType1, begin("100 EUR"))
+    running = is_a(IdempotencyBegunInProgress, begin("100 EUR"))
     equal(running.outcome, "in_progress")
     within(running.retry_after_ms, 1, 24 * 3600 * SECOND_MS)
-    equal(is_a(IdempotencyBegunType3, begin("200 EUR")).outcome, "mismatch")
+    equal(is_a(IdempotencyBegunMismatch, begin("200 EUR")).outcome, "mismatch")
 
     response = {"status": "CREATED", "amount": 100}
 
@@ -182,10 +182,10 @@ def idempotency(client: Client) -> None:
         body = IdempotencyFinish(key=IdempotencyFinishKey.from_dict(key), token=token, response=response)
         return idempotency_finish.sync("create", client=client, body=body)
 
-    finished = is_a(IdempotencyFinishedType0, finish(started.token))
+    finished = is_a(IdempotencyFinishedFinished, finish(started.token))
     equal((finished.outcome, finished.kept), ("finished", True))
-    equal(is_a(IdempotencyFinishedType1, finish("another")).outcome, "lost")
-    replayed = is_a(IdempotencyBegunType2, begin("100 EUR"))
+    equal(is_a(IdempotencyFinishedLost, finish("another")).outcome, "lost")
+    replayed = is_a(IdempotencyBegunFinished, begin("100 EUR"))
     equal((replayed.outcome, replayed.kept, replayed.response), ("finished", True, response))
 
 

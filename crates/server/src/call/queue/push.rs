@@ -23,7 +23,7 @@ const PUSH: Call = call!(
     Queue "queue" "push", Writes, QueuePush => QueuePushed, push, "Put jobs at the end of the queue",
     no: No::Truth("duplicate", true),
     refusals: &[
-        (422, "on a cluster the dedupe lies elsewhere than the queue"),
+        (422, "the queue has no priorities; or on a cluster the dedupe lies elsewhere than the queue"),
         (429, "the queue is full, and nothing was added; or the caller is over a limit of the server"),
     ],
 );

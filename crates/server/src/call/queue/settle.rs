@@ -25,7 +25,10 @@ const ACK: Call = call!(
     Queue "queue" "ack", Writes, QueueAck => QueueAcked, ack, "Say that jobs are done",
     no: No::Some("lost"),
     refusals: &[
-        (422, "on a cluster what follows lies elsewhere than the queue; nothing was acked"),
+        (
+            422,
+            "what follows is not declared so, or lies elsewhere than the queue on a cluster; nothing was acked",
+        ),
         (
             429,
             "a queue that `then` pushes to is full, and nothing was acked; or the caller is over a limit of the server",

@@ -31,6 +31,7 @@ const UPDATE: Call = call!(
 const FINISH: Call = call!(
     Run "run" "finish", Writes, RunFinish => RunShown, finish, "End a run",
     needs: Needs::Operate,
+    refusals: &[(422, "a status that callers do not set")],
 );
 const SHOW: Call = call!(
     Run "run" "show", Reads, RunShow => RunShown, show, "Show a run, and bring its documented hash up to date",

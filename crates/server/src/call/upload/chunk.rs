@@ -17,20 +17,55 @@ use quaymaster_upload::ingest::{Incoming, Took};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::route::{Asked, Route};
-use super::{berth_of, unknown, written};
+use super::route::Asked;
+use super::{IN_PATH, below, berth_of, unknown, written};
 use crate::app::App;
-use crate::call::Effect;
+use crate::call::{Answers, Needs, Operation, Takes};
 use crate::http::body::{self, BrokeOff};
-use crate::http::problem::{Problem, excerpt};
-use crate::http::query;
+use crate::http::problem::Problem;
+use crate::request::{Field, Holds, Request as _, Spec, query, request};
 
-pub(super) const PUT: Route = Route {
+pub(super) const PUT: Operation = Operation {
     method: "PUT",
-    template: "/v1/upload/{name}/{upload_id}/chunk/{n}",
-    effect: Effect::Writes,
-    answer: |app, asked| Box::pin(put(app, asked)).boxed(),
+    path: &[IN_PATH, NUMBER],
+    request: UploadChunkAsk::SHAPE,
+    headers: &[Field {
+        name: DIGEST,
+        about: "`sha-256=:<base64>:`; other bytes are refused.",
+        spec: DIGEST_SPEC,
+    }],
+    takes: Takes::Bytes,
+    needs: Needs::Write,
+    refusals: &[
+        (408, "it came too slowly; nothing of it was kept"),
+        (415, "the bytes are declared to be JSON or text"),
+        (422, "it contradicts what came before, or its digest"),
+        (429, "too many bytes are in flight, or what had come of the chunk is lost: the detail says which"),
+    ],
+    ..below(
+        ("chunk", "/v1/upload/{name}/{upload_id}/chunk/{n}"),
+        "Take a chunk; one that gets lost before it is in the object store is asked for again",
+        Answers::Json(|generator| generator.subschema_for::<UploadChunk>()),
+        |app, asked| Box::pin(put(app, asked)).boxed(),
+    )
 };
+
+const NUMBER: Field = Field {
+    name: "n",
+    about: "The chunk's number, from 0.",
+    spec: Spec::integer(0, u32::MAX as u64).required("").strict(),
+};
+const DIGEST: &str = "content-digest";
+const DIGEST_SPEC: Spec =
+    Spec::text().also(r#"{"pattern": "^sha-256=:[A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]=:$"}"#);
+
+request! {
+    /// What `chunk` is asked beside the bytes.
+    pub(crate) struct UploadChunkAsk<'a> {
+        /// Whether it is the last one.
+        last: bool = Spec::of(Holds::Truth).default("false").bare(),
+    }
+}
 
 /// What a chunk's sender is told.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -59,20 +94,9 @@ pub(crate) async fn put(app: &App, asked: Asked<'_>) -> Result<Response<Body>, P
     let started = Instant::now();
     let Asked { name, id, number, query, headers, body, caller, .. } = asked;
     let berth = berth_of(&app.services, name, id)?;
-    let digits = !number.starts_with('+');
-    let number = number.parse::<u32>().ok().filter(|_| digits).ok_or_else(|| {
-        let detail = format!("the chunk's number must be an integer from 0, got {}", excerpt(number));
-        Problem::new(Code::RequestInvalid, detail).field("n")
-    })?;
-    let [last] = query::named(query, ["last"])?;
-    let last = match last.as_deref() {
-        None | Some("false") => Last::No,
-        Some("true" | "") => Last::Yes,
-        Some(other) => {
-            let detail = format!("last must be true or false, got {}", excerpt(other));
-            return Err(Problem::new(Code::RequestInvalid, detail).field("last"));
-        }
-    };
+    let number = query::value::<u64>(&NUMBER, number)? as u32;
+    let asked = UploadChunkAsk::of(query::query(UploadChunkAsk::SHAPE, query)?)?;
+    let last = if asked.last { Last::Yes } else { Last::No };
     body::check_bytes(headers)?;
     let incoming = Incoming { number, last, size: body.size_hint().exact(), sha256: digest(headers)? };
     let Some(node_id) = berth.node_of(id).await? else { return Err(unknown(id)) };
@@ -151,9 +175,9 @@ pub(super) fn closed(status: Status, error: &str) -> Problem {
 
 /// The SHA-256 of `Content-Digest` (RFC 9530), if it has one; other algorithms are not looked at.
 fn digest(headers: &HeaderMap) -> Result<Option<Sha256>, Problem> {
-    const NAME: &str = "content-digest";
-    let wrong = |detail: &str| Problem::new(Code::RequestInvalid, format!("{NAME}: {detail}")).field(NAME);
-    for value in headers.get_all(NAME) {
+    let wrong =
+        |detail: &str| Problem::new(Code::RequestInvalid, format!("{DIGEST}: {detail}")).field(DIGEST);
+    for value in headers.get_all(DIGEST) {
         let text = value.to_str().map_err(|_| wrong("it is not text"))?;
         for entry in text.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
             let Some((algorithm, value)) = entry.split_once('=') else {

@@ -13,19 +13,32 @@ use quaymaster::Code;
 use quaymaster_upload::ingest::Content;
 
 use super::disposition::disposition;
-use super::route::{Asked, Route};
-use super::{berth_of, unknown};
+use super::route::Asked;
+use super::{below, berth_of, unknown};
 use crate::app::App;
-use crate::call::Effect;
+use crate::call::{Answers, Operation};
 use crate::http::connection::{Pace, Sending};
 use crate::http::problem::{Problem, excerpt};
 use crate::http::query;
+use crate::request::{Field, Spec};
 
-pub(super) const CONTENT: Route = Route {
-    method: "GET",
-    template: "/v1/upload/{name}/{upload_id}/content",
-    effect: Effect::Reads,
-    answer: |app, asked| Box::pin(content(app, asked)).boxed(),
+pub(super) const CONTENT: Operation = Operation {
+    headers: &[
+        Field { name: "range", about: "`bytes=from-to`, one range.", spec: Spec::text() },
+        Field {
+            name: "if-range",
+            about: "The ETag the range is meant for; everything if it is another.",
+            spec: Spec::text(),
+        },
+        Field { name: "if-none-match", about: "ETags whose content the caller has.", spec: Spec::text() },
+    ],
+    refusals: &[(410, "the object was removed, or is damaged"), (416, "the range lies outside")],
+    ..below(
+        ("content", "/v1/upload/{name}/{upload_id}/content"),
+        "Read the object's bytes, all or a range",
+        Answers::Bytes,
+        |app, asked| Box::pin(content(app, asked)).boxed(),
+    )
 };
 
 /// The object's bytes.

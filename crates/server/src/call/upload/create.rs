@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::super::{Answer, Call, Input, call};
+use super::super::{Answer, Call, Input, MISMATCH, call};
 use super::{berth, written};
 use crate::http::problem::Problem;
 use crate::request::{Holds, REQUEST_ID, Spec, request};
@@ -18,6 +18,7 @@ pub(in super::super) const CALLS: &[Call] = &[CREATE];
 
 const CREATE: Call = call!(
     Upload "upload" "create", Writes, UploadCreate => UploadCreated, create, "Begin an upload; send its chunks then",
+    refusals: &[MISMATCH],
 );
 
 request! {

@@ -4,42 +4,58 @@ use axum::body::Body;
 use axum::http::{HeaderMap, Response};
 use bytes::Bytes;
 use futures_util::FutureExt as _;
-use quaymaster::Code;
 use quaymaster::run::moment;
 use quaymaster_upload::ledger::Event;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::super::{Answer, Call, Input, Open, Opening, call};
+use super::super::{Answer, Call, Input, Opening, Streamed, call};
 use super::{berth, written};
 use crate::app::App;
 use crate::depot::tail::Reader;
 use crate::fan::Seated;
-use crate::http::problem::{Problem, excerpt};
-use crate::http::{query, sse};
-use crate::request::{Spec, request};
+use crate::http::problem::Problem;
+use crate::http::sse;
+use crate::request::{Field, Request as _, Spec, query, request};
 use crate::services::Services;
 
 pub(in super::super) const CALLS: &[Call] = &[EVENTS];
 
-pub(in super::super) const EVENTS: Call = call!(
+const EVENTS: Call = call!(
     Upload "upload" "events", Reads, UploadEventsAsk => UploadEvents, events,
     "Read completions in their order, as the outbox keeps them",
+    streamed: Some(Streamed {
+        about: "Each event of the page in `data` and its `seq` in `id`, and then each as it happens.",
+        headers: &[LAST_EVENT_ID],
+        open: |app, opening| Box::pin(follow(app, opening)).boxed(),
+    }),
 );
+
+const AFTER: Spec = Spec::integer(0, i64::MAX as u64).default("0").strict();
+const LAST_EVENT_ID: Field = Field {
+    name: sse::LAST_EVENT_ID,
+    about: "Of a stream: the `seq` of the last event that the reader has; it counts in place of `after`.",
+    spec: Spec { default: None, ..AFTER },
+};
 
 request! {
     /// What `events` is asked.
     pub(crate) struct UploadEventsAsk<'a> {
         /// The `next` of the page before; 0 for the first.
-        after: u64 = Spec::integer(0, i64::MAX as u64).default("0").strict(),
+        after: u64 = AFTER,
         /// At most so many; not for a stream.
         count: u64 = Spec::integer(0, COUNT_MAX).default("100").strict(),
     }
 }
 
-/// The same as server-sent events.
-pub(in super::super) const FOLLOW: Open = |app, opening| Box::pin(follow(app, opening)).boxed();
+request! {
+    /// What `events` is asked by those who follow them: all that there is.
+    pub(crate) struct UploadEventsFollow<'a> {
+        /// The last event that the reader has; 0 for none.
+        after: u64 = AFTER,
+    }
+}
 
 const COUNT_MAX: u64 = 1000;
 
@@ -80,14 +96,6 @@ impl UploadEvent {
     }
 }
 
-fn number(text: Option<&str>, field: &'static str, default: u64, most: u64) -> Result<u64, Problem> {
-    let Some(text) = text else { return Ok(default) };
-    text.parse().ok().filter(|number| *number <= most).ok_or_else(|| {
-        let detail = format!("{field} must be an integer from 0 to {most}, got {}", excerpt(text));
-        Problem::new(Code::RequestInvalid, detail).field(field)
-    })
-}
-
 pub(crate) async fn events(services: &Services, input: Input<'_>) -> Answer {
     let berth = berth(services, input.name)?;
     let UploadEventsAsk { after, count, .. } = input.read()?;
@@ -110,8 +118,8 @@ struct Feed {
 
 async fn follow(app: &App, opening: Opening<'_>) -> Result<Response<Body>, Problem> {
     let berth = berth(&app.services, opening.name)?;
-    let [after] = query::named(opening.query, ["after"])?;
-    let after = number(after.as_deref(), "after", 0, i64::MAX as u64)?;
+    let shape = UploadEventsFollow::SHAPE;
+    let UploadEventsFollow { after, .. } = UploadEventsFollow::of(query::query(shape, opening.query)?)?;
     // A browser that comes again asks for the same `after`, and says how far it came.
     let after = last_heard(opening.headers)?.unwrap_or(after);
     let uploads = berth.uploads().await?;
@@ -123,8 +131,7 @@ async fn follow(app: &App, opening: Opening<'_>) -> Result<Response<Body>, Probl
 
 fn last_heard(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
     let Some(text) = headers.get(sse::LAST_EVENT_ID) else { return Ok(None) };
-    let text = String::from_utf8_lossy(text.as_bytes());
-    number(Some(&text), sse::LAST_EVENT_ID, 0, i64::MAX as u64).map(Some)
+    query::value(&LAST_EVENT_ID, String::from_utf8_lossy(text.as_bytes())).map(Some)
 }
 
 /// An event as a stream has it. Nothing in it has a line's end: the payload is ours.

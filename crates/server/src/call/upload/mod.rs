@@ -13,21 +13,35 @@ mod route;
 pub(crate) mod state;
 
 use quaymaster::Code;
+use quaymaster::schema::Kind;
 use quaymaster::upload::Upload;
 
-pub(super) use events::{EVENTS, FOLLOW};
-pub(crate) use route::{Asked, Found, ROUTES, Route, find};
+pub(crate) use route::{Answer, Asked, Found, ROUTES, find};
 
-use super::written;
+use super::{Answers, Handler, Operation, written};
 use crate::depot::Berth;
 use crate::http::problem::{Problem, excerpt};
-use crate::request::Spec;
+use crate::request::{Field, Spec};
 use crate::services::Services;
 
 /// What an upload's id looks like.
-pub(crate) const LOOKS: &str = r#"{"pattern": "^[A-Za-z0-9_-]+$"}"#;
+const LOOKS: &str = r#"{"pattern": "^[A-Za-z0-9_-]+$"}"#;
 
 const UPLOAD_ID: Spec = Spec::text_of(1, 64).required("").also(LOOKS).about("The upload's id.");
+
+/// The same, in a path.
+const IN_PATH: Field = Field { name: "upload_id", about: "", spec: UPLOAD_ID };
+
+/// An operation below an upload.
+const fn below(
+    (verb, template): (&'static str, &'static str),
+    about: &'static str,
+    answers: Answers,
+    answer: route::Answer,
+) -> Operation {
+    let operation = Operation::get((Kind::Upload, verb, template), about, answers, Handler::Upload(answer));
+    Operation { path: &[IN_PATH], ..operation }
+}
 
 /// The upload resource of this name.
 fn berth<'a>(services: &'a Services, name: &str) -> Result<&'a Berth, Problem> {

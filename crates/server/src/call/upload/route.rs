@@ -8,22 +8,12 @@ use quaymaster::Code;
 
 use super::{chunk, content, progress, state};
 use crate::app::App;
-use crate::call::Effect;
+use crate::call::{Operation, find_at};
 use crate::http::connection::Activity;
 use crate::http::presence::Presence;
 use crate::http::problem::{Problem, excerpt};
 
-/// One method of one such path.
-pub(crate) struct Route {
-    /// `GET` stands for `HEAD` too.
-    pub(crate) method: &'static str,
-    /// The path as OpenAPI and metrics name it.
-    pub(crate) template: &'static str,
-    pub(crate) effect: Effect,
-    pub(crate) answer: Answer,
-}
-
-type Answer = for<'a> fn(&'a App, Asked<'a>) -> BoxFuture<'a, Result<Response<Body>, Problem>>;
+pub(crate) type Answer = for<'a> fn(&'a App, Asked<'a>) -> BoxFuture<'a, Result<Response<Body>, Problem>>;
 
 /// What such a request was given.
 pub(crate) struct Asked<'a> {
@@ -44,13 +34,13 @@ pub(crate) struct Asked<'a> {
 }
 
 /// Every one of them.
-pub(crate) static ROUTES: &[Route] =
-    &[state::SHOW, state::DELETE, chunk::PUT, progress::PROGRESS, content::CONTENT];
+pub(crate) static ROUTES: [Operation; 5] =
+    [state::SHOW, state::DELETE, chunk::PUT, progress::PROGRESS, content::CONTENT];
 
 /// A route that was found, and what its path says.
 pub(crate) struct Found<'a> {
     pub(crate) at: usize,
-    pub(crate) route: &'static Route,
+    pub(crate) operation: &'static Operation,
     pub(crate) id: &'a str,
     pub(crate) number: &'a str,
 }
@@ -72,10 +62,8 @@ pub(crate) fn find<'a>(method: &Method, rest: &[&'a str]) -> Result<Found<'a>, P
         }
     };
     let word = if *method == Method::HEAD { "GET" } else { method.as_str() };
-    let found =
-        ROUTES.iter().enumerate().find(|(_, route)| route.template == template && route.method == word);
-    match found {
-        Some((at, route)) => Ok(Found { at, route, id, number }),
+    match find_at(template, word) {
+        Some((at, operation)) => Ok(Found { at, operation, id, number }),
         None => Err(Problem::method(allow(template), method.as_str())),
     }
 }

@@ -17,10 +17,10 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::super::{Answer, Call, Effect, Input, Needs, Repeat, call};
+use super::super::{Answer, Answers, Call, Input, Needs, Operation, Repeat, call};
 use super::chunk::closed;
-use super::route::{Asked, Route};
-use super::{UPLOAD_ID, berth_of, unknown, written};
+use super::route::Asked;
+use super::{UPLOAD_ID, below, berth_of, unknown, written};
 use crate::app::App;
 use crate::depot::Berth;
 use crate::http::problem::Problem;
@@ -46,18 +46,14 @@ const RESUME: Call = call!(
     "Go on with an upload that has FAILED; `resend` says with what",
     needs: Needs::Operate, repeat: Repeat::Safe,
 );
-pub(super) const SHOW: Route = Route {
-    method: "GET",
-    template: TEMPLATE,
-    effect: Effect::Reads,
-    answer: |app, asked| Box::pin(show(app, asked)).boxed(),
-};
-pub(super) const DELETE: Route = Route {
+pub(super) const SHOW: Operation =
+    below(("show", TEMPLATE), STATUS.about, ANSWERS, |app, asked| Box::pin(show(app, asked)).boxed());
+pub(super) const DELETE: Operation = Operation {
     method: "DELETE",
-    template: TEMPLATE,
-    effect: Effect::Writes,
-    answer: |app, asked| Box::pin(delete(app, asked)).boxed(),
+    needs: Needs::Operate,
+    ..below(("delete", TEMPLATE), ABORT.about, ANSWERS, |app, asked| Box::pin(delete(app, asked)).boxed())
 };
+const ANSWERS: Answers = Answers::Json(|generator| generator.subschema_for::<UploadState>());
 
 /// The schema of an upload's status.
 pub(crate) struct UploadPhase;

@@ -7,7 +7,7 @@
             Reply::Absent => Ok(false),
             Reply::Conflict => {
                 let detail = "request_id was already used for another verb on this key";
-                Err(Error::new(ops::FORGET, Code::RequestInvalid, detail).field("request_id"))
+                Err(Error::new(ops::FORGET, Code::RequestReused, detail).field("request_id"))
             }
         }
     }
