@@ -4,7 +4,7 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
 use std::path::Path;
 
-use crate::process::{Said, Served, folder, run, said};
+use crate::process::{Said, Served, any_port, folder, run, said};
 
 fn take(folder: &Path) -> Said {
     run(folder, &["limit", "take", "courtlistener", "--json"])
@@ -57,8 +57,8 @@ fn what_is_made_is_its_users_alone_whatever_the_umask() {
     let data = folder.path().join("quaymaster-data");
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     let mut shell = std::process::Command::new("sh");
-    shell.args(["-c", "umask 0; exec setpriv --pdeathsig KILL -- \"$0\" serve --listen 127.0.0.1:0"]);
-    shell.arg(env!("CARGO_BIN_EXE_quaymaster")).current_dir(folder.path()).env_clear();
+    shell.args(["-c", "umask 0; exec setpriv --pdeathsig KILL -- \"$0\" serve --listen \"$1\""]);
+    shell.arg(env!("CARGO_BIN_EXE_quaymaster")).arg(any_port()).current_dir(folder.path()).env_clear();
     let served = Served::spawn(shell.env("PATH", std::env::var_os("PATH").unwrap()));
     assert_eq!((mode(&data), mode(&data.join("data"))), (0o700, 0o700));
     for name in ["lock", "socket", "acknowledged"] {

@@ -3,7 +3,7 @@
 use redis::Commands as _;
 use serde_json::json;
 
-use crate::process::{Served, folder, run};
+use crate::process::{Served, any_port, folder, run};
 use crate::servers::{RedisConfig, RedisServer};
 
 const SHOP: &str = "[schema]\nname = \"shop\"\nowner = \"shop\"\nprefix = \"shop:\"\n\
@@ -26,8 +26,9 @@ fn a_redis_with_old_names_is_refused_until_they_are_respelled() {
     let _: i64 = server.command(&["HSET", old[1], "sequence", "7"]);
     let _: String = server.command(&["SET", old[0], "5", "PX", "600000"]);
     let _: String = server.command(&["SET", "{other}:fence", "5"]);
+    let listen = any_port();
     let calls: [&[&str]; 4] = [
-        &["serve", "--listen", "127.0.0.1:0"],
+        &["serve", "--listen", &listen],
         &["worker"],
         &["lock", "acquire", "door", "--key", "id=a"],
         &["queue", "push", "jobs", "--payload", "1"],

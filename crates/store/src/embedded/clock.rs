@@ -5,7 +5,9 @@
 //! `CLOCK_BOOTTIME`: unlike `CLOCK_MONOTONIC` it also counts while the machine sleeps.
 //!
 //! Keys have dates in them, so the store's time also approaches the machine's, by at most one part in [`SLEW`]: a
-//! lease is then 5 % longer or shorter at most. Opening the store again takes the machine's date at once.
+//! lease is then 5 % longer or shorter at most. A [`Stamp`] is kept with the data: a store that is opened again before the
+//! machine restarts goes on by the time that has passed since, and approaches the machine's date in the same way. After a
+//! restart of the machine nothing tells how much time has passed, and the store takes the machine's date at once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -13,6 +15,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 use tracing::warn;
+use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{Code, Error, Result};
 
@@ -39,18 +42,29 @@ pub enum Clock {
     Manual(Arc<AtomicI64>),
 }
 
+/// The store's time at a moment of elapsed time, and the boot that the elapsed time counts from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stamp {
+    pub(crate) boot: u64,
+    pub(crate) elapsed_us: i64,
+    pub(crate) now_us: i64,
+}
+
 /// A clock and the latest time it has told.
 #[derive(Debug)]
 pub(crate) struct Ticker {
     clock: Clock,
     course: Mutex<Course>,
     steps: AtomicU64,
+    /// Which boot elapsed time counts from; none where the system does not say.
+    boot: Option<u64>,
 }
 
 impl Ticker {
     pub(crate) fn new(clock: Clock) -> Self {
         let (elapsed_us, machine_us) = read_both();
-        Self { clock, course: Mutex::new(Course::new(elapsed_us, machine_us)), steps: AtomicU64::new(0) }
+        let boot = boot().filter(|_| matches!(clock, Clock::System));
+        Self { clock, course: Mutex::new(Course::new(elapsed_us, machine_us)), steps: AtomicU64::new(0), boot }
     }
 
     pub(crate) fn now_us(&self) -> i64 {
@@ -67,15 +81,43 @@ impl Ticker {
                 }
             }
         };
-        if let Some(step_us) = step_us {
-            self.steps.fetch_add(1, Ordering::Relaxed);
-            let (by_ms, which) = (step_us.abs() / 1000, if step_us < 0 { "back" } else { "forward" });
-            warn!(
-                by_ms,
-                "the machine's clock was set {which}; the store's time goes on by elapsed time and approaches it by 5 %"
-            );
-        }
+        self.count(step_us);
         now_us
+    }
+
+    fn count(&self, step_us: Option<i64>) {
+        let Some(step_us) = step_us else { return };
+        self.steps.fetch_add(1, Ordering::Relaxed);
+        let (by_ms, which) = (step_us.abs() / 1000, if step_us < 0 { "back" } else { "forward" });
+        warn!(
+            by_ms,
+            "the machine's clock was set {which}; the store's time goes on by elapsed time and approaches it by 5 %"
+        );
+    }
+
+    /// The store's time and elapsed time at one moment; none where nothing tells one boot from another.
+    pub(crate) fn stamp(&self) -> Option<Stamp> {
+        let boot = self.boot?;
+        let (elapsed_us, (now_us, step_us)) = {
+            let mut course = self.course.lock();
+            let (elapsed_us, machine_us) = read_both();
+            (elapsed_us, course.advance(elapsed_us, machine_us))
+        };
+        self.count(step_us);
+        Some(Stamp { boot, elapsed_us, now_us })
+    }
+
+    /// The store's time now if it has gone on by elapsed time since `stamp`; none when the machine was restarted since.
+    pub(crate) fn since(&self, stamp: &Stamp) -> Option<i64> {
+        let passed_us = self.course.lock().looked_us.checked_sub(stamp.elapsed_us).filter(|us| *us >= 0)?;
+        (self.boot == Some(stamp.boot)).then(|| stamp.now_us.saturating_add(passed_us))
+    }
+
+    /// Goes on by elapsed time since `stamp`, before anybody was told a time; nothing after a restart of the machine.
+    pub(crate) fn go_on(&self, stamp: &Stamp) {
+        if let Some(now_us) = self.since(stamp) {
+            self.course.lock().go_on(now_us);
+        }
     }
 
     pub(crate) fn now_ms(&self) -> i64 {
@@ -143,6 +185,12 @@ impl Course {
         self.told_us = self.told_us.max(self.then_us);
     }
 
+    /// It is `now_us` at the last look, and nobody was told another time.
+    fn go_on(&mut self, now_us: i64) {
+        self.ahead_us = self.ahead_us.saturating_add(self.then_us).saturating_sub(now_us);
+        (self.then_us, self.told_us) = (now_us, now_us);
+    }
+
     /// The time now where the machine's clock was looked at a moment ago.
     fn soon(&mut self, elapsed_us: i64) -> Option<i64> {
         let passed_us = elapsed_us - self.looked_us;
@@ -177,6 +225,14 @@ pub(super) fn elapsed_us() -> i64 {
     let id = ClockId::Monotonic;
     let time = clock_gettime(id);
     time.tv_sec * 1_000_000 + time.tv_nsec / 1000
+}
+
+/// Which boot, in which time namespace, elapsed time counts from; none where the system does not say.
+fn boot() -> Option<u64> {
+    let id = std::fs::read("/proc/sys/kernel/random/boot_id").ok()?;
+    // A container may count from a moment of its own; older kernels have no such thing.
+    let space = std::fs::read_link("/proc/self/ns/time").unwrap_or_default();
+    Some(xxh3_64(&[id.as_slice(), space.as_os_str().as_encoded_bytes()].concat()))
 }
 
 /// The machine's date.
@@ -258,6 +314,36 @@ mod tests {
         assert_eq!((now_us, steps), (DATE + 200 * SECOND, 0));
         course.resume(DATE);
         assert_eq!(course.soon(elapsed_us), Some(now_us), "what is behind changes nothing");
+    }
+
+    #[test]
+    fn a_store_that_is_opened_again_goes_on_and_approaches_a_clock_that_was_set() {
+        for offset_us in [-9 * SECOND, 3 * HOUR] {
+            let (mut course, mut elapsed_us) = (Course::new(0, DATE + offset_us), 0);
+            course.go_on(DATE);
+            assert_eq!(course.soon(0), Some(DATE));
+            let (now_us, steps) = pass(&mut course, &mut elapsed_us, offset_us, 20);
+            assert_eq!(now_us, DATE + 20 * SECOND + offset_us.signum() * SECOND, "5 % of what has passed");
+            assert_eq!(steps, 0, "it was told before, or on opening");
+        }
+    }
+
+    #[test]
+    fn a_stamp_is_good_until_the_machine_restarts() {
+        let ticker = Ticker::new(Clock::System);
+        let stamp = ticker.stamp().unwrap();
+        let behind = Stamp { now_us: stamp.now_us - 3 * HOUR, ..stamp };
+        let other_boot = Stamp { boot: !stamp.boot, ..behind };
+        let later = Stamp { elapsed_us: stamp.elapsed_us + HOUR, ..behind };
+        for useless in [other_boot, later] {
+            assert_eq!(ticker.since(&useless), None);
+            ticker.go_on(&useless);
+            assert!(ticker.now_us() >= stamp.now_us, "{useless:?}");
+        }
+        ticker.go_on(&behind);
+        let off_us = ticker.now_us() - stamp.now_us + 3 * HOUR;
+        assert!((0..HOUR).contains(&off_us), "{off_us}");
+        assert!(Ticker::new(Clock::Manual(Arc::default())).stamp().is_none());
     }
 
     #[test]

@@ -28,6 +28,8 @@ const RETRY: Duration = Duration::from_millis(5);
 /// After an attempt that failed for a reason time alone does not cure.
 const RETRY_FAILED: Duration = Duration::from_secs(1);
 
+pub(super) const LOST: &str = "the owner of the data folder ended before it answered";
+
 /// What a store is at the moment.
 #[derive(Debug, Clone)]
 pub(super) enum Phase {
@@ -282,7 +284,7 @@ impl Keeper {
                 Ok(Ok(())) => {}
                 Ok(Err(_)) => return Err(Error::new(op, Code::StoreRefused, "the store is closed")),
                 Err(_) => {
-                    let detail = "the data folder has no owner yet; the call was not made";
+                    let detail = "the data folder has no owner yet";
                     return Err(Error::new(op, Code::StoreRefused, detail));
                 }
             }
@@ -298,9 +300,7 @@ impl Keeper {
                 tokio::task::yield_now().await;
                 return Ok(());
             }
-            (Miss::Lost, Repeat::Never) => {
-                Error::new(op, Code::StoreLost, "the owner of the data folder ended before it answered")
-            }
+            (Miss::Lost, Repeat::Never) => Error::new(op, Code::StoreLost, LOST),
             (Miss::TimedOut, _) => {
                 let detail = format!("the owner did not answer within {:?}", self.options.deadline);
                 Error::new(op, Code::StoreTimedOut, detail)

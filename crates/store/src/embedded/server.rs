@@ -23,7 +23,7 @@ use tracing::{debug, warn};
 use super::folder;
 use super::owner::Owner;
 use super::vm::ScriptRef;
-use super::wire::{Answer, PROTOCOL, Request, VERSION, read_frame};
+use super::wire::{Answer, Failure, PROTOCOL, Request, VERSION, read_frame};
 use crate::{Code, Error, Result, Words};
 
 /// Calls of one connection that run at a time; more wait in the socket.
@@ -158,8 +158,11 @@ async fn write(writer: OwnedWriteHalf, mut answers: mpsc::Receiver<Vec<u8>>) {
 
 async fn send(out: &mpsc::Sender<Vec<u8>>, id: u64, answer: Answer) -> Option<()> {
     let frame = answer.encode(id).or_else(|| {
-        let detail = "the answer is longer than a frame may be (64 MiB)".to_owned();
-        Answer::Failed { code: Code::RequestTooLarge, detail }.encode(id)
+        // What a script did stays, whatever becomes of its reply.
+        let ran = matches!(answer, Answer::Reply(_));
+        let code = if ran { Code::StoreReply } else { Code::RequestTooLarge };
+        let detail = "the answer is longer than an attached process can take (64 MiB)".to_owned();
+        Answer::Failed(Failure::new(code, detail)).encode(id)
     })?;
     out.send(frame).await.ok()
 }
@@ -228,7 +231,7 @@ impl Connection {
             Request::Subscribe { .. } | Request::Wait { .. } => {
                 let Ok(permit) = Arc::clone(&self.waits).try_acquire_owned() else {
                     let detail = format!("one process may hold {WAITS} waits and subscriptions");
-                    send(&self.out, id, Answer::Failed { code: Code::StoreBusy, detail }).await;
+                    send(&self.out, id, Answer::Failed(Failure::new(Code::StoreBusy, detail))).await;
                     return;
                 };
                 // Subscribed before the next request is read: what follows is heard.
@@ -248,10 +251,7 @@ impl Connection {
                         }
                     } else if let Request::Wait { key, limit_ms } = request {
                         let found = shared.owner.wait_for_item(&key, Duration::from_millis(limit_ms)).await;
-                        let answer = found.map_or_else(
-                            |error| Answer::Failed { code: error.code, detail: error.detail },
-                            Answer::Found,
-                        );
+                        let answer = found.map_or_else(|error| Answer::Failed(error.into()), Answer::Found);
                         send(&out, id, answer).await;
                     }
                     waiting.lock().remove(&id);
@@ -284,7 +284,7 @@ impl Shared {
             },
             request => self.owner.ask(&request, self.deadline).await,
         };
-        answered.unwrap_or_else(|error| Answer::Failed { code: error.code, detail: error.detail })
+        answered.unwrap_or_else(|error| Answer::Failed(error.into()))
     }
 
     async fn run(&self, script: &Known, keys: &Words, args: &Words) -> Result<Answer> {

@@ -11,13 +11,14 @@ use tokio::time::Instant;
 
 use super::clock::machine_us;
 use super::folder;
-use super::keeper::{Backend, Keeper};
+use super::keeper::{Backend, Keeper, LOST};
+use super::link::Miss;
 use super::options::EmbeddedOptions;
 use super::subscription;
 use super::vm::ScriptRef;
 use super::wire::{Answer, Request};
 use crate::{
-    Code, Deployment, Engine, Error, Health, Invocation, KeyFacts, Message, Repeat, Reply, Result,
+    Code, Deployment, Engine, Error, Health, Invocation, KeyFacts, Message, Repeat, Reply, Result, Retry,
     ScanCursor, ScanPage, Topology,
 };
 
@@ -67,17 +68,19 @@ impl EmbeddedStore {
         let Invocation { script: text, keys, args, repeat, .. } = call;
         let sha = Bytes::from_static(text.sha.as_bytes());
         let mut request = Request::Run { sha, keys, args };
+        // Whether an owner that is gone may have run it.
+        let mut doubt = false;
         loop {
-            let link = match self.keeper.backend(op, deadline).await? {
+            let told = |error| told(op, error, doubt);
+            let link = match self.keeper.backend(op, deadline).await.map_err(told)? {
                 Backend::Link(link) => link,
                 Backend::Owner(owner) => {
                     let (Request::Run { keys, args, .. } | Request::RunSource { keys, args, .. }) = &request
                     else {
                         return Err(unexpected(op));
                     };
-                    return owner
-                        .run(script, keys, args, deadline.saturating_duration_since(Instant::now()))
-                        .await;
+                    let left = deadline.saturating_duration_since(Instant::now());
+                    return owner.run(script, keys, args, left).await.map_err(told);
                 }
             };
             match link.call(&request, deadline).await {
@@ -88,9 +91,12 @@ impl EmbeddedStore {
                         (Bytes::from_static(op.as_bytes()), Bytes::from_static(text.source.as_bytes()));
                     request = Request::RunSource { id, source, keys, args };
                 }
-                Ok(Answer::Failed { code, detail }) => return Err(Error::new(op, code, detail)),
+                Ok(Answer::Failed(failure)) => return Err(told(failure.into_error(op))),
                 Ok(_) => return Err(unexpected(op)),
-                Err(miss) => self.keeper.again(op, miss, repeat).await?,
+                Err(miss) => {
+                    self.keeper.again(op, miss, repeat).await.map_err(told)?;
+                    doubt |= miss == Miss::Lost;
+                }
             }
         }
     }
@@ -117,7 +123,7 @@ impl EmbeddedStore {
                 },
             };
             return match answer {
-                Answer::Failed { code, detail } => Err(Error::new(op, code, detail)),
+                Answer::Failed(failure) => Err(failure.into_error(op)),
                 answer => read(answer).ok_or_else(|| unexpected(op)),
             };
         }
@@ -140,7 +146,7 @@ impl EmbeddedStore {
                     let request = Request::Wait { key: key_bytes.clone(), limit_ms };
                     match link.call(&request, Instant::now() + left + self.keeper.options.deadline).await {
                         Ok(Answer::Found(found)) => return Ok(found),
-                        Ok(Answer::Failed { code, detail }) => return Err(Error::new(op, code, detail)),
+                        Ok(Answer::Failed(failure)) => return Err(failure.into_error(op)),
                         Ok(_) => return Err(unexpected(op)),
                         Err(miss) => self.keeper.again(op, miss, Repeat::Safe).await?,
                     }
@@ -158,6 +164,16 @@ async fn take_turns() {
 
 fn unexpected(op: &'static str) -> Error {
     Error::new(op, Code::StoreProtocol, "the owner answered something else")
+}
+
+/// The error the caller hears: a call that an earlier owner may have run is not reported as one that did not run.
+fn told(op: &'static str, error: Error, doubt: bool) -> Error {
+    if !doubt || error.code.retry() == Retry::Useless {
+        let may_have_run = doubt || error.may_have_run;
+        return error.ran(may_have_run);
+    }
+    let detail = format!("{LOST}; then {}", error.detail);
+    Error { detail, ..Error::new(op, Code::StoreLost, "") }
 }
 
 /// Whether an error is the store's and not the caller's.

@@ -98,7 +98,7 @@ async fn subscribe(
     let request = Request::Subscribe { channel: channel.clone() };
     match link.subscribe(&request, messages.clone(), deadline).await {
         Ok((id, Answer::Done)) => Ok(id),
-        Ok((_, Answer::Failed { code, detail })) => Err(Refusal::Refused(code, detail)),
+        Ok((_, Answer::Failed(failure))) => Err(Refusal::Refused(failure.code, failure.detail)),
         Ok(_) => Err(Refusal::Refused(Code::StoreProtocol, "not an answer to a subscription".to_owned())),
         Err(miss) => Err(Refusal::Missed(miss)),
     }

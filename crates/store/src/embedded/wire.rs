@@ -13,10 +13,10 @@ use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 use super::codec::{In, Out};
-use crate::{Code, Deployment, KeyFacts, Message, Reply, ScanCursor, ScanPage, Words};
+use crate::{Code, Deployment, Error, KeyFacts, Message, Reply, ScanCursor, ScanPage, Words};
 
 /// Changes whenever a frame does, or what keys are named.
-pub(super) const PROTOCOL: u32 = 2;
+pub(super) const PROTOCOL: u32 = 3;
 pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// No frame is longer.
 pub(super) const LONGEST: usize = 64 << 20;
@@ -76,10 +76,7 @@ pub(super) enum Answer {
         version: String,
     },
     Reply(Reply),
-    Failed {
-        code: Code,
-        detail: String,
-    },
+    Failed(Failure),
     /// The owner does not know the script: send its source.
     WantSource,
     Time(i64),
@@ -93,6 +90,36 @@ pub(super) enum Answer {
     Goodbye {
         last: u64,
     },
+}
+
+/// An error on its way to the process that asked, without its operation and its source.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Failure {
+    pub(super) code: Code,
+    pub(super) field: Option<String>,
+    pub(super) detail: String,
+    pub(super) may_have_run: bool,
+}
+
+impl Failure {
+    pub(super) fn new(code: Code, detail: String) -> Self {
+        Error::new("", code, detail).into()
+    }
+
+    pub(super) fn into_error(self, op: &'static str) -> Error {
+        let error = Error::new(op, self.code, self.detail).ran(self.may_have_run);
+        match self.field {
+            Some(field) => error.field(field),
+            None => error,
+        }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let Error { code, field, detail, may_have_run, .. } = error;
+        Self { code, field: field.map(Into::into), detail, may_have_run }
+    }
 }
 
 /// The bytes are no frame of ours.
@@ -236,10 +263,12 @@ impl Answer {
                 out.reply(reply);
                 out
             }
-            Answer::Failed { code, detail } => {
+            Answer::Failed(failure) => {
                 let mut out = tag(3);
-                out.bytes(code.name().as_bytes());
-                out.bytes(detail.as_bytes());
+                out.bytes(failure.code.name().as_bytes());
+                out.option(failure.field.as_ref(), |out, field| out.bytes(field.as_bytes()));
+                out.bytes(failure.detail.as_bytes());
+                out.0.push(u8::from(failure.may_have_run));
                 out
             }
             Answer::WantSource => tag(4),
@@ -306,7 +335,8 @@ impl Answer {
             3 => {
                 let name = body.text()?;
                 let code = Code::named(&name).ok_or(Garbage)?;
-                Answer::Failed { code, detail: body.text()? }
+                let (field, detail) = (body.option(In::text)?, body.text()?);
+                Answer::Failed(Failure { code, field, detail, may_have_run: body.bool()? })
             }
             4 => Answer::WantSource,
             5 => Answer::Time(body.u64()? as i64),

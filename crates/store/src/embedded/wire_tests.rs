@@ -65,8 +65,11 @@ fn answer() -> impl Strategy<Value = Answer> {
         any::<i64>().prop_map(|time_us| Answer::Welcome { time_us }),
         (any::<u32>(), ".{0,9}").prop_map(|(protocol, version)| Answer::Other { protocol, version }),
         reply().prop_map(Answer::Reply),
-        (0..Code::ALL.len(), ".{0,9}")
-            .prop_map(|(at, detail)| Answer::Failed { code: Code::ALL[at], detail }),
+        (0..Code::ALL.len(), proptest::option::of(".{0,9}"), ".{0,9}", any::<bool>()).prop_map(
+            |(at, field, detail, may_have_run)| {
+                Answer::Failed(Failure { code: Code::ALL[at], field, detail, may_have_run })
+            }
+        ),
         Just(Answer::WantSource),
         any::<i64>().prop_map(Answer::Time),
         Just(Answer::Done),

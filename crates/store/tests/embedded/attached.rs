@@ -104,6 +104,34 @@ async fn a_call_longer_than_a_frame_is_refused_and_the_next_one_works() {
 }
 
 #[tokio::test]
+async fn a_reply_longer_than_a_frame_may_have_had_its_effect() {
+    let dir = tempfile::tempdir().unwrap();
+    let (owner, attached) = owner_and_attached(dir.path()).await;
+    let long = script(
+        "test.long",
+        Effect::Writes,
+        "redis.call('INCR', KEYS[1]) local part, all = string.rep('x', 1048576), {} \
+         for n = 1, 64 do all[n] = part end return all",
+    );
+    let error = attached.run(call(long, &["n"], &[])).await.unwrap_err();
+    assert_eq!((error.code, error.may_have_run), (Code::StoreReply, true), "{error}");
+    assert_eq!(int(&owner, &GET, &["n"]).await.unwrap(), 1);
+    assert_eq!(int(&attached, &INCR, &["n"]).await.unwrap(), 2);
+}
+
+#[tokio::test]
+async fn an_error_names_its_field_in_an_attached_process_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let (owner, attached) = owner_and_attached(dir.path()).await;
+    let cursor = quaymaster_store::ScanCursor(vec![7; 24]);
+    for store in [&owner, &attached] {
+        let error = store.scan(b"*", 10, Some(cursor.clone())).await.unwrap_err();
+        assert_eq!((error.code, error.field.as_deref()), (Code::RequestInvalid, Some("cursor")), "{error}");
+        assert!(!error.may_have_run);
+    }
+}
+
+#[tokio::test]
 async fn the_clock_of_the_owner_is_the_clock_of_all() {
     use quaymaster_store::embedded::Clock;
     use std::sync::atomic::{AtomicI64, Ordering};

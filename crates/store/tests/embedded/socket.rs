@@ -34,7 +34,7 @@ async fn garbage_ends_its_own_connection_and_no_other() {
     let dir = tempfile::tempdir().unwrap();
     let _owner = open(dir.path()).await;
     let attached = open(dir.path()).await;
-    let mine = hello(2, env!("CARGO_PKG_VERSION"));
+    let mine = hello(3, env!("CARGO_PKG_VERSION"));
     let frame = |body: &[u8]| [&(body.len() as u32).to_le_bytes(), body].concat();
     let unknown = frame(&[[1; 8].as_slice(), &[99]].concat());
     let huge = u32::MAX.to_le_bytes().to_vec();
@@ -56,7 +56,7 @@ async fn garbage_ends_its_own_connection_and_no_other() {
 async fn another_version_is_told_which_one_is_here() {
     let dir = tempfile::tempdir().unwrap();
     let _owner = open(dir.path()).await;
-    for (protocol, version) in [(2, "0.0.0"), (3, env!("CARGO_PKG_VERSION"))] {
+    for (protocol, version) in [(3, "0.0.0"), (4, env!("CARGO_PKG_VERSION"))] {
         let answer = send(dir.path(), &hello(protocol, version)).await.expect("the connection is closed");
         let text = String::from_utf8_lossy(&answer);
         assert!(text.contains(env!("CARGO_PKG_VERSION")), "{text:?}");
@@ -88,13 +88,50 @@ async fn an_owner_of_another_version_is_refused_by_name() {
     drop(real);
 }
 
+/// The next frame without its length.
+async fn frame(stream: &mut UnixStream) -> Vec<u8> {
+    let mut body = vec![0; stream.read_u32_le().await.unwrap() as usize];
+    stream.read_exact(&mut body).await.unwrap();
+    body
+}
+
+#[tokio::test]
+async fn an_error_after_a_lost_reply_says_that_the_call_may_have_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let real = open(dir.path()).await;
+    let socket = dir.path().join("socket");
+    std::fs::remove_file(&socket).unwrap();
+    let listener = tokio::net::UnixListener::bind(&socket).unwrap();
+    let owner = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        frame(&mut stream).await;
+        // Welcome, and the time.
+        let body = [[0; 8].as_slice(), &[0], &1_u64.to_le_bytes()].concat();
+        stream.write_u32_le(body.len() as u32).await.unwrap();
+        stream.write_all(&body).await.unwrap();
+        let call = frame(&mut stream).await;
+        std::fs::remove_file(&socket).unwrap();
+        call[8]
+    });
+    let options = EmbeddedOptions { deadline: Duration::from_millis(300), ..EmbeddedOptions::default() };
+    let attached = EmbeddedStore::open(dir.path(), options).await.unwrap();
+    let error = attached.run(call(&INCR, &["n"], &[]).repeat_safe()).await.unwrap_err();
+    assert_eq!(owner.await.unwrap(), 1, "the owner has read a call");
+    assert!(error.may_have_run, "{error}");
+    assert_eq!(error.code, Code::StoreLost, "{error}");
+    // The folder is locked and nobody answers there: this one went nowhere.
+    let error = attached.run(call(&INCR, &["n"], &[]).repeat_safe()).await.unwrap_err();
+    assert_eq!((error.code, error.may_have_run), (Code::StoreRefused, false), "{error}");
+    drop(real);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_does_not_read_stalls_nobody() {
     let dir = tempfile::tempdir().unwrap();
     let owner = open(dir.path()).await;
     let attached = open(dir.path()).await;
     let mut deaf = UnixStream::connect(dir.path().join("socket")).await.unwrap();
-    deaf.write_all(&hello(2, env!("CARGO_PKG_VERSION"))).await.unwrap();
+    deaf.write_all(&hello(3, env!("CARGO_PKG_VERSION"))).await.unwrap();
     // Requests without end, answers never read: TIME, again and again.
     let pump = tokio::spawn(async move {
         for id in 1_u64.. {

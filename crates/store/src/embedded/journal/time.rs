@@ -5,6 +5,10 @@
 //! every end is moved by the difference. So are the scores of zsets whose names say that they are moments. All of it is
 //! moved in pieces, with the place reached in `meta`: an opening that is cut short is finished by the next one, and
 //! nothing is moved twice.
+//!
+//! A clock that was behind and was set forward leaves keys behind whose ends seem to have passed. Beside the time stands a
+//! [`Stamp`]: on the same boot it tells how much time has really passed, and the store's time goes on from there. On
+//! another boot nothing tells such a clock from a machine that was off for long.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -18,14 +22,18 @@ use super::place::{Space, Writes, generation_prefix, read_element, read_key};
 use super::{Journal, open};
 use crate::Result;
 use crate::embedded::change::{Change, Generation, Kind};
-use crate::embedded::clock::Ticker;
+use crate::embedded::clock::{Stamp, Ticker};
 
 const TIME_KEY: &[u8] = b"time";
+/// Beside the time, not in it: earlier versions take a longer time for damage.
+const STAMP_KEY: &[u8] = b"stamp";
 const MOVE_KEY: &[u8] = b"move";
 /// The time is written again when it is this much later.
 const KEEP_US: i64 = 10_000;
 /// Up to this much ahead the store's time goes on where it was and comes back by itself.
 const LITTLE_US: i64 = 10_000_000;
+/// A clock that was set forward by this much is told.
+const STEP_US: i64 = 1_000_000;
 /// A score this much later than the time the data was written is none of our moments.
 const FAR_MS: f64 = 10.0 * 365.0 * 86_400_000.0;
 /// Keys and bytes moved at once.
@@ -76,6 +84,26 @@ impl Move {
     }
 }
 
+impl Stamp {
+    fn encode(&self) -> [u8; 24] {
+        let mut bytes = [0; 24];
+        bytes[..8].copy_from_slice(&self.boot.to_be_bytes());
+        bytes[8..16].copy_from_slice(&self.elapsed_us.to_be_bytes());
+        bytes[16..].copy_from_slice(&self.now_us.to_be_bytes());
+        bytes
+    }
+
+    /// None for what is not ours: it is a help and nothing depends on it.
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let ([boot, elapsed_us, now_us], []) = bytes.as_chunks::<8>() else { return None };
+        Some(Self {
+            boot: u64::from_be_bytes(*boot),
+            elapsed_us: i64::from_be_bytes(*elapsed_us),
+            now_us: i64::from_be_bytes(*now_us),
+        })
+    }
+}
+
 impl Journal {
     /// Keeps the time of `ticker` with the commits from now on.
     pub(crate) fn keeping(mut self, ticker: Arc<Ticker>) -> Self {
@@ -86,10 +114,16 @@ impl Journal {
     pub(super) fn keep_time(&self, batch: &mut OwnedWriteBatch) {
         let Some(ticker) = &self.ticker else { return };
         let now_us = ticker.now_us();
-        if (now_us - self.kept_us.load(Relaxed)).abs() >= KEEP_US {
-            batch.insert(&self.meta, TIME_KEY, now_us.to_be_bytes().as_slice());
-            self.kept_us.store(now_us, Relaxed);
+        if (now_us - self.kept_us.load(Relaxed)).abs() < KEEP_US {
+            return;
         }
+        let stamp = ticker.stamp();
+        let now_us = stamp.map_or(now_us, |stamp| stamp.now_us);
+        batch.insert(&self.meta, TIME_KEY, now_us.to_be_bytes().as_slice());
+        if let Some(stamp) = stamp {
+            batch.insert(&self.meta, STAMP_KEY, stamp.encode().as_slice());
+        }
+        self.kept_us.store(now_us, Relaxed);
     }
 
     /// Brings data and clock together, before the data is loaded; 1 when the data was from the future. Keys that end
@@ -102,12 +136,21 @@ impl Journal {
         let Some(bytes) = self.held(TIME_KEY)? else { return Ok(0) };
         let told = bytes.as_ref().try_into().map(i64::from_be_bytes);
         let told_us = told.map_err(|_| open::damaged(&self.dir, "a time that cannot be read"))?;
-        let now_us = ticker.now_us();
-        let ahead_us = told_us.saturating_sub(now_us);
+        // A version that keeps no stamp may have written since: then the two do not tell the same time.
+        let stamp = self.held(STAMP_KEY)?.and_then(|bytes| Stamp::decode(&bytes));
+        let stamp = stamp.filter(|stamp| stamp.now_us == told_us);
+        let fresh = ticker.stamp();
+        let now_us = fresh.map_or_else(|| ticker.now_us(), |fresh| fresh.now_us);
+        let due_us = stamp.and_then(|stamp| ticker.since(&stamp));
+        let ahead_us = due_us.unwrap_or(told_us).saturating_sub(now_us);
         if ahead_us <= LITTLE_US {
-            ticker.resume(told_us);
+            match stamp.filter(|_| due_us.is_some()) {
+                Some(stamp) => self.go_on(ticker, &stamp, -ahead_us),
+                None => ticker.resume(told_us),
+            }
             return Ok(0);
         }
+        let told_us = due_us.unwrap_or(told_us);
         warn!(
             dir = %self.dir.display(),
             ahead_ms = ahead_us / 1000,
@@ -115,7 +158,23 @@ impl Journal {
              now; every key keeps the life it had left"
         );
         self.move_ends(Move { from_us: told_us, to_us: now_us, done: Vec::new() }, moments)?;
+        if let Some(fresh) = fresh {
+            let kept = self.meta.insert(STAMP_KEY, fresh.encode().as_slice());
+            kept.map_err(|error| open::failed(&self.dir, error))?;
+        }
         Ok(1)
+    }
+
+    fn go_on(&self, ticker: &Ticker, stamp: &Stamp, behind_us: i64) {
+        ticker.go_on(stamp);
+        if behind_us >= STEP_US {
+            warn!(
+                dir = %self.dir.display(),
+                behind_ms = behind_us / 1000,
+                "the machine's clock was set forward since the data was first opened on this boot; the store's time goes \
+                 on by elapsed time and approaches it by 5 %"
+            );
+        }
     }
 
     fn held(&self, key: &[u8]) -> Result<Option<fjall::UserValue>> {
@@ -316,6 +375,60 @@ mod tests {
         for (key, end) in ends(&journal) {
             assert_eq!(end, (key != "stays").then_some(NOW_US / 1000 + 5000), "{key}");
         }
+    }
+
+    /// A journal on the machine's clock, and its ticker.
+    fn by_the_machine(dir: &std::path::Path) -> (Journal, Arc<Ticker>) {
+        let ticker = Arc::new(Ticker::new(Clock::System));
+        (Journal::open(dir, Loss::Refuse).unwrap().keeping(Arc::clone(&ticker)), ticker)
+    }
+
+    /// As if the time kept last were `by_us` later, by an older version without its stamp.
+    fn rewrite(journal: &Journal, by_us: i64, boot: u64, stamped: bool) -> i64 {
+        let stamp = Stamp::decode(&journal.held(STAMP_KEY).unwrap().unwrap()).unwrap();
+        assert_eq!(journal.held(TIME_KEY).unwrap().unwrap().as_ref(), stamp.now_us.to_be_bytes());
+        let moved = Stamp { boot: stamp.boot ^ boot, now_us: stamp.now_us + by_us, ..stamp };
+        journal.meta.insert(TIME_KEY, moved.now_us.to_be_bytes().as_slice()).unwrap();
+        if stamped {
+            journal.meta.insert(STAMP_KEY, moved.encode().as_slice()).unwrap();
+        }
+        moved.now_us
+    }
+
+    #[test]
+    fn a_clock_that_was_set_forward_ends_nothing_early_on_the_same_boot() {
+        for (boot, stamped, goes_on) in [(0, true, true), (1, true, false), (0, false, false)] {
+            for behind_us in [9_000_000, DAY_US] {
+                let dir = tempfile::tempdir().unwrap();
+                let (journal, ticker) = by_the_machine(dir.path());
+                journal.commit(1, 1, vec![put("k", Some(7))], Sync::Disk).unwrap();
+                let told_us = rewrite(&journal, -behind_us, boot, stamped);
+                drop((journal, ticker));
+                let (journal, ticker) = by_the_machine(dir.path());
+                assert_eq!(journal.align(&ticker, &[":leases"]).unwrap(), 0);
+                let passed_us = ticker.now_us() - told_us;
+                assert_eq!((0..behind_us).contains(&passed_us), goes_on, "{behind_us}: {passed_us}");
+                assert_eq!(ends(&journal), [("k".to_owned(), Some(7))]);
+            }
+        }
+    }
+
+    #[test]
+    fn ends_that_are_moved_leave_a_stamp_and_lose_the_time_that_has_passed() {
+        let dir = tempfile::tempdir().unwrap();
+        let (journal, ticker) = by_the_machine(dir.path());
+        let end_ms = (ticker.now_us() + DAY_US) / 1000 + 5000;
+        journal.commit(1, 1, vec![put("k", Some(end_ms))], Sync::Disk).unwrap();
+        let told_us = rewrite(&journal, DAY_US, 0, true);
+        drop((journal, ticker));
+        let (journal, ticker) = by_the_machine(dir.path());
+        assert_eq!(journal.align(&ticker, &[":leases"]).unwrap(), 1);
+        let moved = Stamp::decode(&journal.held(STAMP_KEY).unwrap().unwrap()).unwrap();
+        assert_eq!(journal.held(TIME_KEY).unwrap().unwrap().as_ref(), moved.now_us.to_be_bytes());
+        let (_, end) = ends(&journal).pop().unwrap();
+        let left_ms = end.unwrap() - moved.now_us / 1000;
+        let had_ms = end_ms - told_us / 1000;
+        assert!((had_ms - 60_000..=had_ms).contains(&left_ms), "{left_ms} of {had_ms} ms");
     }
 
     #[test]
