@@ -157,11 +157,11 @@ async fn calls_noted_beside_the_counter_are_another_number() {
         assert!(limit.take(&[], Charge::one()).await.expect("take").is_allowed());
     }
     let shown = run.show(RUN, Items::Without).await.expect("show").expect("it is there");
-    assert_eq!((shown.api_calls_this_hour, server.command::<u64>(&["GET", COUNTER])), (3, 3));
+    assert_eq!((shown.calls_this_hour, server.command::<u64>(&["GET", COUNTER])), (3, 3));
     assert_eq!(field(&server, "api_calls_this_hour"), "3", "and a foreign program reads the same");
     clock.run_from(HALF_PAST_US + HOUR_US);
     let shown = run.show(RUN, Items::Without).await.expect("show").expect("it is there");
-    assert_eq!((shown.current_hour.as_str(), shown.api_calls_this_hour), ("2024-09-17_15", 0));
+    assert_eq!((shown.current_hour.as_str(), shown.calls_this_hour), ("2024-09-17_15", 0));
     assert_eq!(field(&server, "current_hour"), "2024-09-17_15");
 }
 

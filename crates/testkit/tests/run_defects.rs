@@ -6,7 +6,7 @@ use std::sync::Arc;
 use quaymaster::Engine;
 use quaymaster_store::embedded::{EmbeddedOptions, EmbeddedStore};
 use quaymaster_store::redis::{RedisOptions, RedisStore};
-use quaymaster_testkit::conformance::{Case, run, run_edges};
+use quaymaster_testkit::conformance::{Case, run, run_edges, run_fields};
 use quaymaster_testkit::saboteur::{Defect, is_found};
 use quaymaster_testkit::servers::{Cluster, ClusterConfig};
 
@@ -31,6 +31,7 @@ const FOREIGN: &str = "a_run_that_another_program_began_is_taken_over_with_its_i
 const HOUR: &str = "the_hour_is_the_stores_whatever_the_nodes_clock_says";
 const COST: &str = "what_adding_an_item_costs_does_not_grow_with_the_run";
 
+const NAMES: &str = "the_hash_has_the_names_of_the_schema_and_answers_have_their_own";
 const NUMBERS: &str = "a_number_that_is_none_is_refused_by_name_and_bad_members_hide_nobody";
 
 /// Script, what is replaced, by what, and the case that must notice.
@@ -74,6 +75,9 @@ const DEFECTS: &[Defect] = &[
         "redis.call(\"HSET\", KEYS[1], \"status\", \"running\")",
         FOREIGN,
     ),
+    ("run.finish", "args[pulse + 8], calls,", "\"api_calls_this_hour\", calls,", NAMES),
+    ("run.show", "run_render(KEYS, ARGV[ARGV[5] + 9]", "run_render(KEYS, \"dockets_processed\"", NAMES),
+    ("run.start", "redis.call(\"HGET\", KEYS[1], list_field)", "redis.call(\"HGET\", KEYS[1], \"x\")", NAMES),
     ("run.start", "redis.call(\"HDEL\", KEYS[2], \"finished_us\")", "", RESUMED),
     ("run.start", "redis.call(\"HDEL\", KEYS[2], \"rendered\")", "", RESUMED),
     ("run.start", "if text ~= \"[]\" and #text ~= read then return { \"foreign\", text } end", "", FOREIGN),
@@ -107,7 +111,7 @@ const DEFECTS: &[Defect] = &[
         STALE,
     ),
     ("run.finish", "if held ~= status then return { \"ended\", held } end", "", FINAL),
-    ("run.finish", "run_render(KEYS, now_us)", "", FOLLOWS),
+    ("run.finish", "run_render(KEYS, ARGV[ARGV[5] + 9], now_us)", "", FOLLOWS),
     (
         "run.finish",
         "redis.call(\"HSET\", KEYS[2], \"finished_us\"",
@@ -157,7 +161,7 @@ const DEFECTS: &[Defect] = &[
     ("run.sweep", "redis.call(\"HSET\", KEYS[2], \"was\", status)", "", STALE),
     ("run.sweep", "elseif run_over(KEYS) then", "elseif false then", STALE),
     ("run.sweep", "redis.call(\"ZREM\", KEYS[at + 1], id)", "", STALE),
-    ("run.sweep", "run_render(KEYS, now_us)", "", STALE),
+    ("run.sweep", "run_render(KEYS, list_field, now_us)", "", STALE),
     ("run.due", "redis.call(\"ZREM\", runs, id)", "", LISTED),
     ("run.settle", "redis.call(\"ZREM\", runs, id)", "", LISTED),
     ("run.name", "if held and held ~= taken then return { \"named\", held } end", "", REPEATED),
@@ -176,7 +180,7 @@ const STEPS: &[Defect] = &[
 ];
 
 /// Where the cases are.
-const CASES: &[&[Case]] = &[run::CASES, run_edges::CASES];
+const CASES: &[&[Case]] = &[run::CASES, run_edges::CASES, run_fields::CASES];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_defect_of_runs_is_found() {

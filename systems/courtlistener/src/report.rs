@@ -66,7 +66,7 @@ async fn examine(quaymaster: &Quaymaster, args: &settings::Status) -> anyhow::Re
             "stale": shown.stale,
             "start_time": shown.start_time,
             "current_hour": shown.current_hour,
-            "api_calls_this_hour": shown.api_calls_this_hour,
+            "api_calls_this_hour": shown.calls_this_hour,
             "processed_count": shown.processed_count,
             "failed_count": shown.failed_count,
             "last_activity": moment(shown.last_activity_us),

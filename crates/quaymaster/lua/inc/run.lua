@@ -31,6 +31,8 @@
 --       index     int>=0  which key `runs` is, with `live` behind it, 0 where a step of its own does it
 --       counter   int>=0  which key the limit's is, 0 for none
 --       id        text
+--       calls_field  text  what the state calls the calls of the hour
+--       list_field   text  and the list of what is processed
 -- KEYS  @run_index
 --       runs  zset  runs by last activity
 --       live  zset  those at work
@@ -106,7 +108,7 @@ local function run_hour(keys, args)
   local pulse = tonumber(args[5])
   local calls, counter = args[pulse + 4], tonumber(args[pulse + 6])
   if counter > 0 then calls = string.match(redis.call("GET", keys[counter]) or "", "^%d+$") or "0" end
-  local held = redis.call("HMGET", keys[1], "current_hour", "api_calls_this_hour", "redis_keys")
+  local held = redis.call("HMGET", keys[1], "current_hour", args[pulse + 8], "redis_keys")
   -- A count that nobody could be asked for leaves the hour and its calls as they were, which belong together. A run that
   -- shows none yet begins with 0.
   if calls == "" then
@@ -114,14 +116,14 @@ local function run_hour(keys, args)
     calls = "0"
   end
   if held[1] ~= args[pulse] or held[2] ~= calls or held[3] ~= args[pulse + 3] then
-    redis.call("HSET", keys[1], "current_hour", args[pulse], "api_calls_this_hour", calls, "redis_keys", args[pulse + 3])
+    redis.call("HSET", keys[1], "current_hour", args[pulse], args[pulse + 8], calls, "redis_keys", args[pulse + 3])
   end
 end
 
--- Renders the documented list of what is processed. O(n) of its text.
-local function run_render(keys, now_us)
+-- Renders the documented list of what is processed into its field. O(n) of its text.
+local function run_render(keys, field, now_us)
   local pieces = redis.call("LRANGE", keys[4], 0, -1)
-  redis.call("HSET", keys[1], "dockets_processed", "[" .. table.concat(pieces) .. "]")
+  redis.call("HSET", keys[1], field, "[" .. table.concat(pieces) .. "]")
   local bytes = redis.call("HGET", keys[2], "bytes") or "0"
   redis.call("HSET", keys[2], "rendered", bytes, "rendered_us", string.format("%.0f", now_us))
 end
@@ -145,7 +147,9 @@ local function run_active(keys, args, now_us)
     local held = redis.call("HMGET", keys[2], "bytes", "rendered", "rendered_us")
     local bytes = tonumber(held[1] or "0")
     local wait_us = math.max(args[3] * 1000, bytes * 10)
-    if held[1] ~= held[2] and math.abs(now_us - (held[3] or "0")) >= wait_us then run_render(keys, now_us) end
+    if held[1] ~= held[2] and math.abs(now_us - (held[3] or "0")) >= wait_us then
+      run_render(keys, args[pulse + 9], now_us)
+    end
     for index = 1, 9 do redis.call("PEXPIRE", keys[index], args[1]) end
     beat = run_over(keys) and 2 or 1
     local at = tonumber(args[pulse + 5])
@@ -198,10 +202,11 @@ local function run_add(keys, args, from, count, max_bytes)
   return added
 end
 
--- What is to be known of a run, without its list: the words of OUT in `run.show`.
-local function run_view(keys, word, now_us, stale_ms)
+-- What is to be known of a run, without its list: the words of OUT in `run.show`. Only for a call with a pulse.
+local function run_view(keys, args, word, now_us, stale_ms)
   local meta = redis.call("HMGET", keys[2], "start_us", "active_us", "finished_us", "bytes", "cut")
-  local told = redis.call("HMGET", keys[1], "status", "start_time", "current_hour", "api_calls_this_hour", "redis_keys")
+  local told = redis.call("HMGET", keys[1], "status", "start_time", "current_hour", args[tonumber(args[5]) + 8],
+    "redis_keys")
   local over = run_over(keys)
   local stale = not over and now_us - (meta[2] or "0") > stale_ms * 1000
   local view = {

@@ -13,7 +13,7 @@
 --       10 hour_at      int>=0  which key the hour's list is, 0 for none
 --       11 hour_ttl_ms  int>0
 --       12 hour_max     int>0
---       13-20 pulse?    @pulse
+--       13-22 pulse?    @pulse
 -- OUT   "failed"     attempts  processed_count  failed_count  beat  again; again: 1 for a repeated request_id
 --       "processed"  0  processed_count  failed_count  0  0; it is done; nothing was changed
 --       "missing"

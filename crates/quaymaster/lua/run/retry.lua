@@ -7,7 +7,7 @@
 -- ARGV  1-5 frame    @run
 --       6 count      int>0
 --       7 lease_ms   int>0
---       8-15 pulse?  @pulse
+--       8-17 pulse?  @pulse
 -- OUT   "retry"      beat  rows..; item record of each
 --       "missing"
 --       "malformed"  key:bytes

@@ -10,7 +10,7 @@
 --       8 fresh       int>=0  1: only if there is none
 --       9 read        int     length of the foreign list adopted, -1 for none
 --       10 stale_ms   int>0
---       11-18 pulse?  @pulse
+--       11-20 pulse?  @pulse
 -- OUT   "started"    view..; as `run.show`
 --       "resumed"    view..
 --       "exists"
@@ -28,6 +28,7 @@
 
 local request = KEYS[tonumber(ARGV[4])]
 local id_field, id, fresh, read, stale_ms = ARGV[6], ARGV[7], ARGV[8], tonumber(ARGV[9]), ARGV[10]
+local list_field = ARGV[20]
 
 local now_us = clock_us()
 local word, now_ms = run_check(KEYS, ARGV, now_us)
@@ -37,12 +38,12 @@ if kept and kept.err then return kept end
 -- A run that has expired since is begun anew.
 if kept and word ~= "missing" then
   if kept[1] == "conflict" then return kept end
-  return run_view(KEYS, kept[1], now_us, stale_ms)
+  return run_view(KEYS, ARGV, kept[1], now_us, stale_ms)
 end
 if fresh == "1" and word ~= "missing" then return { "exists" } end
 local begun = redis.call("HEXISTS", KEYS[2], "active_us") == 1
 if word == "foreign" and not begun then
-  local text = redis.call("HGET", KEYS[1], "dockets_processed") or "[]"
+  local text = redis.call("HGET", KEYS[1], list_field) or "[]"
   if text ~= "[]" and #text ~= read then return { "foreign", text } end
 end
 local outcome = word == "missing" and "started" or "resumed"
@@ -51,7 +52,7 @@ if word ~= "go" then
   redis.call("HSETNX", KEYS[1], id_field, id)
   redis.call("HSETNX", KEYS[1], "start_time", iso_text(tonumber(start_us)))
   redis.call("HSETNX", KEYS[1], "status", "running")
-  redis.call("HSETNX", KEYS[1], "dockets_processed", "[]")
+  redis.call("HSETNX", KEYS[1], list_field, "[]")
   redis.call("HSET", KEYS[2], "start_us", start_us)
   -- A list that was rendered into a hash that is gone is to be rendered again.
   redis.call("HDEL", KEYS[2], "rendered")
@@ -62,4 +63,4 @@ if run_over(KEYS) then
 end
 run_active(KEYS, ARGV, now_us)
 if request then replay_keep_all(request, "start", ARGV[2], { outcome }) end
-return run_view(KEYS, outcome, now_us, stale_ms)
+return run_view(KEYS, ARGV, outcome, now_us, stale_ms)

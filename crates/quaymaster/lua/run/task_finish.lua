@@ -9,7 +9,7 @@
 --       6 task        text
 --       7 started_at  int>0   which key the task's is
 --       8 given       text    its start as another program has it, "" for none
---       9-16 pulse?   @pulse
+--       9-18 pulse?   @pulse
 -- OUT   "finished"   duration_us  beat
 --       "elsewhere"  text:bytes; when it started, as another program has written it
 --       "untimed"

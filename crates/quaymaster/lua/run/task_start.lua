@@ -9,7 +9,7 @@
 --       6 task        text
 --       7 started_at  int>0   which key the task's is
 --       8 max_tasks   int>0
---       9-16 pulse?   @pulse
+--       9-18 pulse?   @pulse
 -- OUT   "started"    start_us  beat
 --       "missing"
 --       "malformed"  key:bytes

@@ -37,7 +37,7 @@ if word ~= "go" then return { word, now_ms } end
 if request then
   local kept = replay_read(request, "update", "^updated$")
   if kept and kept[1] == "conflict" then return kept end
-  if kept then return run_view(KEYS, "updated", now_us, stale_ms) end
+  if kept then return run_view(KEYS, ARGV, "updated", now_us, stale_ms) end
 end
 local names, known, total = redis.call("HGET", KEYS[2], "fields") or "", {}, 0
 for name in string.gmatch(names, "[^\n]+") do
@@ -58,4 +58,4 @@ for index = 9, 8 + 2 * count, 2 do redis.call("HSET", KEYS[1], ARGV[index], ARGV
 if total > 0 then redis.call("HSET", KEYS[2], "fields", names) end
 run_active(KEYS, ARGV, now_us)
 if request then replay_keep_all(request, "update", ARGV[2], { "updated" }) end
-return run_view(KEYS, "updated", now_us, stale_ms)
+return run_view(KEYS, ARGV, "updated", now_us, stale_ms)

@@ -60,7 +60,7 @@ pub struct RunState {
     /// The hour it counts in, `2024-09-17_14`.
     pub current_hour: String,
     /// The calls that its limit has counted in that hour.
-    pub api_calls_this_hour: u64,
+    pub calls_this_hour: u64,
     /// The documented `redis_keys`, a JSON object.
     pub redis_keys: String,
     /// What it has processed, in that order; `None` where it was not asked for.
@@ -176,7 +176,7 @@ pub(super) fn view(mut told: Parts, run_id: &str) -> Result<RunState> {
     let (over, stale) = (parts.int()? == 1, parts.int()? == 1);
     let status = text(&parts.bytes()?);
     let (start_time, current_hour) = (text(&parts.bytes()?), text(&parts.bytes()?));
-    let api_calls_this_hour = text(&parts.bytes()?).parse().unwrap_or(0);
+    let calls_this_hour = text(&parts.bytes()?).parse().unwrap_or(0);
     let redis_keys = text(&parts.bytes()?);
     let (processed_count, failed_count, bytes) = (count(parts)?, count(parts)?, count(parts)?);
     let (items_complete, tasks_total) = (parts.int()? == 0, count(parts)?);
@@ -197,7 +197,7 @@ pub(super) fn view(mut told: Parts, run_id: &str) -> Result<RunState> {
         start_time,
         started_us,
         current_hour,
-        api_calls_this_hour,
+        calls_this_hour,
         redis_keys,
         items: None,
         items_complete,

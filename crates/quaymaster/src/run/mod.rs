@@ -476,8 +476,9 @@ impl Run {
                 Ok(state) => state,
                 Err(error) => return error,
             };
+            let list = &self.spec.processed_field;
             let detail =
-                format!("`dockets_processed` of {state} is no list of items, and would be overwritten");
+                format!("`{list}` of {state} is no list of items, and would be overwritten");
             Error::new(op, Code::KeyMalformed, detail)
         };
         let items = std::str::from_utf8(text).ok().and_then(list::foreign).ok_or_else(malformed)?;

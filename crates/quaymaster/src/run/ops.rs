@@ -125,6 +125,8 @@ impl<'a> Frame<'a> {
                 index: parts.index.map_or(0, |_| place(2)),
                 counter: parts.counter.map_or(0, |_| place(1)),
                 id: self.id,
+                calls_field: &run.spec.calls_field,
+                list_field: &run.spec.processed_field,
             });
         }
         Ok(parts)
@@ -433,6 +435,7 @@ pub(super) fn sweep(run: &Run, id: &str) -> Result<Invocation> {
         stale_ms: millis(run.spec.stale_after),
         id,
         index_at: index.map_or(0, |_| frame.next_key()),
+        list_field: &run.spec.processed_field,
     };
     Ok(call.on(frame.at())?.repeat_safe())
 }

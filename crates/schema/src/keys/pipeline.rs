@@ -52,9 +52,9 @@ pub(crate) fn run_rows(key: Template, task: Template, failed: Template, spec: &R
             (id, "the run's id"),
             ("start_time", "when it started, ISO 8601 with microseconds"),
             ("current_hour", "the hour it counts in, YYYY-MM-DD_HH"),
-            ("api_calls_this_hour", "calls in that hour, rendered from the limit's counter"),
+            (&spec.calls_field, "calls in that hour, rendered from the limit's counter"),
             ("status", "what it is doing"),
-            ("dockets_processed", "what it has processed, a JSON list rendered from the side set"),
+            (&spec.processed_field, "what it has processed, a JSON list rendered from the side set"),
             ("redis_keys", "the keys it uses, a JSON object"),
         ]),
         row("task", task, RedisType::String, state(), "When a task started")

@@ -48,12 +48,12 @@ pub(crate) struct RunShown {
     /// The hour it counts in, UTC.
     #[schemars(extend("examples" = ["2026-11-16_06"]))]
     current_hour: String,
-    /// The calls that its limit has counted in that hour.
-    api_calls_this_hour: u64,
-    /// What it has processed, in that order.
+    /// The calls that its limit has counted in that hour; the hash calls them as the schema's `calls_field` says.
+    calls_this_hour: u64,
+    /// What it has processed, in that order; the hash's list is the schema's `processed_field`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Vec<String>")]
-    dockets_processed: Option<Box<RawValue>>,
+    processed: Option<Box<RawValue>>,
     /// `false` when the list is longer than what is listed; the count is right all the same.
     items_complete: bool,
     /// How many items it has processed.
@@ -101,8 +101,8 @@ fn shown(run: RunState) -> RunShown {
         stale: run.stale,
         start_time: run.start_time,
         current_hour: run.current_hour,
-        api_calls_this_hour: run.api_calls_this_hour,
-        dockets_processed: run.items.and_then(|list| RawValue::from_string(list.as_json().to_owned()).ok()),
+        calls_this_hour: run.calls_this_hour,
+        processed: run.items.and_then(|list| RawValue::from_string(list.as_json().to_owned()).ok()),
         items_complete: run.items_complete,
         processed_count: run.processed_count,
         failed_count: run.failed_count,

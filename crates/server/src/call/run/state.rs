@@ -54,15 +54,14 @@ const FIELDS: &str = r#"{
         "status": {
             "type": ["string", "integer"], "minLength": 1, "maxLength": 64,
             "pattern": "^[^\\u0000-\\u001f\\u007f-\\u009f]*[^\\s\\u0000-\\u001f\\u007f-\\u009f][^\\u0000-\\u001f\\u007f-\\u009f]*$"
-        },
-        "dockets_processed": {
-            "type": "array",
-            "items": {"type": ["string", "integer"], "minLength": 1, "maxLength": 512,
-                "minimum": -9223372036854775808, "maximum": 18446744073709551615}
         }
     },
-    "additionalProperties": {"type": ["string", "integer"], "maxLength": 4096,
-        "minimum": -9223372036854775808, "maximum": 18446744073709551615}
+    "additionalProperties": {"anyOf": [
+        {"type": ["string", "integer"], "maxLength": 4096,
+            "minimum": -9223372036854775808, "maximum": 18446744073709551615},
+        {"type": "array", "items": {"type": ["string", "integer"], "minLength": 1, "maxLength": 512,
+            "minimum": -9223372036854775808, "maximum": 18446744073709551615}}
+    ]}
 }"#;
 
 request! {
@@ -80,7 +79,8 @@ request! {
     /// What `update` is given.
     pub(crate) struct RunUpdate<'a> {
         run_id: Cow<'a, str> = RUN_ID,
-        /// `status`, and fields of your own: texts or integers. `dockets_processed` is a list of items to note as processed.
+        /// `status`, and fields of your own: texts or integers. The schema's `processed_field`
+        /// is a list of items to note as processed.
         fields: &'a RawValue =
             Spec::of(Holds::Map).required("").also(FIELDS).example(r#"{"status": "processing", "node": "a"}"#),
         items: bool = ITEMS,
@@ -198,13 +198,11 @@ async fn update(services: &Services, input: Input<'_>) -> Answer {
         let path = format!("fields.{name}");
         match name.as_str() {
             "status" => status = Some(text_of(&path, value)?),
-            "dockets_processed" => {
-                let items: Vec<&RawValue> = serde_json::from_str(value.get()).map_err(|_| {
-                    let detail =
-                        "fields.dockets_processed must be a list of items, which are noted as processed";
-                    Problem::new(Code::RunField, detail).field(path.clone())
-                })?;
-                processed = texts_of(&path, &items)?;
+            name if name == run.spec().processed_field => processed = items_of(&path, value)?,
+            _ if value.get().starts_with('[') => {
+                let list = &run.spec().processed_field;
+                let detail = format!("{path} must be a string or an integer; the list of items is `{list}`");
+                return Err(Problem::new(Code::RunField, detail).field(path));
             }
             _ => own.push((name.as_str(), text_of(&path, value)?)),
         }
@@ -213,6 +211,15 @@ async fn update(services: &Services, input: Input<'_>) -> Answer {
     let set = Set { status: status.as_deref(), processed: &borrowed(&processed), own: &own };
     let state = run.update(&request.run_id, &set, request.request_id.as_deref()).await?;
     Ok(written(&whole(run, state, request.items).await?))
+}
+
+/// The items of the documented list.
+fn items_of(path: &str, value: &RawValue) -> Result<Vec<String>, Problem> {
+    let items: Vec<&RawValue> = serde_json::from_str(value.get()).map_err(|_| {
+        let detail = format!("{path} must be a list of items, which are noted as processed");
+        Problem::new(Code::RunField, detail).field(path.to_owned())
+    })?;
+    texts_of(path, &items)
 }
 
 async fn finish(services: &Services, input: Input<'_>) -> Answer {
