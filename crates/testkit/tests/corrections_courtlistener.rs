@@ -3,13 +3,14 @@
 #![expect(clippy::expect_used, reason = "a failed expectation is a failed test")]
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use quaymaster::clean::{Ask, Mode};
 use quaymaster::limit::Charge;
 use quaymaster::run::{FailuresAsk, Fields, Items};
 use quaymaster::schema::{BUNDLED, Source, load};
 use quaymaster::store::redis::{RedisOptions, RedisStore};
-use quaymaster::{Code, Engine, Quaymaster};
+use quaymaster::{Code, Engine, Outage, Quaymaster};
 use quaymaster_testkit::held_clock::HeldClock;
 use quaymaster_testkit::liar::Liar;
 use quaymaster_testkit::servers::{RedisConfig, RedisServer};
@@ -34,9 +35,15 @@ async fn engine(server: &RedisServer) -> Arc<dyn Engine> {
 
 /// The system's schema with a limit of `limit` calls and no buffer.
 fn bind(engine: Arc<dyn Engine>, limit: u64) -> Quaymaster {
+    bind_under(engine, limit, "deny")
+}
+
+/// The same, with what is answered while the store is away.
+fn bind_under(engine: Arc<dyn Engine>, limit: u64, policy: &str) -> Quaymaster {
     let env = |name: &str| match name {
         "CALL_LIMIT_PER_HOUR" => Some(limit.to_string()),
         "COURTLISTENER_SAFETY_BUFFER" => Some("0".to_owned()),
+        "COURTLISTENER_ON_OUTAGE" => Some(policy.to_owned()),
         _ => None,
     };
     let loaded = load(&[Source { name: "schema.toml", text: courtlistener() }], &env);
@@ -257,6 +264,56 @@ async fn counting_before_asking_counts_calls_that_nobody_made() {
     server.command::<()>(&["SET", COUNTER, "10"]);
     assert!(!limit.take(&[], Charge::one()).await.expect("take").is_allowed());
     assert!(server.command::<i64>(&["TTL", COUNTER]) > 0);
+}
+
+/// The documented script: count if there is room.
+const COUNT: &str = "local current = tonumber(redis.call('GET', KEYS[1]) or 0) \
+                     if current + ARGV[1] > tonumber(ARGV[2]) then return 0 end \
+                     redis.call('INCRBY', KEYS[1], ARGV[1]) redis.call('EXPIRE', KEYS[1], ARGV[3]) return 1";
+
+#[tokio::test]
+async fn a_second_counter_to_fall_back_to_is_a_second_quota() {
+    let (mut server, _clock) = server();
+    let other = "courtlistener:counter:2024-09-17_14";
+    // One node counts in the first key. Another lost a reply, falls back, and counts in the second.
+    let count = |key: &str| server.try_command::<i64>(&["EVAL", COUNT, "1", key, "1", "3", "7200"]);
+    let made: i64 = [COUNTER, other].iter().flat_map(|key| (0..5).map(|_| count(key).expect("a count"))).sum();
+    assert_eq!(made, 6, "twice the quota in one hour");
+    // When the server is away the fallback is away with it.
+    server.kill9();
+    assert!(server.try_command::<i64>(&["EVAL", COUNT, "1", other, "1", "3", "7200"]).is_err());
+
+    server.restart();
+    server.command::<()>(&["FLUSHALL"]);
+    let quaymaster = bind_under(engine(&server).await, 3, "local");
+    let limit = quaymaster.limit("courtlistener").expect("declared");
+    server.kill9();
+    let mut allowed = 0;
+    for _ in 0..5 {
+        let verdict = limit.take(&[], Charge::one()).await.expect("counted in the process");
+        assert_eq!(verdict.quota().outage, Some(Outage::Local), "the answer says who counted");
+        allowed += u64::from(verdict.is_allowed());
+    }
+    assert_eq!(allowed, 3);
+    // Back again, the store is told: no call is left, and no other key was counted in.
+    server.restart();
+    eventually(async || {
+        let told = limit.take(&[], Charge::one()).await.expect("take");
+        assert!(!told.is_allowed(), "{told:?}");
+        told.quota().outage.is_none()
+    })
+    .await;
+    assert_eq!(server.command::<u64>(&["GET", COUNTER]), 3);
+    assert_eq!(server.command::<i64>(&["EXISTS", other]), 0);
+}
+
+/// Tries until it is so; for what comes back by itself.
+async fn eventually(mut is_so: impl AsyncFnMut() -> bool) {
+    let patience = Instant::now();
+    while !is_so().await {
+        assert!(patience.elapsed() < Duration::from_secs(60), "waited too long");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }
 
 #[tokio::test]
