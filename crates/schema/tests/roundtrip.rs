@@ -170,6 +170,7 @@ fn keys_of_one_step_share_a_slot_on_a_cluster() {
         "failed",
         "runs",
         "live",
+        "kept",
         "started",
         "uploads",
         "ready",

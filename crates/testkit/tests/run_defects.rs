@@ -32,6 +32,7 @@ const HOUR: &str = "the_hour_is_the_stores_whatever_the_nodes_clock_says";
 const COST: &str = "what_adding_an_item_costs_does_not_grow_with_the_run";
 
 const NAMES: &str = "the_hash_has_the_names_of_the_schema_and_answers_have_their_own";
+const KEPT: &str = "a_run_is_kept_as_long_as_its_start_said";
 const NUMBERS: &str = "a_number_that_is_none_is_refused_by_name_and_bad_members_hide_nobody";
 
 /// Script, what is replaced, by what, and the case that must notice.
@@ -49,11 +50,11 @@ const DEFECTS: &[Defect] = &[
     ("run.processed", "redis.call(\"HDEL\", keys[5], item) == 1", "false", FAILURES),
     (
         "run.processed",
-        "if redis.call(\"SCARD\", keys[3]) == added then redis.call(\"PEXPIRE\", keys[3], args[1]) end",
+        "if redis.call(\"SCARD\", keys[3]) == added then redis.call(\"PEXPIRE\", keys[3], run_ttl(keys, args)) end",
         "",
         ENDS,
     ),
-    ("run.processed", "if not tail then redis.call(\"PEXPIRE\", keys[4], args[1]) end", "", ENDS),
+    ("run.processed", "if not tail then redis.call(\"PEXPIRE\", keys[4], run_ttl(keys, args)) end", "", ENDS),
     (
         "run.processed",
         "if held[3] or since_us < 0 or since_us >= args[3] * 1000 then",
@@ -75,6 +76,11 @@ const DEFECTS: &[Defect] = &[
         "redis.call(\"HSET\", KEYS[1], \"status\", \"running\")",
         FOREIGN,
     ),
+    ("run.start", "redis.call(\"HSET\", KEYS[2], \"ttl_ms\", kept_ms)", "", KEPT),
+    ("run.start", "redis.call(\"ZREM\", KEYS[at + 2], id)", "", KEPT),
+    ("run.start", "redis.call(\"PEXPIRE\", keys[index], ttl_ms)", "redis.call(\"PEXPIRE\", keys[index], args[1])", KEPT),
+    ("run.task_start", "\"PX\", run_ttl(KEYS, ARGV)", "\"PX\", ARGV[1]", KEPT),
+    ("run.processed", "redis.call(\"PEXPIRE\", keys[3], run_ttl(keys, args))", "redis.call(\"PEXPIRE\", keys[3], args[1])", KEPT),
     ("run.finish", "args[pulse + 8], calls,", "\"api_calls_this_hour\", calls,", NAMES),
     ("run.show", "run_render(KEYS, ARGV[ARGV[5] + 9]", "run_render(KEYS, \"dockets_processed\"", NAMES),
     ("run.start", "redis.call(\"HGET\", KEYS[1], list_field)", "redis.call(\"HGET\", KEYS[1], \"x\")", NAMES),
@@ -89,7 +95,7 @@ const DEFECTS: &[Defect] = &[
     ),
     (
         "run.start",
-        "redis.call(\"PEXPIRE\", keys[index], args[1])",
+        "redis.call(\"PEXPIRE\", keys[index], ttl_ms)",
         "redis.call(\"EXISTS\", keys[index])",
         HASH,
     ),
@@ -174,6 +180,8 @@ const STEPS: &[Defect] = &[
     ("run.hour", "redis.call(\"PEXPIRE\", failed, ttl_ms)", "", FAILURES),
     ("run.hour", "if ARGV[6] == \"1\" then", "if false then", REPEATED),
     ("run.hour", "if now_ms < start_ms or now_ms >= end_ms then", "if false then", HOUR),
+    ("run.index", "redis.call(\"ZADD\", kept, ARGV[3], id)", "", KEPT),
+    ("run.index", "redis.call(\"ZREM\", kept, id)", "", KEPT),
     ("run.index", "run_indexed(runs, now_ms, id)", "", LISTED),
     ("run.index", "run_indexed(live, now_ms, id)", "", STALE),
     ("run.settle", "if held[2] and", "if false and", STALE),

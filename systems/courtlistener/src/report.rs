@@ -67,6 +67,8 @@ async fn examine(quaymaster: &Quaymaster, args: &settings::Status) -> anyhow::Re
             "start_time": shown.start_time,
             "current_hour": shown.current_hour,
             "api_calls_this_hour": shown.calls_this_hour,
+            "peak_calls": shown.peak_calls,
+            "peak_hour": shown.peak_hour,
             "processed_count": shown.processed_count,
             "failed_count": shown.failed_count,
             "last_activity": moment(shown.last_activity_us),

@@ -4,7 +4,8 @@
 --
 -- KEYS  @run
 --       state      hash  documented fields, rendered from what follows
---       meta       hash  start_us active_us pulsed_us rendered_us rendered bytes cut finished_us was fields
+--       meta       hash  start_us active_us pulsed_us rendered_us rendered bytes cut finished_us was fields ttl_ms
+--                        peak_calls peak_hour
 --       processed  set   items done
 --       list       list  the text of the JSON list of them in pieces, without its brackets
 --       failures   hash  item: `attempts last_us cut error`
@@ -13,7 +14,7 @@
 --       tasks      hash  task: `start_us duration_us`, `-` while it runs
 --       tasks_at   zset  task by start, in microseconds
 -- ARGV  @run
---       ttl_ms    int>0
+--       ttl_ms    int>0   how long a run is kept whose start named no time of its own
 --       keep_ms   int>0   how long a repeated request_id is recognised
 --       pulse_ms  int>0
 --       request   int>=0  which key, 0 for none
@@ -36,13 +37,14 @@
 -- KEYS  @run_index
 --       runs  zset  runs by last activity
 --       live  zset  those at work
+--       kept  zset  those with a time of their own, by its milliseconds
 
 -- What the meta has of `active_us`, `pulsed_us` and `was`; and its key if a number there is none. Writes nothing.
 local function run_meta(keys)
   local spoiled
   local held = redis.call("HMGET", keys[2], "active_us", "pulsed_us", "was", "start_us", "finished_us", "bytes",
-    "rendered", "rendered_us")
-  for index = 1, 8 do
+    "rendered", "rendered_us", "ttl_ms", "peak_calls")
+  for index = 1, 10 do
     if index ~= 3 and held[index] and not number_read(held[index]) then spoiled = keys[2] end
   end
   return held, spoiled
@@ -60,7 +62,7 @@ local function run_touch(keys, args, pulse)
     redis.call("HLEN", keys[8])
     redis.call("ZCARD", keys[9])
     if counter > 0 then redis.call("GET", keys[counter]) end
-    for at = index, index > 0 and index + 1 or -1 do redis.call("ZCARD", keys[at]) end
+    for at = index, index > 0 and index + 2 or -1 do redis.call("ZCARD", keys[at]) end
   end
 end
 
@@ -86,6 +88,11 @@ local function run_check(keys, args, now_us)
     if held[3] or since_us < 0 or since_us >= args[3] * 1000 then word = "pulse" end
   end
   return word, x
+end
+
+-- How long the run is kept, in milliseconds: what its start said, or the schema.
+local function run_ttl(keys, args)
+  return redis.call("HGET", keys[2], "ttl_ms") or args[1]
 end
 
 -- Whether nothing more is expected of the run: it was finished, or another program says so in its status.
@@ -114,6 +121,10 @@ local function run_hour(keys, args)
   if calls == "" then
     if held[1] then return end
     calls = "0"
+  end
+  local count = number_read(calls)
+  if count and count > (tonumber(redis.call("HGET", keys[2], "peak_calls") or "") or -1) then
+    redis.call("HSET", keys[2], "peak_calls", calls, "peak_hour", args[pulse])
   end
   if held[1] ~= args[pulse] or held[2] ~= calls or held[3] ~= args[pulse + 3] then
     redis.call("HSET", keys[1], "current_hour", args[pulse], args[pulse + 8], calls, "redis_keys", args[pulse + 3])
@@ -150,7 +161,8 @@ local function run_active(keys, args, now_us)
     if held[1] ~= held[2] and math.abs(now_us - (held[3] or "0")) >= wait_us then
       run_render(keys, args[pulse + 9], now_us)
     end
-    for index = 1, 9 do redis.call("PEXPIRE", keys[index], args[1]) end
+    local ttl_ms = run_ttl(keys, args)
+    for index = 1, 9 do redis.call("PEXPIRE", keys[index], ttl_ms) end
     beat = run_over(keys) and 2 or 1
     local at = tonumber(args[pulse + 5])
     if at > 0 then
@@ -182,7 +194,7 @@ local function run_add(keys, args, from, count, max_bytes)
     end
   end
   if added == 0 then return 0 end
-  if redis.call("SCARD", keys[3]) == added then redis.call("PEXPIRE", keys[3], args[1]) end
+  if redis.call("SCARD", keys[3]) == added then redis.call("PEXPIRE", keys[3], run_ttl(keys, args)) end
   local held = redis.call("HMGET", keys[2], "bytes", "cut")
   local bytes = tonumber(held[1] or "0")
   local text = (bytes > 0 and "," or "") .. table.concat(new, ",")
@@ -196,7 +208,7 @@ local function run_add(keys, args, from, count, max_bytes)
     redis.call("LSET", keys[4], -1, tail .. text)
   else
     for at = 1, #text, 16384 do redis.call("RPUSH", keys[4], string.sub(text, at, at + 16383)) end
-    if not tail then redis.call("PEXPIRE", keys[4], args[1]) end
+    if not tail then redis.call("PEXPIRE", keys[4], run_ttl(keys, args)) end
   end
   redis.call("HSET", keys[2], "bytes", string.format("%.0f", bytes + #text))
   return added
@@ -204,7 +216,8 @@ end
 
 -- What is to be known of a run, without its list: the words of OUT in `run.show`. Only for a call with a pulse.
 local function run_view(keys, args, word, now_us, stale_ms)
-  local meta = redis.call("HMGET", keys[2], "start_us", "active_us", "finished_us", "bytes", "cut")
+  local meta = redis.call("HMGET", keys[2], "start_us", "active_us", "finished_us", "bytes", "cut", "peak_calls",
+    "peak_hour")
   local told = redis.call("HMGET", keys[1], "status", "start_time", "current_hour", args[tonumber(args[5]) + 8],
     "redis_keys")
   local over = run_over(keys)
@@ -212,7 +225,7 @@ local function run_view(keys, args, word, now_us, stale_ms)
   local view = {
     word, string.format("%.0f", now_us), meta[1] or "0", meta[2] or "0", meta[3] or "0", over and 1 or 0,
     (stale or told[1] == "stale") and 1 or 0, told[1] or "", told[2] or "", told[3] or "", told[4] or "0",
-    told[5] or "", redis.call("SCARD", keys[3]), redis.call("HLEN", keys[5]), meta[4] or "0", meta[5] and 1 or 0,
+    told[5] or "", meta[6] or "0", meta[7] or "", redis.call("SCARD", keys[3]), redis.call("HLEN", keys[5]), meta[4] or "0", meta[5] and 1 or 0,
     redis.call("HLEN", keys[8]),
   }
   local at, names = #view + 1, {}

@@ -3,8 +3,8 @@
 -- KEYS  1-9 run        @run
 --       10 request?    string      the answer kept for a repeated request_id
 --       11 hour_list?  list        ids that failed in the hour
---       12-13 index?   @run_index
---       14 counter?    string      the limit's
+--       12-14 index?   @run_index
+--       15 counter?    string      the limit's
 -- ARGV  1-5 frame       @run
 --       6 item          text
 --       7 error         text

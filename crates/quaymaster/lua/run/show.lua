@@ -1,14 +1,14 @@
 -- run.show: a run as it is, and its documented hash brought up to date. No sign of life.
 --
 -- KEYS  1-9 run       @run
---       10-11 index?  @run_index
---       12 counter?   string      the limit's
+--       10-12 index?  @run_index
+--       13 counter?   string      the limit's
 -- ARGV  1-5 frame    @run
 --       6 stale_ms   int>0
 --       7 items      int>=0  1: render the documented list too
 --       8-17 pulse?  @pulse
 -- OUT   "shown"      view..; now_us start_us active_us finished_us over stale status start_time hour calls keys
---                    processed_count failed_count bytes cut tasks_total fields, then name value of each field, then
+--                    peak_calls peak_hour processed_count failed_count bytes cut tasks_total fields, then name value of each field, then
 --                    task times of each task
 --       "missing"
 --       "malformed"  key:bytes

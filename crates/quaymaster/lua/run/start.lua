@@ -2,15 +2,16 @@
 --
 -- KEYS  1-9 run       @run
 --       10 request?   string      the answer kept for a repeated request_id
---       11-12 index?  @run_index
---       13 counter?   string      the limit's
+--       11-13 index?  @run_index
+--       14 counter?   string      the limit's
 -- ARGV  1-5 frame     @run
 --       6 id_field    text
 --       7 id          text
 --       8 fresh       int>=0  1: only if there is none
 --       9 read        int     length of the foreign list adopted, -1 for none
 --       10 stale_ms   int>0
---       11-20 pulse?  @pulse
+--       11 kept_ms    int>=0  how long it is kept, 0 for what the schema says or what was said before
+--       12-21 pulse?  @pulse
 -- OUT   "started"    view..; as `run.show`
 --       "resumed"    view..
 --       "exists"
@@ -28,7 +29,7 @@
 
 local request = KEYS[tonumber(ARGV[4])]
 local id_field, id, fresh, read, stale_ms = ARGV[6], ARGV[7], ARGV[8], tonumber(ARGV[9]), ARGV[10]
-local list_field = ARGV[20]
+local kept_ms, list_field = ARGV[11], ARGV[21]
 
 local now_us = clock_us()
 local word, now_ms = run_check(KEYS, ARGV, now_us)
@@ -60,6 +61,13 @@ end
 if run_over(KEYS) then
   redis.call("HSET", KEYS[1], "status", "running")
   redis.call("HDEL", KEYS[2], "finished_us")
+end
+local at = tonumber(ARGV[ARGV[5] + 5])
+if kept_ms ~= "0" then
+  redis.call("HSET", KEYS[2], "ttl_ms", kept_ms)
+  if at > 0 then redis.call("ZADD", KEYS[at + 2], kept_ms, id) end
+elseif outcome == "started" and at > 0 then
+  redis.call("ZREM", KEYS[at + 2], id)
 end
 run_active(KEYS, ARGV, now_us)
 if request then replay_keep_all(request, "start", ARGV[2], { outcome }) end

@@ -1,7 +1,7 @@
 -- run.sweep: write into the documented hash that a run gives no sign of life.
 --
 -- KEYS  1-9 run       @run
---       10-11 index?  @run_index
+--       10-12 index?  @run_index
 -- ARGV  1-5 frame   @run
 --       6 stale_ms  int>0
 --       7 id        text
@@ -42,7 +42,10 @@ if at > 0 then
   -- Another program, or a clock that was wrong, may have put it in front of all others.
   local seen = tonumber(redis.call("ZSCORE", KEYS[at], id) or "")
   if seen and seen > math.floor(now_us / 1000) + 60000 then redis.call("ZADD", KEYS[at], ms, id) end
-  if word == "gone" and redis.call("EXISTS", KEYS[1]) == 0 then redis.call("ZREM", KEYS[at], id) end
+  if word == "gone" and redis.call("EXISTS", KEYS[1]) == 0 then
+    redis.call("ZREM", KEYS[at], id)
+    redis.call("ZREM", KEYS[at + 2], id)
+  end
   if word == "fresh" then
     redis.call("ZADD", KEYS[at + 1], ms, id)
   else

@@ -3,8 +3,8 @@
 -- KEYS  1-9 run       @run
 --       10 request?   string      the answer kept for a repeated request_id
 --       11 started    string      when the task began, as others read it
---       12-13 index?  @run_index
---       14 counter?   string      the limit's
+--       12-14 index?  @run_index
+--       15 counter?   string      the limit's
 -- ARGV  1-5 frame     @run
 --       6 task        text
 --       7 started_at  int>0   which key the task's is

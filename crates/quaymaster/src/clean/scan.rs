@@ -182,7 +182,7 @@ impl Walk<'_> {
     /// The indexes of one resource; those of other kinds are repaired by the sweeps that read them.
     async fn indexes(&mut self, resource: &Arc<Resource>) -> Result<()> {
         let (Spec::Run(spec), Some(state)) = (&resource.spec, resource.key("state")) else { return Ok(()) };
-        for index in ["runs", "live"].iter().filter_map(|role| resource.key(role)) {
+        for index in ["runs", "live", "kept"].iter().filter_map(|role| resource.key(role)) {
             self.index(resource, index, state, &spec.id).await?;
         }
         Ok(())

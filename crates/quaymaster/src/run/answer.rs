@@ -61,6 +61,10 @@ pub struct RunState {
     pub current_hour: String,
     /// The calls that its limit has counted in that hour.
     pub calls_this_hour: u64,
+    /// The most calls that the limit has counted in an hour of this run, as far as its calls saw it.
+    pub peak_calls: u64,
+    /// That hour; `None` before the first.
+    pub peak_hour: Option<String>,
     /// The documented `redis_keys`, a JSON object.
     pub redis_keys: String,
     /// What it has processed, in that order; `None` where it was not asked for.
@@ -178,6 +182,8 @@ pub(super) fn view(mut told: Parts, run_id: &str) -> Result<RunState> {
     let (start_time, current_hour) = (text(&parts.bytes()?), text(&parts.bytes()?));
     let calls_this_hour = text(&parts.bytes()?).parse().unwrap_or(0);
     let redis_keys = text(&parts.bytes()?);
+    let peak_calls = text(&parts.bytes()?).parse().unwrap_or(0);
+    let peak_hour = Some(text(&parts.bytes()?)).filter(|hour| !hour.is_empty());
     let (processed_count, failed_count, bytes) = (count(parts)?, count(parts)?, count(parts)?);
     let (items_complete, tasks_total) = (parts.int()? == 0, count(parts)?);
     let mut fields = Vec::new();
@@ -198,6 +204,8 @@ pub(super) fn view(mut told: Parts, run_id: &str) -> Result<RunState> {
         started_us,
         current_hour,
         calls_this_hour,
+        peak_calls,
+        peak_hour,
         redis_keys,
         items: None,
         items_complete,

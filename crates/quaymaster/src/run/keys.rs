@@ -29,9 +29,10 @@ pub(super) fn request<'a>(op: &'static str, bound: &'a Bound, values: Key<'a>) -
     bound.role(op, "request", values)
 }
 
-/// The two indexes of runs: all that are known, and those at work.
+/// The indexes of runs: all that are known, those at work, those with a time of their own.
 pub(super) fn index<'a>(op: &'static str, bound: &'a Bound) -> Result<RunIndexKeys<'a>> {
-    Ok(RunIndexKeys { runs: bound.role(op, "runs", &[])?, live: bound.role(op, "live", &[])? })
+    let of = |role| bound.role(op, role, &[]);
+    Ok(RunIndexKeys { runs: of("runs")?, live: of("live")?, kept: of("kept")? })
 }
 
 /// The list of what failed in the hour of `now_us`, and that hour.

@@ -122,7 +122,7 @@ impl<'a> Frame<'a> {
                 end_ms: pulse.bucket.end_ms,
                 keys: &pulse.keys,
                 calls: &values.calls,
-                index: parts.index.map_or(0, |_| place(2)),
+                index: parts.index.map_or(0, |_| place(3)),
                 counter: parts.counter.map_or(0, |_| place(1)),
                 id: self.id,
                 calls_field: &run.spec.calls_field,
@@ -143,9 +143,14 @@ fn at(run: &Run, op: &'static str) -> At {
 }
 
 /// Repeated, it goes on with what it began.
-pub(super) fn start(frame: Frame<'_>, fresh: bool, read: Option<usize>) -> Result<Invocation> {
+pub(super) fn start(
+    frame: Frame<'_>,
+    fresh: bool,
+    read: Option<usize>,
+    kept: Option<Duration>,
+) -> Result<Invocation> {
     let values = frame.values();
-    let Parts { run, request, index, counter, words, pulse } = frame.parts(&values, 0, 5)?;
+    let Parts { run, request, index, counter, words, pulse } = frame.parts(&values, 0, 6)?;
     let call = run_start::Call {
         run,
         request,
@@ -157,6 +162,7 @@ pub(super) fn start(frame: Frame<'_>, fresh: bool, read: Option<usize>) -> Resul
         fresh: i64::from(fresh),
         read: read.map_or(-1, |length| length as i64),
         stale_ms: millis(frame.run.spec.stale_after),
+        kept_ms: kept.map_or(0, millis),
         pulse,
     };
     let call = frame.asked(call.on(frame.at())?);
@@ -294,9 +300,17 @@ pub(super) fn failures(
     Ok(call.on(at(run, FAILURES))?.compound())
 }
 
-pub(super) fn index(op: &'static str, run: &Run, id: &str, over: bool) -> Result<Invocation> {
-    let RunIndexKeys { runs, live } = keys::index(op, &run.bound)?;
-    Ok(run_index::Call { runs, live, id, over: i64::from(over) }.on(at(run, op))?.repeat_safe())
+/// `keep` is how long a start said it is kept: `None` from whoever does not know.
+pub(super) fn index(
+    op: &'static str,
+    run: &Run,
+    id: &str,
+    over: bool,
+    keep: Option<Duration>,
+) -> Result<Invocation> {
+    let RunIndexKeys { runs, live, kept } = keys::index(op, &run.bound)?;
+    let (over, keep) = (i64::from(over), keep.map_or(-1, millis));
+    Ok(run_index::Call { runs, live, kept, id, over, keep }.on(at(run, op))?.repeat_safe())
 }
 
 /// The id for a start that named none: the first that asks decides.
@@ -410,15 +424,17 @@ pub(super) fn list(
     Ok(call.on(at(run, op))?.compound())
 }
 
-pub(super) fn due(run: &Run, count: usize) -> Result<Invocation> {
-    let RunIndexKeys { runs, live } = keys::index(SWEEP, &run.bound)?;
+pub(super) fn due(run: &Run, count: usize, skip: i64) -> Result<Invocation> {
+    let RunIndexKeys { runs, live, kept } = keys::index(SWEEP, &run.bound)?;
     let call = run_due::Call {
         runs,
         live,
+        kept,
         stale_ms: millis(run.spec.stale_after),
         // The index may be behind a run's last activity by a pulse.
         expire_ms: millis(run.spec.state_ttl).saturating_add(60_000),
         count: count as i64,
+        skip,
     };
     Ok(call.on(at(run, SWEEP))?.compound().repeat_safe())
 }
@@ -448,6 +464,7 @@ pub(super) fn settle(
     word: &str,
     active_ms: i64,
 ) -> Result<Invocation> {
-    let RunIndexKeys { runs, live } = keys::index(op, &run.bound)?;
-    Ok(run_settle::Call { runs, live, id, seen: seen_ms, word, active_ms }.on(at(run, op))?.repeat_safe())
+    let RunIndexKeys { runs, live, kept } = keys::index(op, &run.bound)?;
+    let call = run_settle::Call { runs, live, kept, id, seen: seen_ms, word, active_ms };
+    Ok(call.on(at(run, op))?.repeat_safe())
 }

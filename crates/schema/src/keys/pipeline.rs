@@ -74,7 +74,7 @@ pub(crate) fn run_rows(key: Template, task: Template, failed: Template, spec: &R
             .format("pieces of the JSON list's text, without its brackets"),
         own("meta", RedisType::Hash, "What the run needs to know beside its documented fields").format(
             "moments in microseconds, how much of the list is rendered, the status before `stale`, names of the \
-             caller's own fields",
+             caller's own fields, how long it is kept, its busiest hour",
         ),
         own("failures", RedisType::Hash, "What failed in this run and was not processed since")
             .format("field: item; value: attempts, last failure in microseconds, 1 if the error was cut, error"),
@@ -106,6 +106,17 @@ pub(crate) fn run_rows(key: Template, task: Template, failed: Template, spec: &R
             "Runs that are at work, by last activity, a few seconds behind",
         )
         .format("member: run id; score: milliseconds")
+        .apart(),
+        side(
+            "kept",
+            &index,
+            "kept",
+            None,
+            RedisType::Zset,
+            never("members leave when their state has expired"),
+            "Runs whose start said how long they are kept",
+        )
+        .format("member: run id; score: for how long, in milliseconds")
         .apart(),
         side(
             "started",

@@ -74,6 +74,8 @@ async fn a_run_is_started_worked_on_and_finished() {
         ("run_id", json!(id)),
         ("status", json!("running")),
         ("calls_this_hour", json!(3)),
+        ("peak_calls", json!(3)),
+        ("peak_hour", shown["current_hour"].clone()),
         ("processed", json!(["a", "12", "9007199254740993"])),
         ("processed_count", json!(3)),
         ("failed_count", json!(1)),
@@ -206,6 +208,22 @@ async fn a_start_says_first_whether_it_is_a_new_run() {
 }
 
 #[tokio::test]
+async fn a_start_says_how_long_its_run_is_kept() {
+    let server = start().await;
+    for (body, seconds) in [
+        (json!({"run_id": "a", "ttl_hours": 5}), 5 * 3600),
+        (json!({"run_id": "b"}), 25 * 3600),
+        (json!({"run_id": "b", "ttl_hours": 48}), 48 * 3600),
+    ] {
+        assert_eq!(post(&server, "start", &body).await["run_id"], body["run_id"]);
+        let key = format!("pipeline:{}", body["run_id"].as_str().unwrap());
+        let told = server.get(&format!("/v1/key/explain?key={key}")).await.json();
+        let ttl_ms = told["actual"]["ttl_ms"].as_i64().unwrap();
+        assert!(((seconds - 60) * 1000..=seconds * 1000).contains(&ttl_ms), "{body} {told}");
+    }
+}
+
+#[tokio::test]
 async fn what_is_asked_wrongly_is_refused() {
     let server = start().await;
     post(&server, "start", &json!({"run_id": "r"})).await;
@@ -216,6 +234,9 @@ async fn what_is_asked_wrongly_is_refused() {
         ("start", json!({"run_id": 7}), 400, "request.invalid"),
         ("start", json!({"id": "r"}), 400, "request.field"),
         ("start", json!({"run_id": "r", "items": "no"}), 400, "request.invalid"),
+        ("start", json!({"run_id": "r", "ttl_hours": 0}), 400, "request.invalid"),
+        ("start", json!({"run_id": "r", "ttl_hours": 87_841}), 400, "request.invalid"),
+        ("start", json!({"run_id": "r", "ttl_hours": "25h"}), 400, "request.invalid"),
         ("processed", json!({"items": ["a"]}), 400, "request.invalid"),
         ("processed", json!({"run_id": "r"}), 400, "request.invalid"),
         ("processed", json!({"run_id": "r", "items": []}), 400, "request.invalid"),

@@ -50,6 +50,12 @@ pub(crate) struct RunShown {
     current_hour: String,
     /// The calls that its limit has counted in that hour; the hash calls them as the schema's `calls_field` says.
     calls_this_hour: u64,
+    /// The most calls that its limit has counted in an hour, as far as calls about the run saw it.
+    peak_calls: u64,
+    /// That hour, UTC.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String", extend("examples" = ["2026-11-16_06"]))]
+    peak_hour: Option<String>,
     /// What it has processed, in that order; the hash's list is the schema's `processed_field`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Vec<String>")]
@@ -102,6 +108,8 @@ fn shown(run: RunState) -> RunShown {
         start_time: run.start_time,
         current_hour: run.current_hour,
         calls_this_hour: run.calls_this_hour,
+        peak_calls: run.peak_calls,
+        peak_hour: run.peak_hour,
         processed: run.items.and_then(|list| RawValue::from_string(list.as_json().to_owned()).ok()),
         items_complete: run.items_complete,
         processed_count: run.processed_count,

@@ -2,9 +2,12 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use quaymaster::Code;
-use quaymaster::run::{Fields as Set, Items, MAX_FIELDS, MAX_STATUS_CHARS, Outcome, PAGE_MAX, Run, RunState};
+use quaymaster::run::{
+    Fields as Set, Items, MAX_FIELDS, MAX_KEPT, MAX_STATUS_CHARS, Outcome, PAGE_MAX, Run, RunState, StartAsk,
+};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -69,6 +72,8 @@ request! {
     pub(crate) struct RunStart<'a> {
         /// The run's id; made from the time unless given.
         run_id: Option<Cow<'a, str>> = ID,
+        /// How long the run is kept after its last sign of life; as long as the schema says unless given.
+        ttl_hours: Option<u64> = Spec::integer(1, MAX_KEPT.as_secs() / 3600).example("25"),
         items: bool = ITEMS,
         /// The same id again within ten minutes gets the same run.
         request_id: Option<Cow<'a, str>> = REQUEST_ID,
@@ -173,7 +178,12 @@ async fn whole(run: &Run, mut state: RunState, items: bool) -> Result<RunShown, 
 async fn start(services: &Services, input: Input<'_>) -> Answer {
     let run = services.quaymaster.run(input.name)?;
     let request: RunStart<'_> = input.read()?;
-    let started = run.start(request.run_id.as_deref(), request.request_id.as_deref()).await?;
+    let ask = StartAsk {
+        run_id: request.run_id.as_deref(),
+        kept: request.ttl_hours.map(|hours| Duration::from_secs(hours * 3600)),
+        request_id: request.request_id.as_deref(),
+    };
+    let started = run.start_as(ask).await?;
     let outcome = match started.outcome {
         Outcome::Started => RunOutcome::Started,
         Outcome::Resumed => RunOutcome::Resumed,
