@@ -171,6 +171,7 @@ fn keys_of_one_step_share_a_slot_on_a_cluster() {
         "runs",
         "live",
         "kept",
+        "known",
         "started",
         "uploads",
         "ready",

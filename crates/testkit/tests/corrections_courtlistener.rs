@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use quaymaster::clean::{Ask, Mode};
 use quaymaster::limit::Charge;
-use quaymaster::run::{FailuresAsk, Fields, Items};
+use quaymaster::run::{FailuresAsk, Fields, Items, RetryAsk};
 use quaymaster::schema::{BUNDLED, Source, load};
 use quaymaster::store::redis::{RedisOptions, RedisStore};
 use quaymaster::{Code, Engine, Outage, Quaymaster};
@@ -231,6 +231,29 @@ async fn a_list_of_failures_forgets_why_repeats_itself_and_ends_before_the_run()
     let _counts = run.processed(RUN, &["12345"], None).await.expect("processed");
     let page = run.failures(ask()).await.expect("failures");
     assert_eq!(page.failures.iter().map(|failure| failure.item.as_str()).collect::<Vec<_>>(), ["12346"]);
+}
+
+#[tokio::test]
+async fn what_a_program_of_the_document_lists_is_tried_again() {
+    let (server, _clock) = server();
+    let quaymaster = bind(engine(&server).await, 10);
+    let run = quaymaster.run("courtlistener").expect("declared");
+    let _started = run.start(Some(RUN), None).await.expect("start");
+    let _counts = run.failed(RUN, "12345", Some("answered 502"), None).await.expect("failed");
+    server.command::<()>(&["LPUSH", FAILED, "99999"]);
+    let page = run.failures(FailuresAsk { hour: Some("2024-09-17_14"), ..FailuresAsk::default() }).await;
+    let listed: Vec<(String, String)> =
+        page.expect("failures").failures.into_iter().map(|one| (one.item, one.run_id)).collect();
+    let pair = |item: &str, run: &str| (item.to_owned(), run.to_owned());
+    assert_eq!(listed, [pair("99999", ""), pair("12345", RUN)]);
+    let handed = run.retry(RetryAsk::default()).await.expect("retry");
+    let mut handed: Vec<(String, String)> = handed.into_iter().map(|one| (one.item, one.run_id)).collect();
+    handed.sort_unstable();
+    assert_eq!(handed, [pair("12345", RUN), pair("99999", RUN)]);
+    let _counts = run.processed(RUN, &["99999", "12345"], None).await.expect("processed");
+    assert_eq!(run.failures(FailuresAsk::default()).await.expect("failures").failures, []);
+    // Its list is as it and we left it.
+    assert_eq!(server.command::<Vec<String>>(&["LRANGE", FAILED, "0", "-1"]), ["99999", "12345"]);
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use quaymaster::Engine;
 use quaymaster_store::embedded::{EmbeddedOptions, EmbeddedStore};
 use quaymaster_store::redis::{RedisOptions, RedisStore};
-use quaymaster_testkit::conformance::{Case, run, run_edges, run_fields};
+use quaymaster_testkit::conformance::{Case, run, run_edges, run_fields, run_unclaimed};
 use quaymaster_testkit::saboteur::{Defect, is_found};
 use quaymaster_testkit::servers::{Cluster, ClusterConfig};
 
@@ -33,6 +33,7 @@ const COST: &str = "what_adding_an_item_costs_does_not_grow_with_the_run";
 
 const NAMES: &str = "the_hash_has_the_names_of_the_schema_and_answers_have_their_own";
 const KEPT: &str = "a_run_is_kept_as_long_as_its_start_said";
+const UNCLAIMED: &str = "what_another_program_listed_as_failed_is_read_and_tried_again";
 const NUMBERS: &str = "a_number_that_is_none_is_refused_by_name_and_bad_members_hide_nobody";
 
 /// Script, what is replaced, by what, and the case that must notice.
@@ -76,6 +77,11 @@ const DEFECTS: &[Defect] = &[
         "redis.call(\"HSET\", KEYS[1], \"status\", \"running\")",
         FOREIGN,
     ),
+    ("run.failed", "redis.call(\"HINCRBY\", known, item, 1)", "", UNCLAIMED),
+    ("run.failed", "redis.call(\"PEXPIRE\", known, ARGV[11])", "", UNCLAIMED),
+    ("run.take_over", "redis.call(\"SISMEMBER\", KEYS[3], item) == 0", "true", UNCLAIMED),
+    ("run.take_over", "redis.call(\"HSET\", known, item, string.format(\"%.0f\", row[2]))", "", UNCLAIMED),
+    ("run.take_over", "redis.call(\"ZADD\", KEYS[7], failed_ms, item)", "", UNCLAIMED),
     ("run.start", "redis.call(\"HSET\", KEYS[2], \"ttl_ms\", kept_ms)", "", KEPT),
     ("run.start", "redis.call(\"ZREM\", KEYS[at + 2], id)", "", KEPT),
     ("run.start", "redis.call(\"PEXPIRE\", keys[index], ttl_ms)", "redis.call(\"PEXPIRE\", keys[index], args[1])", KEPT),
@@ -180,6 +186,8 @@ const STEPS: &[Defect] = &[
     ("run.hour", "redis.call(\"PEXPIRE\", failed, ttl_ms)", "", FAILURES),
     ("run.hour", "if ARGV[6] == \"1\" then", "if false then", REPEATED),
     ("run.hour", "if now_ms < start_ms or now_ms >= end_ms then", "if false then", HOUR),
+    ("run.hour", "redis.call(\"HINCRBY\", known, item, 1)", "", UNCLAIMED),
+    ("run.known", "redis.call(\"HSET\", known, ARGV[index], ARGV[index + 1])", "", UNCLAIMED),
     ("run.index", "redis.call(\"ZADD\", kept, ARGV[3], id)", "", KEPT),
     ("run.index", "redis.call(\"ZREM\", kept, id)", "", KEPT),
     ("run.index", "run_indexed(runs, now_ms, id)", "", LISTED),
@@ -188,7 +196,7 @@ const STEPS: &[Defect] = &[
 ];
 
 /// Where the cases are.
-const CASES: &[&[Case]] = &[run::CASES, run_edges::CASES, run_fields::CASES];
+const CASES: &[&[Case]] = &[run::CASES, run_edges::CASES, run_fields::CASES, run_unclaimed::CASES];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_defect_of_runs_is_found() {

@@ -4,8 +4,7 @@
 --
 -- KEYS  @run
 --       state      hash  documented fields, rendered from what follows
---       meta       hash  start_us active_us pulsed_us rendered_us rendered bytes cut finished_us was fields ttl_ms
---                        peak_calls peak_hour
+--       meta       hash  start_us active_us pulsed_us finished_us rendered_us rendered bytes cut was fields ttl_ms peak_*
 --       processed  set   items done
 --       list       list  the text of the JSON list of them in pieces, without its brackets
 --       failures   hash  item: `attempts last_us cut error`

@@ -45,6 +45,11 @@ pub(super) fn hour<'a>(op: &'static str, bound: &'a Bound, now_us: i64) -> Resul
     }
 }
 
+/// What is known of an hour's list of failures; `values` name the hour.
+pub(super) fn known<'a>(op: &'static str, bound: &'a Bound, values: Key<'a>) -> Result<KeyBinding<'a>> {
+    bound.role(op, "known", values)
+}
+
 /// A key as text.
 pub(super) fn text(op: &'static str, bound: &Bound, key: KeyBinding<'_>) -> Result<String> {
     let mut words = Words::default();

@@ -14,6 +14,7 @@ mod steps;
 mod sweep;
 #[cfg(test)]
 mod tests;
+mod unclaimed;
 mod walk;
 
 use std::sync::Arc;
@@ -411,6 +412,9 @@ impl Run {
                 Ok(match run_hour::Reply::read(ops::FAILED, told)? {
                     run_hour::Reply::Listed => None,
                     run_hour::Reply::Stale { now_ms } => Some(now_ms),
+                    run_hour::Reply::Malformed { key } => {
+                        return Err(answer::malformed(ops::FAILED, &key));
+                    }
                 })
             };
             let told: Result<Option<i64>> = told.await;

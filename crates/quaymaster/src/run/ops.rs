@@ -4,13 +4,15 @@ use std::time::Duration;
 
 use quaymaster_store::{Invocation, Workload};
 
-use super::pulse::Pulse;
+use super::pulse::{Pulse, hour_text};
+use super::unclaimed::{Unclaimed, WHY};
 use super::{Run, keys};
 use crate::bound::{Key, KeyBinding};
 use crate::scripts::{
     At, PulseArgs, RunArgs, RunIndexKeys, RunKeys, Word, run_adopt, run_due, run_failed, run_failures,
-    run_finish, run_hour, run_index, run_items, run_list, run_name, run_processed, run_remaining, run_retry,
-    run_settle, run_show, run_start, run_sweep, run_task_finish, run_task_start, run_update,
+    run_finish, run_hour, run_index, run_items, run_known, run_list, run_name, run_processed, run_remaining,
+    run_retry, run_settle, run_show, run_start, run_sweep, run_take_over, run_task_finish, run_task_start,
+    run_unclaimed, run_update,
 };
 use crate::{Result, json};
 
@@ -27,6 +29,9 @@ pub(super) const REMAINING: &str = "run.remaining";
 pub(super) const TASK_START: &str = "run.task_start";
 pub(super) const TASK_FINISH: &str = "run.task_finish";
 pub(super) const SWEEP: &str = "run.sweep";
+
+/// The placeholder of what is known of an hour's list.
+const HOUR: &str = "failed_hour";
 
 /// How long a repeated `request_id` is recognised.
 const KEEP_MS: i64 = 600_000;
@@ -223,12 +228,17 @@ pub(super) fn failed(
     now_us: i64,
 ) -> Result<Invocation> {
     let (values, whole) = (frame.values(), frame.run.is_whole());
-    let Parts { run, request, index, counter, words, pulse } = frame.parts(&values, i64::from(whole), 7)?;
-    let hour = if whole { Some(keys::hour(frame.op, &frame.run.bound, now_us)?.0) } else { None };
+    let Parts { run, request, index, counter, words, pulse } = frame.parts(&values, 2 * i64::from(whole), 7)?;
+    let (listed, bucket) = keys::hour(frame.op, &frame.run.bound, now_us)?;
+    let named = hour_text(bucket.start_ms);
+    let named = [(HOUR, named.as_str())];
+    let hour = whole.then_some(listed);
+    let known = if whole { Some(keys::known(frame.op, &frame.run.bound, &named)?) } else { None };
     let call = run_failed::Call {
         run,
         request,
         hour_list: hour,
+        known,
         index,
         counter,
         frame: words,
@@ -394,8 +404,11 @@ pub(super) fn retry(frame: Frame<'_>, count: u64, lease: Duration) -> Result<Inv
 /// The hour's list of failures, where the run's own script cannot reach it.
 pub(super) fn hour(run: &Run, item: &str, again: bool, now_us: i64) -> Result<Invocation> {
     let (failed, bucket) = keys::hour(FAILED, &run.bound, now_us)?;
+    let named = hour_text(bucket.start_ms);
+    let named = [(HOUR, named.as_str())];
     let call = run_hour::Call {
         failed,
+        known: keys::known(FAILED, &run.bound, &named)?,
         item,
         start_ms: bucket.start_ms,
         end_ms: bucket.end_ms,
@@ -404,6 +417,69 @@ pub(super) fn hour(run: &Run, item: &str, again: bool, now_us: i64) -> Result<In
         again: i64::from(again),
     };
     call.on(at(run, FAILED))
+}
+
+/// A page of an hour's list of failures, and what is known of its entries.
+pub(super) fn unclaimed(op: &'static str, run: &Run, at_us: i64, from: u64, to: u64) -> Result<Invocation> {
+    let (failed, bucket) = keys::hour(op, &run.bound, at_us)?;
+    let named = hour_text(bucket.start_ms);
+    let named = [(HOUR, named.as_str())];
+    let call = run_unclaimed::Call {
+        failed,
+        known: keys::known(op, &run.bound, &named)?,
+        from: i64::try_from(from).unwrap_or(i64::MAX),
+        to: i64::try_from(to).unwrap_or(i64::MAX),
+    };
+    Ok(call.on(at(run, op))?.compound())
+}
+
+/// Safe to be repeated: what a run lists already is not listed again.
+pub(super) fn take_over(frame: Frame<'_>, at_us: i64, items: &[Unclaimed]) -> Result<Invocation> {
+    let (values, bound) = (frame.values(), &frame.run.bound);
+    let Parts { run, words, .. } = frame.parts(&values, 0, 0)?;
+    let (_, bucket) = keys::hour(frame.op, bound, at_us)?;
+    let named = hour_text(bucket.start_ms);
+    let named = [(HOUR, named.as_str())];
+    let known = if frame.run.is_whole() { Some(keys::known(frame.op, bound, &named)?) } else { None };
+    let call = run_take_over::Call {
+        run,
+        known,
+        frame: words,
+        max_failures: super::MAX_FAILURES as i64,
+        failed_us: bucket.start_ms * 1000,
+        failed_ms: bucket.start_ms,
+        known_at: known.map_or(0, |_| frame.next_key()),
+        known_ttl_ms: millis(frame.run.spec.hour_ttl),
+        why: WHY,
+        items: &|args| {
+            for Unclaimed { item, seen, held } in items {
+                let (seen, held) = (counted(*seen), counted(*held));
+                run_take_over::Items { item, seen, held }.put(args);
+            }
+        },
+    };
+    Ok(call.on(frame.at())?.repeat_safe())
+}
+
+/// Notes what was taken over, where the run's own script cannot.
+pub(super) fn known(run: &Run, at_us: i64, items: &[Unclaimed]) -> Result<Invocation> {
+    let (_, bucket) = keys::hour(RETRY, &run.bound, at_us)?;
+    let named = hour_text(bucket.start_ms);
+    let named = [(HOUR, named.as_str())];
+    let call = run_known::Call {
+        known: keys::known(RETRY, &run.bound, &named)?,
+        ttl_ms: millis(run.spec.hour_ttl),
+        items: &|args| {
+            for Unclaimed { item, seen, .. } in items {
+                run_known::Items { item, seen: counted(*seen) }.put(args);
+            }
+        },
+    };
+    Ok(call.on(at(run, RETRY))?.repeat_safe())
+}
+
+fn counted(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
 }
 
 pub(super) fn list(

@@ -45,7 +45,7 @@ pub(crate) fn run_rows(key: Template, task: Template, failed: Template, spec: &R
     let state = || Ttl::For(spec.state_ttl);
     let id = spec.id.as_str();
     let index = Template::of_text(&key.literal_head());
-    let (tag, primary) = (key.clone(), key);
+    let (tag, primary, hours) = (key.clone(), key, failed.without_bucket());
     let own = |role, holds, purpose: &str| side(role, &tag, role, None, holds, state(), purpose);
     vec![
         row("state", primary, RedisType::Hash, state(), "The state of a run").fields(&[
@@ -68,6 +68,17 @@ pub(crate) fn run_rows(key: Template, task: Template, failed: Template, spec: &R
             "What failed in an hour, newest first",
         )
         .format("one id per failure")
+        .apart(),
+        side(
+            "known",
+            &hours,
+            "known",
+            Some(("failed_hour", Class::Narrow)),
+            RedisType::Hash,
+            Ttl::For(spec.hour_ttl),
+            "What of an hour's list runs know: the rest was pushed by other programs",
+        )
+        .format("field: id; value: how often it is in the list because of us, or was taken over")
         .apart(),
         own("processed", RedisType::Set, "What the run has processed; the truth behind its field"),
         own("list", RedisType::List, "The same in the order it came, to be rendered")
