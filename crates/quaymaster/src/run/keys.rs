@@ -45,9 +45,11 @@ pub(super) fn hour<'a>(op: &'static str, bound: &'a Bound, now_us: i64) -> Resul
     }
 }
 
-/// What is known of an hour's list of failures; `values` name the hour.
-pub(super) fn known<'a>(op: &'static str, bound: &'a Bound, values: Key<'a>) -> Result<KeyBinding<'a>> {
-    bound.role(op, "known", values)
+/// What is known of the list of the hour of `now_us`.
+pub(super) fn known<'a>(op: &'static str, bound: &'a Bound, now_us: i64) -> Result<KeyBinding<'a>> {
+    let row = bound.resource.key("known");
+    let row = row.ok_or_else(|| Error::new(op, Code::Internal, "the hour's list has no key beside it"))?;
+    Ok(KeyBinding::Row { pattern: &row.pattern, values: &[], now_us })
 }
 
 /// A key as text.

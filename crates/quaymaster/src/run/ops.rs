@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use quaymaster_store::{Invocation, Workload};
 
-use super::pulse::{Pulse, hour_text};
+use super::pulse::Pulse;
 use super::unclaimed::{Unclaimed, WHY};
 use super::{Run, keys};
 use crate::bound::{Key, KeyBinding};
@@ -29,9 +29,6 @@ pub(super) const REMAINING: &str = "run.remaining";
 pub(super) const TASK_START: &str = "run.task_start";
 pub(super) const TASK_FINISH: &str = "run.task_finish";
 pub(super) const SWEEP: &str = "run.sweep";
-
-/// The placeholder of what is known of an hour's list.
-const HOUR: &str = "failed_hour";
 
 /// How long a repeated `request_id` is recognised.
 const KEEP_MS: i64 = 600_000;
@@ -229,11 +226,12 @@ pub(super) fn failed(
 ) -> Result<Invocation> {
     let (values, whole) = (frame.values(), frame.run.is_whole());
     let Parts { run, request, index, counter, words, pulse } = frame.parts(&values, 2 * i64::from(whole), 7)?;
-    let (listed, bucket) = keys::hour(frame.op, &frame.run.bound, now_us)?;
-    let named = hour_text(bucket.start_ms);
-    let named = [(HOUR, named.as_str())];
-    let hour = whole.then_some(listed);
-    let known = if whole { Some(keys::known(frame.op, &frame.run.bound, &named)?) } else { None };
+    let (hour, known) = if whole {
+        let bound = &frame.run.bound;
+        (Some(keys::hour(frame.op, bound, now_us)?.0), Some(keys::known(frame.op, bound, now_us)?))
+    } else {
+        (None, None)
+    };
     let call = run_failed::Call {
         run,
         request,
@@ -404,11 +402,9 @@ pub(super) fn retry(frame: Frame<'_>, count: u64, lease: Duration) -> Result<Inv
 /// The hour's list of failures, where the run's own script cannot reach it.
 pub(super) fn hour(run: &Run, item: &str, again: bool, now_us: i64) -> Result<Invocation> {
     let (failed, bucket) = keys::hour(FAILED, &run.bound, now_us)?;
-    let named = hour_text(bucket.start_ms);
-    let named = [(HOUR, named.as_str())];
     let call = run_hour::Call {
         failed,
-        known: keys::known(FAILED, &run.bound, &named)?,
+        known: keys::known(FAILED, &run.bound, now_us)?,
         item,
         start_ms: bucket.start_ms,
         end_ms: bucket.end_ms,
@@ -421,12 +417,9 @@ pub(super) fn hour(run: &Run, item: &str, again: bool, now_us: i64) -> Result<In
 
 /// A page of an hour's list of failures, and what is known of its entries.
 pub(super) fn unclaimed(op: &'static str, run: &Run, at_us: i64, from: u64, to: u64) -> Result<Invocation> {
-    let (failed, bucket) = keys::hour(op, &run.bound, at_us)?;
-    let named = hour_text(bucket.start_ms);
-    let named = [(HOUR, named.as_str())];
     let call = run_unclaimed::Call {
-        failed,
-        known: keys::known(op, &run.bound, &named)?,
+        failed: keys::hour(op, &run.bound, at_us)?.0,
+        known: keys::known(op, &run.bound, at_us)?,
         from: i64::try_from(from).unwrap_or(i64::MAX),
         to: i64::try_from(to).unwrap_or(i64::MAX),
     };
@@ -438,9 +431,7 @@ pub(super) fn take_over(frame: Frame<'_>, at_us: i64, items: &[Unclaimed]) -> Re
     let (values, bound) = (frame.values(), &frame.run.bound);
     let Parts { run, words, .. } = frame.parts(&values, 0, 0)?;
     let (_, bucket) = keys::hour(frame.op, bound, at_us)?;
-    let named = hour_text(bucket.start_ms);
-    let named = [(HOUR, named.as_str())];
-    let known = if frame.run.is_whole() { Some(keys::known(frame.op, bound, &named)?) } else { None };
+    let known = if frame.run.is_whole() { Some(keys::known(frame.op, bound, at_us)?) } else { None };
     let call = run_take_over::Call {
         run,
         known,
@@ -463,11 +454,8 @@ pub(super) fn take_over(frame: Frame<'_>, at_us: i64, items: &[Unclaimed]) -> Re
 
 /// Notes what was taken over, where the run's own script cannot.
 pub(super) fn known(run: &Run, at_us: i64, items: &[Unclaimed]) -> Result<Invocation> {
-    let (_, bucket) = keys::hour(RETRY, &run.bound, at_us)?;
-    let named = hour_text(bucket.start_ms);
-    let named = [(HOUR, named.as_str())];
     let call = run_known::Call {
-        known: keys::known(RETRY, &run.bound, &named)?,
+        known: keys::known(RETRY, &run.bound, at_us)?,
         ttl_ms: millis(run.spec.hour_ttl),
         items: &|args| {
             for Unclaimed { item, seen, .. } in items {

@@ -1,7 +1,7 @@
 //! Batches and runs.
 
 use super::{REQUEST_TTL, RowDraft, never, request, row, side};
-use crate::kind::RedisType;
+use crate::kind::{BucketUnit, RedisType};
 use crate::pattern::{Class, Template};
 use crate::schema::Ttl;
 use crate::spec::{BatchSpec, RunSpec};
@@ -41,6 +41,15 @@ pub(crate) fn batch_rows(key: Template, spec: &BatchSpec) -> Option<Vec<RowDraft
     ])
 }
 
+/// What runs know of an hour's list, in the list's slot.
+fn known(hours: &Template, spec: &RunSpec) -> RowDraft {
+    let purpose = "What of an hour's list runs know: the rest was pushed by other programs";
+    let mut draft = side("known", hours, "known", None, RedisType::Hash, Ttl::For(spec.hour_ttl), purpose);
+    draft.template.push_text(":");
+    draft.template.push_bucket(BucketUnit::Hour);
+    draft.format("field: id; value: how often it is in the list because of us, or was taken over").apart()
+}
+
 pub(crate) fn run_rows(key: Template, task: Template, failed: Template, spec: &RunSpec) -> Vec<RowDraft> {
     let state = || Ttl::For(spec.state_ttl);
     let id = spec.id.as_str();
@@ -69,17 +78,7 @@ pub(crate) fn run_rows(key: Template, task: Template, failed: Template, spec: &R
         )
         .format("one id per failure")
         .apart(),
-        side(
-            "known",
-            &hours,
-            "known",
-            Some(("failed_hour", Class::Narrow)),
-            RedisType::Hash,
-            Ttl::For(spec.hour_ttl),
-            "What of an hour's list runs know: the rest was pushed by other programs",
-        )
-        .format("field: id; value: how often it is in the list because of us, or was taken over")
-        .apart(),
+        known(&hours, spec),
         own("processed", RedisType::Set, "What the run has processed; the truth behind its field"),
         own("list", RedisType::List, "The same in the order it came, to be rendered")
             .format("pieces of the JSON list's text, without its brackets"),

@@ -37,8 +37,7 @@ crate::cases! {
         for _ in 0..2 {
             let _ = pipeline.failed("r", "ours", Some("HTTP 500"), None).await.expect("failed");
         }
-        let known = [("failed_hour", begun.current_hour.as_str())];
-        let known = spelled(&quaymaster, "pipeline", "known", &known, 0);
+        let known = spelled(&quaymaster, "pipeline", "known", &[], subject.time_us().await);
         let ttl = command_int(&*subject.engine, &["PTTL", &known]).await;
         assert!((1..=7_200_000).contains(&ttl), "{ttl}");
         let list = list(subject, &quaymaster).await;
