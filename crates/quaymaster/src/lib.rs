@@ -31,6 +31,7 @@ pub mod run;
 mod scripts;
 mod seal;
 pub mod stats;
+mod throttle;
 mod token;
 pub mod upload;
 mod wake;

@@ -238,6 +238,10 @@ pub struct RunSpec {
     pub limit: Option<String>,
     /// A run without a sign of life for so long is stale.
     pub stale_after: Duration,
+    /// What the state's hash calls the calls of the hour.
+    pub calls_field: String,
+    /// What the state's hash calls the list of what is processed.
+    pub processed_field: String,
 }
 
 /// Request metrics of several instances.

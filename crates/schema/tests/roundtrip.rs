@@ -170,6 +170,8 @@ fn keys_of_one_step_share_a_slot_on_a_cluster() {
         "failed",
         "runs",
         "live",
+        "kept",
+        "known",
         "started",
         "uploads",
         "ready",

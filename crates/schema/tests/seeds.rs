@@ -306,6 +306,7 @@ fn the_environment_changes_what_the_documents_say_it_changes() {
         ("REDIS_STATE_TTL_HOURS", "26"),
         ("COURTLISTENER_SAFETY_BUFFER", "100"),
         ("CALL_LIMIT_PER_HOUR", "600"),
+        ("COURTLISTENER_ON_OUTAGE", "local"),
         ("REDIS_KEY_PREFIX", "home:"),
         ("DEDUPE_TTL_SECONDS", "7"),
         ("QUEUE_MAX_SIZE", "5"),
@@ -313,6 +314,9 @@ fn the_environment_changes_what_the_documents_say_it_changes() {
     ]);
     let limit = schema.resource(Kind::Limit, "courtlistener").unwrap().as_limit().unwrap();
     assert_eq!((limit.effective(), limit.ttl), (500, Duration::from_secs(3 * HOUR)));
+    for name in ["courtlistener", "courtlistener_counter"] {
+        assert_eq!(schema.resource(Kind::Limit, name).unwrap().on_outage, Outage::Local, "{name}");
+    }
     let run = schema.resource(Kind::Run, "courtlistener").unwrap();
     assert_eq!(run.keys[0].ttl, Ttl::For(Duration::from_secs(26 * HOUR)));
     assert_eq!(

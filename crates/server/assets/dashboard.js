@@ -130,7 +130,7 @@ function drawRuns(runs) {
     status.className = run.stale ? "bad" : "";
     tr.append(
       cell(run.name, { code: true }), cell(run.run_id, { code: true }), count(run.processed), count(run.failed),
-      count(run.api_calls_this_hour), cell(run.last_activity.slice(0, 19).replace("T", " ")), status,
+      count(run.calls_this_hour), cell(run.last_activity.slice(0, 19).replace("T", " ")), status,
     );
     if (run.failed > 0) tr.children[3].classList.add("warn");
     return tr;

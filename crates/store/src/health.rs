@@ -144,6 +144,15 @@ impl Health {
         (self.operations - self.failures.min(self.operations)) as f64 / self.operations as f64
     }
 
+    /// Connections that did not fail, of all that were tried; 1 before the first.
+    pub fn connect_success_rate(&self) -> f64 {
+        if self.connect_attempts == 0 {
+            return 1.0;
+        }
+        let failures = self.connect_failures.min(self.connect_attempts);
+        (self.connect_attempts - failures) as f64 / self.connect_attempts as f64
+    }
+
     /// Mean latency in microseconds; 0 before the first call.
     pub fn mean_latency_us(&self) -> u64 {
         self.latency_sum_us.checked_div(self.operations).unwrap_or(0)
@@ -181,5 +190,18 @@ mod tests {
         assert!(health.recent(Class::Compound).quantile(0.95).unwrap().at_least_us() > 8_000_000);
         counters.success(Class::Single, now);
         assert_eq!(counters.snapshot().consecutive_failures, 0);
+    }
+
+    #[test]
+    fn connections_have_a_success_rate_of_their_own() {
+        let counters = Counters::default();
+        assert!((counters.snapshot().connect_success_rate() - 1.0).abs() < f64::EPSILON);
+        for _ in 0..4 {
+            counters.connect_attempt();
+        }
+        counters.connect_failure();
+        let health = counters.snapshot();
+        assert!((health.connect_success_rate() - 0.75).abs() < 1e-9);
+        assert!((health.success_rate() - 1.0).abs() < f64::EPSILON, "no call failed");
     }
 }

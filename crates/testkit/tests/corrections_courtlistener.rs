@@ -3,13 +3,14 @@
 #![expect(clippy::expect_used, reason = "a failed expectation is a failed test")]
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use quaymaster::clean::{Ask, Mode};
 use quaymaster::limit::Charge;
-use quaymaster::run::{FailuresAsk, Fields, Items};
+use quaymaster::run::{FailuresAsk, Fields, Items, RetryAsk};
 use quaymaster::schema::{BUNDLED, Source, load};
 use quaymaster::store::redis::{RedisOptions, RedisStore};
-use quaymaster::{Code, Engine, Quaymaster};
+use quaymaster::{Code, Engine, Outage, Quaymaster};
 use quaymaster_testkit::held_clock::HeldClock;
 use quaymaster_testkit::liar::Liar;
 use quaymaster_testkit::servers::{RedisConfig, RedisServer};
@@ -34,9 +35,15 @@ async fn engine(server: &RedisServer) -> Arc<dyn Engine> {
 
 /// The system's schema with a limit of `limit` calls and no buffer.
 fn bind(engine: Arc<dyn Engine>, limit: u64) -> Quaymaster {
+    bind_under(engine, limit, "deny")
+}
+
+/// The same, with what is answered while the store is away.
+fn bind_under(engine: Arc<dyn Engine>, limit: u64, policy: &str) -> Quaymaster {
     let env = |name: &str| match name {
         "CALL_LIMIT_PER_HOUR" => Some(limit.to_string()),
         "COURTLISTENER_SAFETY_BUFFER" => Some("0".to_owned()),
+        "COURTLISTENER_ON_OUTAGE" => Some(policy.to_owned()),
         _ => None,
     };
     let loaded = load(&[Source { name: "schema.toml", text: courtlistener() }], &env);
@@ -157,11 +164,11 @@ async fn calls_noted_beside_the_counter_are_another_number() {
         assert!(limit.take(&[], Charge::one()).await.expect("take").is_allowed());
     }
     let shown = run.show(RUN, Items::Without).await.expect("show").expect("it is there");
-    assert_eq!((shown.api_calls_this_hour, server.command::<u64>(&["GET", COUNTER])), (3, 3));
+    assert_eq!((shown.calls_this_hour, server.command::<u64>(&["GET", COUNTER])), (3, 3));
     assert_eq!(field(&server, "api_calls_this_hour"), "3", "and a foreign program reads the same");
     clock.run_from(HALF_PAST_US + HOUR_US);
     let shown = run.show(RUN, Items::Without).await.expect("show").expect("it is there");
-    assert_eq!((shown.current_hour.as_str(), shown.api_calls_this_hour), ("2024-09-17_15", 0));
+    assert_eq!((shown.current_hour.as_str(), shown.calls_this_hour), ("2024-09-17_15", 0));
     assert_eq!(field(&server, "current_hour"), "2024-09-17_15");
 }
 
@@ -227,6 +234,29 @@ async fn a_list_of_failures_forgets_why_repeats_itself_and_ends_before_the_run()
 }
 
 #[tokio::test]
+async fn what_a_program_of_the_document_lists_is_tried_again() {
+    let (server, _clock) = server();
+    let quaymaster = bind(engine(&server).await, 10);
+    let run = quaymaster.run("courtlistener").expect("declared");
+    let _started = run.start(Some(RUN), None).await.expect("start");
+    let _counts = run.failed(RUN, "12345", Some("answered 502"), None).await.expect("failed");
+    server.command::<()>(&["LPUSH", FAILED, "99999"]);
+    let page = run.failures(FailuresAsk { hour: Some("2024-09-17_14"), ..FailuresAsk::default() }).await;
+    let listed: Vec<(String, String)> =
+        page.expect("failures").failures.into_iter().map(|one| (one.item, one.run_id)).collect();
+    let pair = |item: &str, run: &str| (item.to_owned(), run.to_owned());
+    assert_eq!(listed, [pair("99999", ""), pair("12345", RUN)]);
+    let handed = run.retry(RetryAsk::default()).await.expect("retry");
+    let mut handed: Vec<(String, String)> = handed.into_iter().map(|one| (one.item, one.run_id)).collect();
+    handed.sort_unstable();
+    assert_eq!(handed, [pair("12345", RUN), pair("99999", RUN)]);
+    let _counts = run.processed(RUN, &["99999", "12345"], None).await.expect("processed");
+    assert_eq!(run.failures(FailuresAsk::default()).await.expect("failures").failures, []);
+    // Its list is as it and we left it.
+    assert_eq!(server.command::<Vec<String>>(&["LRANGE", FAILED, "0", "-1"]), ["99999", "12345"]);
+}
+
+#[tokio::test]
 async fn counting_before_asking_counts_calls_that_nobody_made() {
     let (server, _clock) = server();
     let limit = 3;
@@ -257,6 +287,56 @@ async fn counting_before_asking_counts_calls_that_nobody_made() {
     server.command::<()>(&["SET", COUNTER, "10"]);
     assert!(!limit.take(&[], Charge::one()).await.expect("take").is_allowed());
     assert!(server.command::<i64>(&["TTL", COUNTER]) > 0);
+}
+
+/// The documented script: count if there is room.
+const COUNT: &str = "local current = tonumber(redis.call('GET', KEYS[1]) or 0) \
+                     if current + ARGV[1] > tonumber(ARGV[2]) then return 0 end \
+                     redis.call('INCRBY', KEYS[1], ARGV[1]) redis.call('EXPIRE', KEYS[1], ARGV[3]) return 1";
+
+#[tokio::test]
+async fn a_second_counter_to_fall_back_to_is_a_second_quota() {
+    let (mut server, _clock) = server();
+    let other = "courtlistener:counter:2024-09-17_14";
+    // One node counts in the first key. Another lost a reply, falls back, and counts in the second.
+    let count = |key: &str| server.try_command::<i64>(&["EVAL", COUNT, "1", key, "1", "3", "7200"]);
+    let made: i64 = [COUNTER, other].iter().flat_map(|key| (0..5).map(|_| count(key).expect("a count"))).sum();
+    assert_eq!(made, 6, "twice the quota in one hour");
+    // When the server is away the fallback is away with it.
+    server.kill9();
+    assert!(server.try_command::<i64>(&["EVAL", COUNT, "1", other, "1", "3", "7200"]).is_err());
+
+    server.restart();
+    server.command::<()>(&["FLUSHALL"]);
+    let quaymaster = bind_under(engine(&server).await, 3, "local");
+    let limit = quaymaster.limit("courtlistener").expect("declared");
+    server.kill9();
+    let mut allowed = 0;
+    for _ in 0..5 {
+        let verdict = limit.take(&[], Charge::one()).await.expect("counted in the process");
+        assert_eq!(verdict.quota().outage, Some(Outage::Local), "the answer says who counted");
+        allowed += u64::from(verdict.is_allowed());
+    }
+    assert_eq!(allowed, 3);
+    // Back again, the store is told: no call is left, and no other key was counted in.
+    server.restart();
+    eventually(async || {
+        let told = limit.take(&[], Charge::one()).await.expect("take");
+        assert!(!told.is_allowed(), "{told:?}");
+        told.quota().outage.is_none()
+    })
+    .await;
+    assert_eq!(server.command::<u64>(&["GET", COUNTER]), 3);
+    assert_eq!(server.command::<i64>(&["EXISTS", other]), 0);
+}
+
+/// Tries until it is so; for what comes back by itself.
+async fn eventually(mut is_so: impl AsyncFnMut() -> bool) {
+    let patience = Instant::now();
+    while !is_so().await {
+        assert!(patience.elapsed() < Duration::from_secs(60), "waited too long");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use quaymaster::Engine;
 use quaymaster_store::embedded::{EmbeddedOptions, EmbeddedStore};
 use quaymaster_store::redis::{RedisOptions, RedisStore};
-use quaymaster_testkit::conformance::{Case, run, run_edges};
+use quaymaster_testkit::conformance::{Case, run, run_edges, run_fields, run_unclaimed};
 use quaymaster_testkit::saboteur::{Defect, is_found};
 use quaymaster_testkit::servers::{Cluster, ClusterConfig};
 
@@ -31,6 +31,9 @@ const FOREIGN: &str = "a_run_that_another_program_began_is_taken_over_with_its_i
 const HOUR: &str = "the_hour_is_the_stores_whatever_the_nodes_clock_says";
 const COST: &str = "what_adding_an_item_costs_does_not_grow_with_the_run";
 
+const NAMES: &str = "the_hash_has_the_names_of_the_schema_and_answers_have_their_own";
+const KEPT: &str = "a_run_is_kept_as_long_as_its_start_said";
+const UNCLAIMED: &str = "what_another_program_listed_as_failed_is_read_and_tried_again";
 const NUMBERS: &str = "a_number_that_is_none_is_refused_by_name_and_bad_members_hide_nobody";
 
 /// Script, what is replaced, by what, and the case that must notice.
@@ -48,11 +51,11 @@ const DEFECTS: &[Defect] = &[
     ("run.processed", "redis.call(\"HDEL\", keys[5], item) == 1", "false", FAILURES),
     (
         "run.processed",
-        "if redis.call(\"SCARD\", keys[3]) == added then redis.call(\"PEXPIRE\", keys[3], args[1]) end",
+        "if redis.call(\"SCARD\", keys[3]) == added then redis.call(\"PEXPIRE\", keys[3], run_ttl(keys, args)) end",
         "",
         ENDS,
     ),
-    ("run.processed", "if not tail then redis.call(\"PEXPIRE\", keys[4], args[1]) end", "", ENDS),
+    ("run.processed", "if not tail then redis.call(\"PEXPIRE\", keys[4], run_ttl(keys, args)) end", "", ENDS),
     (
         "run.processed",
         "if held[3] or since_us < 0 or since_us >= args[3] * 1000 then",
@@ -74,6 +77,19 @@ const DEFECTS: &[Defect] = &[
         "redis.call(\"HSET\", KEYS[1], \"status\", \"running\")",
         FOREIGN,
     ),
+    ("run.failed", "redis.call(\"HINCRBY\", known, item, 1)", "", UNCLAIMED),
+    ("run.failed", "redis.call(\"PEXPIRE\", known, ARGV[11])", "", UNCLAIMED),
+    ("run.take_over", "redis.call(\"SISMEMBER\", KEYS[3], item) == 0", "true", UNCLAIMED),
+    ("run.take_over", "redis.call(\"HSET\", known, item, string.format(\"%.0f\", row[2]))", "", UNCLAIMED),
+    ("run.take_over", "redis.call(\"ZADD\", KEYS[7], failed_ms, item)", "", UNCLAIMED),
+    ("run.start", "redis.call(\"HSET\", KEYS[2], \"ttl_ms\", kept_ms)", "", KEPT),
+    ("run.start", "redis.call(\"ZREM\", KEYS[at + 2], id)", "", KEPT),
+    ("run.start", "redis.call(\"PEXPIRE\", keys[index], ttl_ms)", "redis.call(\"PEXPIRE\", keys[index], args[1])", KEPT),
+    ("run.task_start", "\"PX\", run_ttl(KEYS, ARGV)", "\"PX\", ARGV[1]", KEPT),
+    ("run.processed", "redis.call(\"PEXPIRE\", keys[3], run_ttl(keys, args))", "redis.call(\"PEXPIRE\", keys[3], args[1])", KEPT),
+    ("run.finish", "args[pulse + 8], calls,", "\"api_calls_this_hour\", calls,", NAMES),
+    ("run.show", "run_render(KEYS, ARGV[ARGV[5] + 9]", "run_render(KEYS, \"dockets_processed\"", NAMES),
+    ("run.start", "redis.call(\"HGET\", KEYS[1], list_field)", "redis.call(\"HGET\", KEYS[1], \"x\")", NAMES),
     ("run.start", "redis.call(\"HDEL\", KEYS[2], \"finished_us\")", "", RESUMED),
     ("run.start", "redis.call(\"HDEL\", KEYS[2], \"rendered\")", "", RESUMED),
     ("run.start", "if text ~= \"[]\" and #text ~= read then return { \"foreign\", text } end", "", FOREIGN),
@@ -85,7 +101,7 @@ const DEFECTS: &[Defect] = &[
     ),
     (
         "run.start",
-        "redis.call(\"PEXPIRE\", keys[index], args[1])",
+        "redis.call(\"PEXPIRE\", keys[index], ttl_ms)",
         "redis.call(\"EXISTS\", keys[index])",
         HASH,
     ),
@@ -107,7 +123,7 @@ const DEFECTS: &[Defect] = &[
         STALE,
     ),
     ("run.finish", "if held ~= status then return { \"ended\", held } end", "", FINAL),
-    ("run.finish", "run_render(KEYS, now_us)", "", FOLLOWS),
+    ("run.finish", "run_render(KEYS, ARGV[ARGV[5] + 9], now_us)", "", FOLLOWS),
     (
         "run.finish",
         "redis.call(\"HSET\", KEYS[2], \"finished_us\"",
@@ -157,7 +173,7 @@ const DEFECTS: &[Defect] = &[
     ("run.sweep", "redis.call(\"HSET\", KEYS[2], \"was\", status)", "", STALE),
     ("run.sweep", "elseif run_over(KEYS) then", "elseif false then", STALE),
     ("run.sweep", "redis.call(\"ZREM\", KEYS[at + 1], id)", "", STALE),
-    ("run.sweep", "run_render(KEYS, now_us)", "", STALE),
+    ("run.sweep", "run_render(KEYS, list_field, now_us)", "", STALE),
     ("run.due", "redis.call(\"ZREM\", runs, id)", "", LISTED),
     ("run.settle", "redis.call(\"ZREM\", runs, id)", "", LISTED),
     ("run.name", "if held and held ~= taken then return { \"named\", held } end", "", REPEATED),
@@ -170,13 +186,17 @@ const STEPS: &[Defect] = &[
     ("run.hour", "redis.call(\"PEXPIRE\", failed, ttl_ms)", "", FAILURES),
     ("run.hour", "if ARGV[6] == \"1\" then", "if false then", REPEATED),
     ("run.hour", "if now_ms < start_ms or now_ms >= end_ms then", "if false then", HOUR),
+    ("run.hour", "redis.call(\"HINCRBY\", known, item, 1)", "", UNCLAIMED),
+    ("run.known", "redis.call(\"HSET\", known, ARGV[index], ARGV[index + 1])", "", UNCLAIMED),
+    ("run.index", "redis.call(\"ZADD\", kept, ARGV[3], id)", "", KEPT),
+    ("run.index", "redis.call(\"ZREM\", kept, id)", "", KEPT),
     ("run.index", "run_indexed(runs, now_ms, id)", "", LISTED),
     ("run.index", "run_indexed(live, now_ms, id)", "", STALE),
     ("run.settle", "if held[2] and", "if false and", STALE),
 ];
 
 /// Where the cases are.
-const CASES: &[&[Case]] = &[run::CASES, run_edges::CASES];
+const CASES: &[&[Case]] = &[run::CASES, run_edges::CASES, run_fields::CASES, run_unclaimed::CASES];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_defect_of_runs_is_found() {

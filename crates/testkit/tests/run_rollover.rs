@@ -192,7 +192,7 @@ async fn turns(engine: Arc<dyn Engine>, set_time: impl Fn(i64)) {
     assert!(counts[1..=TURNS as usize + 1].iter().all(|count| *count > 0), "{counts:?}");
     assert_eq!(counts.iter().sum::<u64>(), calls, "each call in one hour: {counts:?}");
     let state = run.show(ID, Items::With).await.expect("show").expect("a run");
-    assert_eq!(state.api_calls_this_hour, counts[TURNS as usize + 1], "the calls of the last hour");
+    assert_eq!(state.calls_this_hour, counts[TURNS as usize + 1], "the calls of the last hour");
     assert_eq!((state.processed_count, state.failed_count), (calls - failed, failed), "{state:?}");
     // Every failure stands in the list of the hour of its moment, once. On a cluster the list is a step of its own: the
     // hour may turn in between, for as many as are on their way.

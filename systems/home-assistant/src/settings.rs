@@ -57,7 +57,7 @@ pub(crate) struct Run {
     /// Where to listen; port 0 takes a free one.
     #[arg(long, env = "HA_LISTEN", default_value = "127.0.0.1:7460")]
     pub(crate) listen: SocketAddr,
-    /// What this instance is called in the report; PM2's number, or host and process unless told.
+    /// What this instance is called in the report; PM2's number, or `instance-` and the moment it started unless told.
     #[arg(long, env = "HA_INSTANCE")]
     pub(crate) instance: Option<String>,
     /// Proxies in front of the instances, addresses or ranges, whose X-Forwarded-For is believed; separated by commas.

@@ -84,6 +84,7 @@ async fn ask(engine: &dyn Engine) -> quaymaster::Result<serde_json::Value> {
         "connected_clients": facts.connected_clients,
         "connect_attempts": health.connect_attempts,
         "connect_failures": health.connect_failures,
+        "connect_success_rate": health.connect_success_rate(),
         "operations": health.operations,
         "failures": health.failures,
         "success_rate": health.success_rate(),
@@ -103,13 +104,23 @@ fn describe(place: &str, found: &serde_json::Value) -> String {
         other => other.to_string(),
     };
     let latency = &found["latency_us"];
+    let percent = |name: &str| format!("{:.1} %", found[name].as_f64().unwrap_or(0.0) * 100.0);
     let mut rows = vec![
         ("status", text("status")),
         ("store", place.to_owned()),
         ("connected", if found["connected"] == true { "yes".into() } else { "no".into() }),
         ("version", format!("{} {} ({})", text("product"), text("version"), text("mode"))),
         ("persistence", text("persistence")),
-        ("success rate", format!("{:.1} %", found["success_rate"].as_f64().unwrap_or(0.0) * 100.0)),
+        (
+            "connections",
+            format!(
+                "{} tried, {} failed, {} succeeded",
+                text("connect_attempts"),
+                text("connect_failures"),
+                percent("connect_success_rate")
+            ),
+        ),
+        ("success rate", percent("success_rate")),
         ("consecutive failures", text("consecutive_failures")),
         (
             "latency",

@@ -36,7 +36,7 @@ fn a_run_is_followed_from_one_command_to_the_next() {
     let shown = run(here, &["show", "--run-id", id]);
     assert!(shown.out.contains("and 203 more; --json shows them"), "{}", shown.out);
     let shown = run(here, &["show", "--run-id", id, "--json"]).json();
-    assert_eq!(shown["dockets_processed"].as_array().map(Vec::len), Some(303));
+    assert_eq!(shown["processed"].as_array().map(Vec::len), Some(303));
     assert_eq!(run(here, &["finish", "--run-id", id, "--status", "completed"]).code, 0);
     assert_eq!(run(here, &["finish", "--run-id", id, "--status", "failed"]).code, 1, "it is finished");
     let missing = run(here, &["show", "--run-id", "other"]);

@@ -4,7 +4,7 @@
 --
 -- KEYS  @run
 --       state      hash  documented fields, rendered from what follows
---       meta       hash  start_us active_us pulsed_us rendered_us rendered bytes cut finished_us was fields
+--       meta       hash  start_us active_us pulsed_us finished_us rendered_us rendered bytes cut was fields ttl_ms peak_*
 --       processed  set   items done
 --       list       list  the text of the JSON list of them in pieces, without its brackets
 --       failures   hash  item: `attempts last_us cut error`
@@ -13,7 +13,7 @@
 --       tasks      hash  task: `start_us duration_us`, `-` while it runs
 --       tasks_at   zset  task by start, in microseconds
 -- ARGV  @run
---       ttl_ms    int>0
+--       ttl_ms    int>0   how long a run is kept whose start named no time of its own
 --       keep_ms   int>0   how long a repeated request_id is recognised
 --       pulse_ms  int>0
 --       request   int>=0  which key, 0 for none
@@ -31,16 +31,19 @@
 --       index     int>=0  which key `runs` is, with `live` behind it, 0 where a step of its own does it
 --       counter   int>=0  which key the limit's is, 0 for none
 --       id        text
+--       calls_field  text  what the state calls the calls of the hour
+--       list_field   text  and the list of what is processed
 -- KEYS  @run_index
 --       runs  zset  runs by last activity
 --       live  zset  those at work
+--       kept  zset  those with a time of their own, by its milliseconds
 
 -- What the meta has of `active_us`, `pulsed_us` and `was`; and its key if a number there is none. Writes nothing.
 local function run_meta(keys)
   local spoiled
   local held = redis.call("HMGET", keys[2], "active_us", "pulsed_us", "was", "start_us", "finished_us", "bytes",
-    "rendered", "rendered_us")
-  for index = 1, 8 do
+    "rendered", "rendered_us", "ttl_ms", "peak_calls")
+  for index = 1, 10 do
     if index ~= 3 and held[index] and not number_read(held[index]) then spoiled = keys[2] end
   end
   return held, spoiled
@@ -58,7 +61,7 @@ local function run_touch(keys, args, pulse)
     redis.call("HLEN", keys[8])
     redis.call("ZCARD", keys[9])
     if counter > 0 then redis.call("GET", keys[counter]) end
-    for at = index, index > 0 and index + 1 or -1 do redis.call("ZCARD", keys[at]) end
+    for at = index, index > 0 and index + 2 or -1 do redis.call("ZCARD", keys[at]) end
   end
 end
 
@@ -86,6 +89,11 @@ local function run_check(keys, args, now_us)
   return word, x
 end
 
+-- How long the run is kept, in milliseconds: what its start said, or the schema.
+local function run_ttl(keys, args)
+  return redis.call("HGET", keys[2], "ttl_ms") or args[1]
+end
+
 -- Whether nothing more is expected of the run: it was finished, or another program says so in its status.
 local function run_over(keys)
   local status = redis.call("HGET", keys[1], "status")
@@ -106,22 +114,26 @@ local function run_hour(keys, args)
   local pulse = tonumber(args[5])
   local calls, counter = args[pulse + 4], tonumber(args[pulse + 6])
   if counter > 0 then calls = string.match(redis.call("GET", keys[counter]) or "", "^%d+$") or "0" end
-  local held = redis.call("HMGET", keys[1], "current_hour", "api_calls_this_hour", "redis_keys")
+  local held = redis.call("HMGET", keys[1], "current_hour", args[pulse + 8], "redis_keys")
   -- A count that nobody could be asked for leaves the hour and its calls as they were, which belong together. A run that
   -- shows none yet begins with 0.
   if calls == "" then
     if held[1] then return end
     calls = "0"
   end
+  local count = number_read(calls)
+  if count and count > (tonumber(redis.call("HGET", keys[2], "peak_calls") or "") or -1) then
+    redis.call("HSET", keys[2], "peak_calls", calls, "peak_hour", args[pulse])
+  end
   if held[1] ~= args[pulse] or held[2] ~= calls or held[3] ~= args[pulse + 3] then
-    redis.call("HSET", keys[1], "current_hour", args[pulse], "api_calls_this_hour", calls, "redis_keys", args[pulse + 3])
+    redis.call("HSET", keys[1], "current_hour", args[pulse], args[pulse + 8], calls, "redis_keys", args[pulse + 3])
   end
 end
 
--- Renders the documented list of what is processed. O(n) of its text.
-local function run_render(keys, now_us)
+-- Renders the documented list of what is processed into its field. O(n) of its text.
+local function run_render(keys, field, now_us)
   local pieces = redis.call("LRANGE", keys[4], 0, -1)
-  redis.call("HSET", keys[1], "dockets_processed", "[" .. table.concat(pieces) .. "]")
+  redis.call("HSET", keys[1], field, "[" .. table.concat(pieces) .. "]")
   local bytes = redis.call("HGET", keys[2], "bytes") or "0"
   redis.call("HSET", keys[2], "rendered", bytes, "rendered_us", string.format("%.0f", now_us))
 end
@@ -145,8 +157,11 @@ local function run_active(keys, args, now_us)
     local held = redis.call("HMGET", keys[2], "bytes", "rendered", "rendered_us")
     local bytes = tonumber(held[1] or "0")
     local wait_us = math.max(args[3] * 1000, bytes * 10)
-    if held[1] ~= held[2] and math.abs(now_us - (held[3] or "0")) >= wait_us then run_render(keys, now_us) end
-    for index = 1, 9 do redis.call("PEXPIRE", keys[index], args[1]) end
+    if held[1] ~= held[2] and math.abs(now_us - (held[3] or "0")) >= wait_us then
+      run_render(keys, args[pulse + 9], now_us)
+    end
+    local ttl_ms = run_ttl(keys, args)
+    for index = 1, 9 do redis.call("PEXPIRE", keys[index], ttl_ms) end
     beat = run_over(keys) and 2 or 1
     local at = tonumber(args[pulse + 5])
     if at > 0 then
@@ -178,7 +193,7 @@ local function run_add(keys, args, from, count, max_bytes)
     end
   end
   if added == 0 then return 0 end
-  if redis.call("SCARD", keys[3]) == added then redis.call("PEXPIRE", keys[3], args[1]) end
+  if redis.call("SCARD", keys[3]) == added then redis.call("PEXPIRE", keys[3], run_ttl(keys, args)) end
   local held = redis.call("HMGET", keys[2], "bytes", "cut")
   local bytes = tonumber(held[1] or "0")
   local text = (bytes > 0 and "," or "") .. table.concat(new, ",")
@@ -192,22 +207,24 @@ local function run_add(keys, args, from, count, max_bytes)
     redis.call("LSET", keys[4], -1, tail .. text)
   else
     for at = 1, #text, 16384 do redis.call("RPUSH", keys[4], string.sub(text, at, at + 16383)) end
-    if not tail then redis.call("PEXPIRE", keys[4], args[1]) end
+    if not tail then redis.call("PEXPIRE", keys[4], run_ttl(keys, args)) end
   end
   redis.call("HSET", keys[2], "bytes", string.format("%.0f", bytes + #text))
   return added
 end
 
--- What is to be known of a run, without its list: the words of OUT in `run.show`.
-local function run_view(keys, word, now_us, stale_ms)
-  local meta = redis.call("HMGET", keys[2], "start_us", "active_us", "finished_us", "bytes", "cut")
-  local told = redis.call("HMGET", keys[1], "status", "start_time", "current_hour", "api_calls_this_hour", "redis_keys")
+-- What is to be known of a run, without its list: the words of OUT in `run.show`. Only for a call with a pulse.
+local function run_view(keys, args, word, now_us, stale_ms)
+  local meta = redis.call("HMGET", keys[2], "start_us", "active_us", "finished_us", "bytes", "cut", "peak_calls",
+    "peak_hour")
+  local told = redis.call("HMGET", keys[1], "status", "start_time", "current_hour", args[tonumber(args[5]) + 8],
+    "redis_keys")
   local over = run_over(keys)
   local stale = not over and now_us - (meta[2] or "0") > stale_ms * 1000
   local view = {
     word, string.format("%.0f", now_us), meta[1] or "0", meta[2] or "0", meta[3] or "0", over and 1 or 0,
     (stale or told[1] == "stale") and 1 or 0, told[1] or "", told[2] or "", told[3] or "", told[4] or "0",
-    told[5] or "", redis.call("SCARD", keys[3]), redis.call("HLEN", keys[5]), meta[4] or "0", meta[5] and 1 or 0,
+    told[5] or "", meta[6] or "0", meta[7] or "", redis.call("SCARD", keys[3]), redis.call("HLEN", keys[5]), meta[4] or "0", meta[5] and 1 or 0,
     redis.call("HLEN", keys[8]),
   }
   local at, names = #view + 1, {}

@@ -3,17 +3,18 @@
 -- KEYS  1-9 run        @run
 --       10 request?    string      the answer kept for a repeated request_id
 --       11 hour_list?  list        ids that failed in the hour
---       12-13 index?   @run_index
---       14 counter?    string      the limit's
+--       12 known?      hash        id: how often it is in that list because of us, or was taken over
+--       13-15 index?   @run_index
+--       16 counter?    string      the limit's
 -- ARGV  1-5 frame       @run
 --       6 item          text
 --       7 error         text
 --       8 cut           int>=0  1: it was longer
 --       9 max_failures  int>0
---       10 hour_at      int>=0  which key the hour's list is, 0 for none
+--       10 hour_at      int>=0  which key the hour's list is, with `known` behind it, 0 for none
 --       11 hour_ttl_ms  int>0
 --       12 hour_max     int>0
---       13-20 pulse?    @pulse
+--       13-22 pulse?    @pulse
 -- OUT   "failed"     attempts  processed_count  failed_count  beat  again; again: 1 for a repeated request_id
 --       "processed"  0  processed_count  failed_count  0  0; it is done; nothing was changed
 --       "missing"
@@ -32,6 +33,7 @@
 
 local request = KEYS[tonumber(ARGV[4])]
 local item, hour = ARGV[6], KEYS[tonumber(ARGV[10])]
+local known = hour and KEYS[ARGV[10] + 1]
 
 if request then
   local kept = replay_read(request, "failed", "^failed # # # # #$")
@@ -43,7 +45,10 @@ end
 local now_us = clock_us()
 local word, now_ms = run_check(KEYS, ARGV, now_us)
 if word ~= "go" then return { word, now_ms } end
-if hour then redis.call("LLEN", hour) end
+if hour then
+  redis.call("LLEN", hour)
+  if not number_read(redis.call("HGET", known, item) or "0") then return { "malformed", known } end
+end
 local listed = redis.call("HLEN", KEYS[5])
 if redis.call("SISMEMBER", KEYS[3], item) == 1 then
   return { "processed", 0, redis.call("SCARD", KEYS[3]), listed, 0, 0 }
@@ -57,13 +62,15 @@ local ms = string.format("%.0f", math.floor(now_us / 1000))
 local cut, why = ARGV[8], ARGV[7]
 -- A failure that is told without a reason leaves the one that is known.
 if why == "" and held then
-  local known_cut, known = string.match(held, "^%d+ %d+ (%d) (.*)$")
-  cut, why = known_cut or cut, known or why
+  local was_cut, was = string.match(held, "^%d+ %d+ (%d) (.*)$")
+  cut, why = was_cut or cut, was or why
 end
 if hour then
   redis.call("LPUSH", hour, item)
   redis.call("LTRIM", hour, 0, ARGV[12] - 1)
   redis.call("PEXPIRE", hour, ARGV[11])
+  redis.call("HINCRBY", known, item, 1)
+  redis.call("PEXPIRE", known, ARGV[11])
 end
 redis.call("HSET", KEYS[5], item, string.format("%.0f %.0f %s ", attempts, now_us, cut) .. why)
 redis.call("ZADD", KEYS[6], ms, item)

@@ -2,12 +2,12 @@
 --
 -- KEYS  1-9 run       @run
 --       10 request?   string      the answer kept for a repeated request_id
---       11-12 index?  @run_index
---       13 counter?   string      the limit's
+--       11-13 index?  @run_index
+--       14 counter?   string      the limit's
 -- ARGV  1-5 frame    @run
 --       6 status     text
 --       7 stale_ms   int>0
---       8-15 pulse?  @pulse
+--       8-17 pulse?  @pulse
 -- OUT   "finished"   view..; as `run.show`
 --       "ended"      status:bytes; it is finished, with another one
 --       "missing"
@@ -32,7 +32,7 @@ if word ~= "go" then return { word, now_ms } end
 if request then
   local kept = replay_read(request, "finish", "^finished$")
   if kept and kept[1] == "conflict" then return kept end
-  if kept then return run_view(KEYS, "finished", now_us, stale_ms) end
+  if kept then return run_view(KEYS, ARGV, "finished", now_us, stale_ms) end
 end
 if redis.call("HEXISTS", KEYS[2], "finished_us") == 1 then
   local held = redis.call("HGET", KEYS[1], "status")
@@ -43,6 +43,6 @@ else
   redis.call("HSET", KEYS[2], "finished_us", string.format("%.0f", now_us))
   run_active(KEYS, ARGV, now_us)
 end
-if redis.call("HGET", KEYS[2], "bytes") ~= redis.call("HGET", KEYS[2], "rendered") then run_render(KEYS, now_us) end
+if redis.call("HGET", KEYS[2], "bytes") ~= redis.call("HGET", KEYS[2], "rendered") then run_render(KEYS, ARGV[ARGV[5] + 9], now_us) end
 if request then replay_keep_all(request, "finish", ARGV[2], { "finished" }) end
-return run_view(KEYS, "finished", now_us, stale_ms)
+return run_view(KEYS, ARGV, "finished", now_us, stale_ms)

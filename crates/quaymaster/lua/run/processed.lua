@@ -2,8 +2,8 @@
 --
 -- KEYS  1-9 run       @run
 --       10 request?   string      the answer kept for a repeated request_id
---       11-12 index?  @run_index
---       13 counter?   string      the limit's
+--       11-13 index?  @run_index
+--       14 counter?   string      the limit's
 -- ARGV  1-5 frame    @run
 --       6 max_bytes  int>0
 --       7 max_items  int>0

@@ -2,12 +2,12 @@
 --
 -- KEYS  1-9 run       @run
 --       10 request?   string      the answer kept for a repeated request_id
---       11-12 index?  @run_index
---       13 counter?   string      the limit's
+--       11-13 index?  @run_index
+--       14 counter?   string      the limit's
 -- ARGV  1-5 frame    @run
 --       6 count      int>0
 --       7 lease_ms   int>0
---       8-15 pulse?  @pulse
+--       8-17 pulse?  @pulse
 -- OUT   "retry"      beat  rows..; item record of each
 --       "missing"
 --       "malformed"  key:bytes

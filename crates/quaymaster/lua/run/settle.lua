@@ -2,6 +2,7 @@
 --
 -- KEYS  1 runs  zset  runs by last activity
 --       2 live  zset  those at work
+--       3 kept  zset  those with a time of their own, by its milliseconds
 -- ARGV  1 id         text
 --       2 seen       int>=0  when it was active, by the index that was read
 --       3 word       text    what `run.sweep` said
@@ -11,13 +12,15 @@
 
 --@include number
 
-local runs, live = KEYS[1], KEYS[2]
+local runs, live, kept = KEYS[1], KEYS[2], KEYS[3]
 local id, seen, word, active_ms = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
 
+redis.call("ZCARD", kept)
 local held = { redis.call("ZSCORE", runs, id), redis.call("ZSCORE", live, id) }
 if held[1] and number_score(held[1]) == seen then
   if word == "gone" then
     redis.call("ZREM", runs, id)
+    redis.call("ZREM", kept, id)
   elseif seen > tonumber(active_ms) + 60000 then
     redis.call("ZADD", runs, active_ms, id)
   end

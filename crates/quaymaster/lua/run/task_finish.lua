@@ -3,13 +3,13 @@
 -- KEYS  1-9 run       @run
 --       10 request?   string      the answer kept for a repeated request_id
 --       11 started    string      when the task began, as others read it
---       12-13 index?  @run_index
---       14 counter?   string      the limit's
+--       12-14 index?  @run_index
+--       15 counter?   string      the limit's
 -- ARGV  1-5 frame     @run
 --       6 task        text
 --       7 started_at  int>0   which key the task's is
 --       8 given       text    its start as another program has it, "" for none
---       9-16 pulse?   @pulse
+--       9-18 pulse?   @pulse
 -- OUT   "finished"   duration_us  beat
 --       "elsewhere"  text:bytes; when it started, as another program has written it
 --       "untimed"

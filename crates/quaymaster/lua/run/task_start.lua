@@ -3,13 +3,13 @@
 -- KEYS  1-9 run       @run
 --       10 request?   string      the answer kept for a repeated request_id
 --       11 started    string      when the task began, as others read it
---       12-13 index?  @run_index
---       14 counter?   string      the limit's
+--       12-14 index?  @run_index
+--       15 counter?   string      the limit's
 -- ARGV  1-5 frame     @run
 --       6 task        text
 --       7 started_at  int>0   which key the task's is
 --       8 max_tasks   int>0
---       9-16 pulse?   @pulse
+--       9-18 pulse?   @pulse
 -- OUT   "started"    start_us  beat
 --       "missing"
 --       "malformed"  key:bytes
@@ -46,7 +46,7 @@ if not start then
   redis.call("HSET", KEYS[8], task, start .. " -")
   redis.call("ZADD", KEYS[9], start, task)
 end
-redis.call("SET", key, iso_text(tonumber(start)), "PX", ARGV[1])
+redis.call("SET", key, iso_text(tonumber(start)), "PX", run_ttl(KEYS, ARGV))
 local beat = run_active(KEYS, ARGV, now_us)
 local answer = { "started", start, beat }
 if request then replay_keep_all(request, "task_start", ARGV[2], answer) end

@@ -2,8 +2,8 @@
 --
 -- KEYS  1-9 run       @run
 --       10 request?   string      the answer kept for a repeated request_id
---       11-12 index?  @run_index
---       13 counter?   string      the limit's
+--       11-13 index?  @run_index
+--       14 counter?   string      the limit's
 -- ARGV  1-5 frame     @run
 --       6 stale_ms    int>0
 --       7 max_fields  int>0
@@ -37,7 +37,7 @@ if word ~= "go" then return { word, now_ms } end
 if request then
   local kept = replay_read(request, "update", "^updated$")
   if kept and kept[1] == "conflict" then return kept end
-  if kept then return run_view(KEYS, "updated", now_us, stale_ms) end
+  if kept then return run_view(KEYS, ARGV, "updated", now_us, stale_ms) end
 end
 local names, known, total = redis.call("HGET", KEYS[2], "fields") or "", {}, 0
 for name in string.gmatch(names, "[^\n]+") do
@@ -58,4 +58,4 @@ for index = 9, 8 + 2 * count, 2 do redis.call("HSET", KEYS[1], ARGV[index], ARGV
 if total > 0 then redis.call("HSET", KEYS[2], "fields", names) end
 run_active(KEYS, ARGV, now_us)
 if request then replay_keep_all(request, "update", ARGV[2], { "updated" }) end
-return run_view(KEYS, "updated", now_us, stale_ms)
+return run_view(KEYS, ARGV, "updated", now_us, stale_ms)

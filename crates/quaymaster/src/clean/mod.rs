@@ -11,6 +11,7 @@
 //! checks in the store once more what was found before.
 
 mod judge;
+mod log;
 mod ops;
 mod scan;
 #[cfg(test)]

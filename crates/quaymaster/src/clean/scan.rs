@@ -13,6 +13,7 @@ use quaymaster_store::{Engine, ScanCursor};
 use tokio::time::Instant;
 
 use super::judge::{Verdict, can_err, judge};
+use super::log::Deletions;
 use super::{Ask, Finding, Mode, Report, What, ops};
 use crate::bound::{spelling, unspellable};
 use crate::{Code, Error, Quaymaster, Result};
@@ -39,8 +40,14 @@ pub(super) async fn run(quaymaster: &Quaymaster, ask: Ask, mut told: impl FnMut(
     let engine = quaymaster.engine();
     // One measurement, so that a node whose clock is wrong judges by the store's all the same.
     engine.time_us().await.map_err(|error| error.during(OP))?;
-    let mut walk =
-        Walk { quaymaster, engine, mode: ask.mode, report: Report::default(), pace: Pace::new(ask.rate) };
+    let mut walk = Walk {
+        quaymaster,
+        engine,
+        mode: ask.mode,
+        report: Report::default(),
+        pace: Pace::new(ask.rate),
+        deletions: Deletions::default(),
+    };
     if cursor.is_none() {
         for resource in &wanted {
             walk.indexes(resource).await?;
@@ -138,6 +145,7 @@ struct Walk<'a> {
     mode: Mode,
     report: Report,
     pace: Pace,
+    deletions: Deletions,
 }
 
 impl Walk<'_> {
@@ -164,6 +172,7 @@ impl Walk<'_> {
         let mut looked = futures_util::stream::iter(looks).buffer_unordered(AT_ONCE);
         while let Some(finding) = looked.next().await {
             if let Some(finding) = finding? {
+                self.deletions.note(&finding);
                 self.report.note(finding);
             }
         }
@@ -173,7 +182,7 @@ impl Walk<'_> {
     /// The indexes of one resource; those of other kinds are repaired by the sweeps that read them.
     async fn indexes(&mut self, resource: &Arc<Resource>) -> Result<()> {
         let (Spec::Run(spec), Some(state)) = (&resource.spec, resource.key("state")) else { return Ok(()) };
-        for index in ["runs", "live"].iter().filter_map(|role| resource.key(role)) {
+        for index in ["runs", "live", "kept"].iter().filter_map(|role| resource.key(role)) {
             self.index(resource, index, state, &spec.id).await?;
         }
         Ok(())

@@ -11,6 +11,7 @@
 //! bucket is rendered again when the store says that its time is another one.
 
 mod answer;
+mod log;
 mod ops;
 mod outage;
 #[cfg(test)]
@@ -110,11 +111,12 @@ pub struct Limit {
     pub(crate) bound: Bound,
     spec: LimitSpec,
     counts: Arc<Counts>,
+    said: Arc<log::Said>,
 }
 
 impl Limit {
     pub(crate) fn new(bound: Bound, spec: LimitSpec) -> Self {
-        Self { bound, spec, counts: Arc::default() }
+        Self { bound, spec, counts: Arc::default(), said: Arc::default() }
     }
 
     /// The limit's name in the schema.
@@ -136,10 +138,11 @@ impl Limit {
     pub async fn take(&self, key: Key<'_>, charge: Charge<'_>) -> Result<Verdict> {
         let answer = self.run(Verb::Take, key, charge).await;
         match &answer {
-            Ok(Verdict::Allowed(_)) => self.counts.allowed.fetch_add(1, Relaxed),
-            Ok(Verdict::Limited { .. }) => self.counts.limited.fetch_add(1, Relaxed),
-            Err(_) => self.counts.errors.fetch_add(1, Relaxed),
-        };
+            Ok(verdict) => self.note(verdict),
+            Err(_) => {
+                self.counts.errors.fetch_add(1, Relaxed);
+            }
+        }
         answer
     }
 
@@ -227,7 +230,10 @@ impl Limit {
             }
             let reply = self.bound.run(op, call).await?;
             match answer::told(verb, self.spec.algorithm, reply)? {
-                Told::Answer(word, raw) => return Ok(verdict(&self.spec, word, raw, charge.cost)),
+                Told::Answer(word, raw) => {
+                    self.say_turn(*now_us);
+                    return Ok(verdict(&self.spec, word, raw, charge.cost));
+                }
                 Told::Reset { reset_ms } => {
                     let fixed = self.spec.algorithm == Algorithm::FixedWindow;
                     let raw = Raw { x: 0, y: if fixed { reset_ms } else { 0 }, z: 0 };
@@ -255,12 +261,17 @@ impl Limit {
         Ok(verdict(&self.spec, word, raw, 1))
     }
 
-    /// Counts a verdict that was given among others.
+    /// Counts the verdict of a take, alone or among others; the log tells of refused ones.
     pub(crate) fn note(&self, verdict: &Verdict) {
         match verdict {
-            Verdict::Allowed(_) => self.counts.allowed.fetch_add(1, Relaxed),
-            Verdict::Limited { .. } => self.counts.limited.fetch_add(1, Relaxed),
-        };
+            Verdict::Allowed(_) => {
+                self.counts.allowed.fetch_add(1, Relaxed);
+            }
+            Verdict::Limited { quota, retry_after } => {
+                self.counts.limited.fetch_add(1, Relaxed);
+                self.say_refused(quota, *retry_after);
+            }
+        }
     }
 
     pub(crate) fn malformed(&self, op: &'static str, key: Key<'_>) -> Error {
@@ -369,8 +380,8 @@ async fn ask_all(parts: &[Part<'_>], request_id: Option<&str>, tell: bool) -> Re
             }
             limit_take_all::Reply::Limited { mut rows } => {
                 let verdicts = part_verdicts(parts, &mut rows)?;
-                for (part, verdict) in parts.iter().zip(&verdicts) {
-                    part.limit.counts.limited.fetch_add(u64::from(!verdict.is_allowed()), Relaxed);
+                for (part, verdict) in parts.iter().zip(&verdicts).filter(|(_, said)| !said.is_allowed()) {
+                    part.limit.note(verdict);
                 }
                 return Ok(Together::Limited(verdicts));
             }

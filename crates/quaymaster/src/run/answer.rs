@@ -60,7 +60,11 @@ pub struct RunState {
     /// The hour it counts in, `2024-09-17_14`.
     pub current_hour: String,
     /// The calls that its limit has counted in that hour.
-    pub api_calls_this_hour: u64,
+    pub calls_this_hour: u64,
+    /// The most calls that the limit has counted in an hour of this run, as far as its calls saw it.
+    pub peak_calls: u64,
+    /// That hour; `None` before the first.
+    pub peak_hour: Option<String>,
     /// The documented `redis_keys`, a JSON object.
     pub redis_keys: String,
     /// What it has processed, in that order; `None` where it was not asked for.
@@ -176,8 +180,10 @@ pub(super) fn view(mut told: Parts, run_id: &str) -> Result<RunState> {
     let (over, stale) = (parts.int()? == 1, parts.int()? == 1);
     let status = text(&parts.bytes()?);
     let (start_time, current_hour) = (text(&parts.bytes()?), text(&parts.bytes()?));
-    let api_calls_this_hour = text(&parts.bytes()?).parse().unwrap_or(0);
+    let calls_this_hour = text(&parts.bytes()?).parse().unwrap_or(0);
     let redis_keys = text(&parts.bytes()?);
+    let peak_calls = text(&parts.bytes()?).parse().unwrap_or(0);
+    let peak_hour = Some(text(&parts.bytes()?)).filter(|hour| !hour.is_empty());
     let (processed_count, failed_count, bytes) = (count(parts)?, count(parts)?, count(parts)?);
     let (items_complete, tasks_total) = (parts.int()? == 0, count(parts)?);
     let mut fields = Vec::new();
@@ -197,7 +203,9 @@ pub(super) fn view(mut told: Parts, run_id: &str) -> Result<RunState> {
         start_time,
         started_us,
         current_hour,
-        api_calls_this_hour,
+        calls_this_hour,
+        peak_calls,
+        peak_hour,
         redis_keys,
         items: None,
         items_complete,

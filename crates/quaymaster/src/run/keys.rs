@@ -29,9 +29,10 @@ pub(super) fn request<'a>(op: &'static str, bound: &'a Bound, values: Key<'a>) -
     bound.role(op, "request", values)
 }
 
-/// The two indexes of runs: all that are known, and those at work.
+/// The indexes of runs: all that are known, those at work, those with a time of their own.
 pub(super) fn index<'a>(op: &'static str, bound: &'a Bound) -> Result<RunIndexKeys<'a>> {
-    Ok(RunIndexKeys { runs: bound.role(op, "runs", &[])?, live: bound.role(op, "live", &[])? })
+    let of = |role| bound.role(op, role, &[]);
+    Ok(RunIndexKeys { runs: of("runs")?, live: of("live")?, kept: of("kept")? })
 }
 
 /// The list of what failed in the hour of `now_us`, and that hour.
@@ -42,6 +43,13 @@ pub(super) fn hour<'a>(op: &'static str, bound: &'a Bound, now_us: i64) -> Resul
         Some((pattern, bucket)) => Ok((KeyBinding::Row { pattern, values: &[], now_us }, bucket)),
         None => Err(Error::new(op, Code::Internal, "the key of failures has no hour")),
     }
+}
+
+/// What is known of the list of the hour of `now_us`.
+pub(super) fn known<'a>(op: &'static str, bound: &'a Bound, now_us: i64) -> Result<KeyBinding<'a>> {
+    let row = bound.resource.key("known");
+    let row = row.ok_or_else(|| Error::new(op, Code::Internal, "the hour's list has no key beside it"))?;
+    Ok(KeyBinding::Row { pattern: &row.pattern, values: &[], now_us })
 }
 
 /// A key as text.

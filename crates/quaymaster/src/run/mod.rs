@@ -14,10 +14,12 @@ mod steps;
 mod sweep;
 #[cfg(test)]
 mod tests;
+mod unclaimed;
 mod walk;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt as _;
@@ -72,6 +74,9 @@ pub const MAX_TASKS: usize = 100_000;
 /// The longest status.
 pub const MAX_STATUS_CHARS: usize = 64;
 
+/// The longest time of its own that a run may be kept for.
+pub const MAX_KEPT: Duration = Duration::from_secs(3660 * 86_400);
+
 /// Pieces of the list read at once: a mebibyte.
 const PIECES: u64 = 64;
 
@@ -88,6 +93,17 @@ pub enum Items {
     With,
     /// Without it: the cost does not depend on how much the run has processed.
     Without,
+}
+
+/// How a run is begun, or gone on with.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct StartAsk<'a> {
+    /// Its id; made from the moment when there is none.
+    pub run_id: Option<&'a str>,
+    /// How long it is kept after its last sign of life; what its start before said, or the schema, when not given.
+    pub kept: Option<Duration>,
+    /// The same id again within ten minutes gets the same run.
+    pub request_id: Option<&'a str>,
 }
 
 /// What happened so far in this process, for metrics.
@@ -175,9 +191,17 @@ impl Run {
 
     /// Begins the run `id`, or one whose id is made up; goes on with one that there is.
     pub async fn start(&self, id: Option<&str>, request_id: Option<&str>) -> Result<Started> {
-        let started = match id {
-            Some(id) => in_steps(self.begin(id, request_id, false)).await,
-            None => in_steps(self.begin_fresh(request_id)).await,
+        self.start_as(StartAsk { run_id: id, request_id, ..StartAsk::default() }).await
+    }
+
+    /// The same for a run that may be kept for a time of its own.
+    pub async fn start_as(&self, ask: StartAsk<'_>) -> Result<Started> {
+        if let Err(error) = self.check_kept(ask.kept) {
+            return self.noted(Err(error));
+        }
+        let started = match ask.run_id {
+            Some(id) => in_steps(self.begin(id, ask, false)).await,
+            None => in_steps(self.begin_fresh(ask)).await,
         };
         match started {
             Ok(Some(started)) => {
@@ -194,19 +218,19 @@ impl Run {
     }
 
     /// Starts a run under an id of the moment; `None` when every moment tried was taken.
-    async fn begin_fresh(&self, request_id: Option<&str>) -> Result<Option<Started>> {
+    async fn begin_fresh(&self, ask: StartAsk<'_>) -> Result<Option<Started>> {
         const OP: &str = ops::START;
         let mut taken = String::new();
         for try_number in 0..64 {
             // Another one may have begun in the very microsecond.
             let mut id = fresh_id(self.bound.engine.now_us() + try_number);
-            if let Some(request_id) = request_id {
+            if let Some(request_id) = ask.request_id {
                 let call = ops::name(self, request_id, &id, &taken)?;
                 let run_name::Reply::Named { id: named } =
                     run_name::Reply::read(OP, self.bound.run(OP, call).await?)?;
                 id = answer::text(&named);
             }
-            if let Some(started) = self.begin(&id, request_id, true).await? {
+            if let Some(started) = self.begin(&id, ask, true).await? {
                 return Ok(Some(started));
             }
             taken = id;
@@ -214,13 +238,28 @@ impl Run {
         Ok(None)
     }
 
+    fn check_kept(&self, kept: Option<Duration>) -> Result<()> {
+        let Some(kept) = kept else { return Ok(()) };
+        let stale = self.spec.stale_after;
+        if kept > MAX_KEPT || kept.is_zero() {
+            let detail = format!("a run is kept for up to {} days", MAX_KEPT.as_secs() / 86_400);
+            return Err(Error::new(ops::START, Code::RequestInvalid, detail).field("ttl_hours"));
+        }
+        if kept <= stale {
+            let detail = format!("it would expire before it is stale, after {} s", stale.as_secs());
+            return Err(Error::new(ops::START, Code::ResourceMismatch, detail).field("ttl_hours"));
+        }
+        Ok(())
+    }
+
     /// `None` when it was to be a new one and there is one.
-    async fn begin(&self, id: &str, request_id: Option<&str>, fresh: bool) -> Result<Option<Started>> {
+    async fn begin(&self, id: &str, ask: StartAsk<'_>, fresh: bool) -> Result<Option<Started>> {
         const OP: &str = ops::START;
         let mut read = None;
         for _ in 0..TRIES {
-            let build = |frame: Frame<'_>, _| ops::start(frame, fresh, read);
-            let (outcome, view) = match self.ask(OP, id, request_id, true, build, answer::begun).await?.0 {
+            let build = |frame: Frame<'_>, _| ops::start(frame, fresh, read, ask.kept);
+            let told = self.ask(OP, id, ask.request_id, true, build, answer::begun).await?.0;
+            let (outcome, view) = match told {
                 Begun::There(outcome, view) => (outcome, view),
                 Begun::Exists => return Ok(None),
                 Begun::Foreign(list) => {
@@ -229,7 +268,9 @@ impl Run {
                 }
             };
             let run = answer::view(view, id)?;
-            self.index(OP, id, run.over).await?;
+            // A new run is kept as long as the schema says, whatever was said of one before it.
+            let keep = ask.kept.or_else(|| (outcome == Outcome::Started).then_some(Duration::ZERO));
+            self.index(OP, id, run.over, keep).await?;
             return Ok(Some(Started { outcome, run }));
         }
         Err(Error::new(
@@ -256,7 +297,7 @@ impl Run {
         match self.ask(OP, id, request_id, true, build, answer::finished).await?.0 {
             Changed::Done(view) => {
                 let run = answer::view(view, id)?;
-                self.index(OP, id, true).await?;
+                self.index(OP, id, true, None).await?;
                 Ok(run)
             }
             Changed::Ended(status) => Err(ended(OP, id, &status)),
@@ -371,6 +412,9 @@ impl Run {
                 Ok(match run_hour::Reply::read(ops::FAILED, told)? {
                     run_hour::Reply::Listed => None,
                     run_hour::Reply::Stale { now_ms } => Some(now_ms),
+                    run_hour::Reply::Malformed { key } => {
+                        return Err(answer::malformed(ops::FAILED, &key));
+                    }
                 })
             };
             let told: Result<Option<i64>> = told.await;
@@ -464,7 +508,7 @@ impl Run {
 
     /// Goes on with a run that another program began, or whose hash it has removed.
     async fn resume(&self, id: &str) -> Result<()> {
-        Box::pin(self.begin(id, None, false)).await.map(drop)
+        Box::pin(self.begin(id, StartAsk::default(), false)).await.map(drop)
     }
 
     /// Takes over what another program lists as processed; answers the length of that text.
@@ -476,8 +520,9 @@ impl Run {
                 Ok(state) => state,
                 Err(error) => return error,
             };
+            let list = &self.spec.processed_field;
             let detail =
-                format!("`dockets_processed` of {state} is no list of items, and would be overwritten");
+                format!("`{list}` of {state} is no list of items, and would be overwritten");
             Error::new(op, Code::KeyMalformed, detail)
         };
         let items = std::str::from_utf8(text).ok().and_then(list::foreign).ok_or_else(malformed)?;
@@ -494,17 +539,17 @@ impl Run {
     }
 
     /// Says where runs are looked up that this one is active, where the run's own script cannot.
-    async fn index(&self, op: &'static str, id: &str, over: bool) -> Result<()> {
+    async fn index(&self, op: &'static str, id: &str, over: bool, keep: Option<Duration>) -> Result<()> {
         if self.is_whole() {
             return Ok(());
         }
-        let told = self.bound.run(op, ops::index(op, self, id, over)?).await?;
+        let told = self.bound.run(op, ops::index(op, self, id, over, keep)?).await?;
         run_index::Reply::read(op, told).map(drop)
     }
 
     /// The same behind a call that is done already: what it did must not look undone.
     async fn beat(&self, op: &'static str, id: &str, pulsed: bool, beat: i64) {
-        if pulsed && let Err(error) = self.index(op, id, beat == 2).await {
+        if pulsed && let Err(error) = self.index(op, id, beat == 2, None).await {
             tracing::warn!(run = self.name(), id, %error, "the index of runs is behind");
         }
     }

@@ -5,12 +5,14 @@ use std::time::Duration;
 use quaymaster_store::{Invocation, Workload};
 
 use super::pulse::Pulse;
+use super::unclaimed::{Unclaimed, WHY};
 use super::{Run, keys};
 use crate::bound::{Key, KeyBinding};
 use crate::scripts::{
     At, PulseArgs, RunArgs, RunIndexKeys, RunKeys, Word, run_adopt, run_due, run_failed, run_failures,
-    run_finish, run_hour, run_index, run_items, run_list, run_name, run_processed, run_remaining, run_retry,
-    run_settle, run_show, run_start, run_sweep, run_task_finish, run_task_start, run_update,
+    run_finish, run_hour, run_index, run_items, run_known, run_list, run_name, run_processed, run_remaining,
+    run_retry, run_settle, run_show, run_start, run_sweep, run_take_over, run_task_finish, run_task_start,
+    run_unclaimed, run_update,
 };
 use crate::{Result, json};
 
@@ -122,9 +124,11 @@ impl<'a> Frame<'a> {
                 end_ms: pulse.bucket.end_ms,
                 keys: &pulse.keys,
                 calls: &values.calls,
-                index: parts.index.map_or(0, |_| place(2)),
+                index: parts.index.map_or(0, |_| place(3)),
                 counter: parts.counter.map_or(0, |_| place(1)),
                 id: self.id,
+                calls_field: &run.spec.calls_field,
+                list_field: &run.spec.processed_field,
             });
         }
         Ok(parts)
@@ -141,9 +145,14 @@ fn at(run: &Run, op: &'static str) -> At {
 }
 
 /// Repeated, it goes on with what it began.
-pub(super) fn start(frame: Frame<'_>, fresh: bool, read: Option<usize>) -> Result<Invocation> {
+pub(super) fn start(
+    frame: Frame<'_>,
+    fresh: bool,
+    read: Option<usize>,
+    kept: Option<Duration>,
+) -> Result<Invocation> {
     let values = frame.values();
-    let Parts { run, request, index, counter, words, pulse } = frame.parts(&values, 0, 5)?;
+    let Parts { run, request, index, counter, words, pulse } = frame.parts(&values, 0, 6)?;
     let call = run_start::Call {
         run,
         request,
@@ -155,6 +164,7 @@ pub(super) fn start(frame: Frame<'_>, fresh: bool, read: Option<usize>) -> Resul
         fresh: i64::from(fresh),
         read: read.map_or(-1, |length| length as i64),
         stale_ms: millis(frame.run.spec.stale_after),
+        kept_ms: kept.map_or(0, millis),
         pulse,
     };
     let call = frame.asked(call.on(frame.at())?);
@@ -215,12 +225,18 @@ pub(super) fn failed(
     now_us: i64,
 ) -> Result<Invocation> {
     let (values, whole) = (frame.values(), frame.run.is_whole());
-    let Parts { run, request, index, counter, words, pulse } = frame.parts(&values, i64::from(whole), 7)?;
-    let hour = if whole { Some(keys::hour(frame.op, &frame.run.bound, now_us)?.0) } else { None };
+    let Parts { run, request, index, counter, words, pulse } = frame.parts(&values, 2 * i64::from(whole), 7)?;
+    let (hour, known) = if whole {
+        let bound = &frame.run.bound;
+        (Some(keys::hour(frame.op, bound, now_us)?.0), Some(keys::known(frame.op, bound, now_us)?))
+    } else {
+        (None, None)
+    };
     let call = run_failed::Call {
         run,
         request,
         hour_list: hour,
+        known,
         index,
         counter,
         frame: words,
@@ -292,9 +308,17 @@ pub(super) fn failures(
     Ok(call.on(at(run, FAILURES))?.compound())
 }
 
-pub(super) fn index(op: &'static str, run: &Run, id: &str, over: bool) -> Result<Invocation> {
-    let RunIndexKeys { runs, live } = keys::index(op, &run.bound)?;
-    Ok(run_index::Call { runs, live, id, over: i64::from(over) }.on(at(run, op))?.repeat_safe())
+/// `keep` is how long a start said it is kept: `None` from whoever does not know.
+pub(super) fn index(
+    op: &'static str,
+    run: &Run,
+    id: &str,
+    over: bool,
+    keep: Option<Duration>,
+) -> Result<Invocation> {
+    let RunIndexKeys { runs, live, kept } = keys::index(op, &run.bound)?;
+    let (over, keep) = (i64::from(over), keep.map_or(-1, millis));
+    Ok(run_index::Call { runs, live, kept, id, over, keep }.on(at(run, op))?.repeat_safe())
 }
 
 /// The id for a start that named none: the first that asks decides.
@@ -380,6 +404,7 @@ pub(super) fn hour(run: &Run, item: &str, again: bool, now_us: i64) -> Result<In
     let (failed, bucket) = keys::hour(FAILED, &run.bound, now_us)?;
     let call = run_hour::Call {
         failed,
+        known: keys::known(FAILED, &run.bound, now_us)?,
         item,
         start_ms: bucket.start_ms,
         end_ms: bucket.end_ms,
@@ -388,6 +413,61 @@ pub(super) fn hour(run: &Run, item: &str, again: bool, now_us: i64) -> Result<In
         again: i64::from(again),
     };
     call.on(at(run, FAILED))
+}
+
+/// A page of an hour's list of failures, and what is known of its entries.
+pub(super) fn unclaimed(op: &'static str, run: &Run, at_us: i64, from: u64, to: u64) -> Result<Invocation> {
+    let call = run_unclaimed::Call {
+        failed: keys::hour(op, &run.bound, at_us)?.0,
+        known: keys::known(op, &run.bound, at_us)?,
+        from: i64::try_from(from).unwrap_or(i64::MAX),
+        to: i64::try_from(to).unwrap_or(i64::MAX),
+    };
+    Ok(call.on(at(run, op))?.compound())
+}
+
+/// Safe to be repeated: what a run lists already is not listed again.
+pub(super) fn take_over(frame: Frame<'_>, at_us: i64, items: &[Unclaimed]) -> Result<Invocation> {
+    let (values, bound) = (frame.values(), &frame.run.bound);
+    let Parts { run, words, .. } = frame.parts(&values, 0, 0)?;
+    let (_, bucket) = keys::hour(frame.op, bound, at_us)?;
+    let known = if frame.run.is_whole() { Some(keys::known(frame.op, bound, at_us)?) } else { None };
+    let call = run_take_over::Call {
+        run,
+        known,
+        frame: words,
+        max_failures: super::MAX_FAILURES as i64,
+        failed_us: bucket.start_ms * 1000,
+        failed_ms: bucket.start_ms,
+        known_at: known.map_or(0, |_| frame.next_key()),
+        known_ttl_ms: millis(frame.run.spec.hour_ttl),
+        why: WHY,
+        items: &|args| {
+            for Unclaimed { item, seen, held } in items {
+                let (seen, held) = (counted(*seen), counted(*held));
+                run_take_over::Items { item, seen, held }.put(args);
+            }
+        },
+    };
+    Ok(call.on(frame.at())?.repeat_safe())
+}
+
+/// Notes what was taken over, where the run's own script cannot.
+pub(super) fn known(run: &Run, at_us: i64, items: &[Unclaimed]) -> Result<Invocation> {
+    let call = run_known::Call {
+        known: keys::known(RETRY, &run.bound, at_us)?,
+        ttl_ms: millis(run.spec.hour_ttl),
+        items: &|args| {
+            for Unclaimed { item, seen, .. } in items {
+                run_known::Items { item, seen: counted(*seen) }.put(args);
+            }
+        },
+    };
+    Ok(call.on(at(run, RETRY))?.repeat_safe())
+}
+
+fn counted(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
 }
 
 pub(super) fn list(
@@ -408,15 +488,17 @@ pub(super) fn list(
     Ok(call.on(at(run, op))?.compound())
 }
 
-pub(super) fn due(run: &Run, count: usize) -> Result<Invocation> {
-    let RunIndexKeys { runs, live } = keys::index(SWEEP, &run.bound)?;
+pub(super) fn due(run: &Run, count: usize, skip: i64) -> Result<Invocation> {
+    let RunIndexKeys { runs, live, kept } = keys::index(SWEEP, &run.bound)?;
     let call = run_due::Call {
         runs,
         live,
+        kept,
         stale_ms: millis(run.spec.stale_after),
         // The index may be behind a run's last activity by a pulse.
         expire_ms: millis(run.spec.state_ttl).saturating_add(60_000),
         count: count as i64,
+        skip,
     };
     Ok(call.on(at(run, SWEEP))?.compound().repeat_safe())
 }
@@ -433,6 +515,7 @@ pub(super) fn sweep(run: &Run, id: &str) -> Result<Invocation> {
         stale_ms: millis(run.spec.stale_after),
         id,
         index_at: index.map_or(0, |_| frame.next_key()),
+        list_field: &run.spec.processed_field,
     };
     Ok(call.on(frame.at())?.repeat_safe())
 }
@@ -445,6 +528,7 @@ pub(super) fn settle(
     word: &str,
     active_ms: i64,
 ) -> Result<Invocation> {
-    let RunIndexKeys { runs, live } = keys::index(op, &run.bound)?;
-    Ok(run_settle::Call { runs, live, id, seen: seen_ms, word, active_ms }.on(at(run, op))?.repeat_safe())
+    let RunIndexKeys { runs, live, kept } = keys::index(op, &run.bound)?;
+    let call = run_settle::Call { runs, live, kept, id, seen: seen_ms, word, active_ms };
+    Ok(call.on(at(run, op))?.repeat_safe())
 }

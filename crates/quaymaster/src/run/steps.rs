@@ -26,7 +26,7 @@ const MAX_NAME_CHARS: usize = 64;
 pub struct Fields<'a> {
     /// What the run is doing.
     pub status: Option<&'a str>,
-    /// The documented `dockets_processed`: noted as processed, like [`Run::processed`], any number of them.
+    /// The documented list of items, [`RunSpec::processed_field`](quaymaster_schema::RunSpec): noted as processed, like [`Run::processed`], any number of them.
     pub processed: &'a [&'a str],
     /// Fields of the caller's own, by name.
     pub own: &'a [(&'a str, &'a str)],
@@ -98,9 +98,10 @@ impl Run {
         match name {
             _ if name == self.spec.id => Some("it is the run's id"),
             "start_time" => Some("the first start sets it"),
-            "current_hour" | "api_calls_this_hour" => Some("it is rendered from the limit's counter"),
+            "current_hour" => Some("it is rendered from the limit's counter"),
+            _ if name == self.spec.calls_field => Some("it is rendered from the limit's counter"),
             "redis_keys" => Some("it is rendered from the schema"),
-            "dockets_processed" => Some("it is rendered from the items that were processed"),
+            _ if name == self.spec.processed_field => Some("it is rendered from the items that were processed"),
             "status" => Some("it is the update's status"),
             _ => None,
         }

@@ -23,10 +23,13 @@ impl Run {
 
     async fn sweep_pages(&self) -> Result<Swept> {
         const OP: &str = ops::SWEEP;
-        let mut swept = Swept::default();
+        let (mut swept, mut skip) = (Swept::default(), 0);
         for _ in 0..PAGES {
-            let told = self.bound.run(OP, ops::due(self, PAGE)?).await?;
-            let run_due::Reply::Due { forgotten, known, at_work, mut rows } = run_due::Reply::read(OP, told)?;
+            let told = self.bound.run(OP, ops::due(self, PAGE, skip)?).await?;
+            let run_due::Reply::Due { forgotten, kept, known, at_work, mut rows } =
+                run_due::Reply::read(OP, told)?;
+            // Silent for as long as the schema keeps a run, and kept for longer by their start.
+            skip += kept;
             let forgotten = answer::counted(forgotten);
             swept.forgotten += forgotten;
             swept.known = answer::counted(known);
@@ -47,7 +50,7 @@ impl Run {
                     other => other?,
                 }
             }
-            if due.len() < PAGE && forgotten < PAGE as u64 {
+            if due.len() < PAGE && forgotten + answer::counted(kept) < PAGE as u64 {
                 break;
             }
         }

@@ -70,7 +70,8 @@ pub struct FailuresPage {
 /// What is to be tried again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetryAsk<'a> {
-    /// Only failures of this run; of every run otherwise.
+    /// Only failures of this run; of every run otherwise. What other programs listed is taken over by it, or by a run
+    /// that is at work.
     pub run_id: Option<&'a str>,
     /// How many at most; up to [`PAGE_MAX`].
     pub count: u64,
@@ -175,13 +176,12 @@ impl Run {
             pages.push(self.failures_of(id, active_ms, place, from_ms, to_ms, ask).boxed());
         }
         let mut pages = stream::iter(pages).buffered(AT_ONCE);
-        let mut found: Vec<(i64, Failure)> = Vec::new();
+        let mut found = self.listed_elsewhere(ask, place.as_ref(), from_ms).await?;
         let count = usize::try_from(ask.count).unwrap_or(usize::MAX);
-        while let Some(page) = pages.next().await {
+        while found.len() <= count
+            && let Some(page) = pages.next().await
+        {
             found.extend(page?);
-            if found.len() > count {
-                break;
-            }
         }
         let mut next = more;
         if found.len() > count {
@@ -194,6 +194,23 @@ impl Run {
         }
         let failures = found.into_iter().map(|(_, failure)| failure).collect();
         Ok(FailuresPage { failures, next: next.map(|place| place.text()) })
+    }
+
+    /// What other programs listed stands in front of what failed in runs.
+    async fn listed_elsewhere(
+        &self,
+        ask: FailuresAsk<'_>,
+        place: Option<&Place>,
+        from_ms: i64,
+    ) -> Result<Vec<(i64, Failure)>> {
+        if ask.run_id.is_some() || place.is_some_and(|place| !place.run_id.is_empty()) {
+            return Ok(Vec::new());
+        }
+        let mut listed = self.unclaimed(ask.hour.map(|_| from_ms)).await?;
+        if let Some(place) = place {
+            listed.retain(|(ms, one)| (place.failed_ms, place.item.as_str()) < (*ms, one.item.as_str()));
+        }
+        Ok(listed)
     }
 
     /// One more than `ask` wants of one run, behind `place`.
@@ -249,7 +266,7 @@ impl Run {
     }
 
     /// Ids and last activity of the runs that were active since `since_ms`.
-    async fn ids(&self, op: &'static str, since_ms: i64) -> Result<Vec<(String, i64)>> {
+    pub(super) async fn ids(&self, op: &'static str, since_ms: i64) -> Result<Vec<(String, i64)>> {
         let mut from = "+inf".to_owned();
         let (mut found, mut seen) = (Vec::new(), HashSet::new());
         let mut skip = 0;
@@ -352,12 +369,13 @@ impl Run {
             let detail = format!("lease: up to {} s, and more than nothing", LEASE_MAX.as_secs());
             return Err(Error::new(OP, Code::RequestInvalid, detail).field("lease"));
         }
-        if let Some(id) = ask.run_id {
-            return self.hand_out_of(id, ask, ask.count).await;
-        }
-        if ask.request_id.is_some() {
+        if ask.run_id.is_none() && ask.request_id.is_some() {
             let detail = "request_id: only for the failures of one run; name it by `run_id`";
             return Err(Error::new(OP, Code::RequestInvalid, detail).field("request_id"));
+        }
+        self.take_over(ask.run_id).await?;
+        if let Some(id) = ask.run_id {
+            return self.hand_out_of(id, ask, ask.count).await;
         }
         let mut handed = Vec::new();
         for (id, active_ms) in self.ids(OP, 0).await?.into_iter().take(RETRY_VISITS) {

@@ -49,6 +49,16 @@ fn a_bucket_is_told_within_the_stated_error_by_its_middle() {
     }
 }
 
+#[test]
+fn an_instance_without_a_name_is_called_by_the_moment_of_its_start() {
+    let before_ms = jiff::Timestamp::now().as_millisecond();
+    let name = instance_id();
+    let ms: i64 = name.strip_prefix("instance-").and_then(|ms| ms.parse().ok()).unwrap_or_default();
+    // Another test of this process may have asked first.
+    assert!((before_ms - 600_000..=jiff::Timestamp::now().as_millisecond()).contains(&ms), "{name}");
+    assert_eq!(instance_id(), name, "asked again it is the same");
+}
+
 proptest! {
     /// Many equal values and a long tail, over several instances: merged, not averaged.
     #[test]

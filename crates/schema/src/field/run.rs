@@ -18,6 +18,9 @@ hour_ttl = "2h"
 "#,
 };
 
+/// The longest name of a field of the state.
+const NAME_MAX: usize = 64;
+
 const LASTING: Period = Period { least: MILLISECOND, most: LONGEST };
 
 fields! {
@@ -51,5 +54,17 @@ fields! {
         Text(Form::Resource(Kind::Limit)),
         Optional,
         "The limit whose count is the run's calls of the hour: a window of `1h`, no placeholders.",
+    );
+    CALLS_FIELD: Field<Text, Or<&'static str>> = field(
+        "calls_field",
+        Text(Form::Label(NAME_MAX)),
+        Or("api_calls_this_hour"),
+        "The field of the state's hash that shows the calls of the hour. Answers call it `calls_this_hour`.",
+    );
+    PROCESSED_FIELD: Field<Text, Or<&'static str>> = field(
+        "processed_field",
+        Text(Form::Label(NAME_MAX)),
+        Or("dockets_processed"),
+        "The field of the state's hash that lists what is processed. Answers call it `processed`.",
     );
 }

@@ -162,7 +162,7 @@ mod tests {
     use crate::{BUNDLED, Source};
 
     /// Zsets whose scores are priorities, numbers, microseconds, or moments that nobody waits for.
-    const OTHER: [&str; 6] = ["items", "limit", "queue", "tasks_at", "etags", "response_times"];
+    const OTHER: [&str; 7] = ["items", "kept", "limit", "queue", "tasks_at", "etags", "response_times"];
 
     #[test]
     fn every_zset_by_moments_is_known_as_one() {

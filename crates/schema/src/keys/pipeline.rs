@@ -1,7 +1,7 @@
 //! Batches and runs.
 
 use super::{REQUEST_TTL, RowDraft, never, request, row, side};
-use crate::kind::RedisType;
+use crate::kind::{BucketUnit, RedisType};
 use crate::pattern::{Class, Template};
 use crate::schema::Ttl;
 use crate::spec::{BatchSpec, RunSpec};
@@ -41,20 +41,29 @@ pub(crate) fn batch_rows(key: Template, spec: &BatchSpec) -> Option<Vec<RowDraft
     ])
 }
 
+/// What runs know of an hour's list, in the list's slot.
+fn known(hours: &Template, spec: &RunSpec) -> RowDraft {
+    let purpose = "What of an hour's list runs know: the rest was pushed by other programs";
+    let mut draft = side("known", hours, "known", None, RedisType::Hash, Ttl::For(spec.hour_ttl), purpose);
+    draft.template.push_text(":");
+    draft.template.push_bucket(BucketUnit::Hour);
+    draft.format("field: id; value: how often it is in the list because of us, or was taken over").apart()
+}
+
 pub(crate) fn run_rows(key: Template, task: Template, failed: Template, spec: &RunSpec) -> Vec<RowDraft> {
     let state = || Ttl::For(spec.state_ttl);
     let id = spec.id.as_str();
     let index = Template::of_text(&key.literal_head());
-    let (tag, primary) = (key.clone(), key);
+    let (tag, primary, hours) = (key.clone(), key, failed.without_bucket());
     let own = |role, holds, purpose: &str| side(role, &tag, role, None, holds, state(), purpose);
     vec![
         row("state", primary, RedisType::Hash, state(), "The state of a run").fields(&[
             (id, "the run's id"),
             ("start_time", "when it started, ISO 8601 with microseconds"),
             ("current_hour", "the hour it counts in, YYYY-MM-DD_HH"),
-            ("api_calls_this_hour", "calls in that hour, rendered from the limit's counter"),
+            (&spec.calls_field, "calls in that hour, rendered from the limit's counter"),
             ("status", "what it is doing"),
-            ("dockets_processed", "what it has processed, a JSON list rendered from the side set"),
+            (&spec.processed_field, "what it has processed, a JSON list rendered from the side set"),
             ("redis_keys", "the keys it uses, a JSON object"),
         ]),
         row("task", task, RedisType::String, state(), "When a task started")
@@ -69,12 +78,13 @@ pub(crate) fn run_rows(key: Template, task: Template, failed: Template, spec: &R
         )
         .format("one id per failure")
         .apart(),
+        known(&hours, spec),
         own("processed", RedisType::Set, "What the run has processed; the truth behind its field"),
         own("list", RedisType::List, "The same in the order it came, to be rendered")
             .format("pieces of the JSON list's text, without its brackets"),
         own("meta", RedisType::Hash, "What the run needs to know beside its documented fields").format(
             "moments in microseconds, how much of the list is rendered, the status before `stale`, names of the \
-             caller's own fields",
+             caller's own fields, how long it is kept, its busiest hour",
         ),
         own("failures", RedisType::Hash, "What failed in this run and was not processed since")
             .format("field: item; value: attempts, last failure in microseconds, 1 if the error was cut, error"),
@@ -106,6 +116,17 @@ pub(crate) fn run_rows(key: Template, task: Template, failed: Template, spec: &R
             "Runs that are at work, by last activity, a few seconds behind",
         )
         .format("member: run id; score: milliseconds")
+        .apart(),
+        side(
+            "kept",
+            &index,
+            "kept",
+            None,
+            RedisType::Zset,
+            never("members leave when their state has expired"),
+            "Runs whose start said how long they are kept",
+        )
+        .format("member: run id; score: for how long, in milliseconds")
         .apart(),
         side(
             "started",

@@ -145,6 +145,10 @@ impl Template {
         self.pieces.push(Piece::Name(name.to_owned()));
     }
 
+    pub(crate) fn push_bucket(&mut self, unit: BucketUnit) {
+        self.pieces.push(Piece::Bucket(unit));
+    }
+
     pub(crate) fn push(&mut self, other: &Template) {
         for piece in &other.pieces {
             match piece {

@@ -6,7 +6,7 @@ use super::draft::{ChannelDraft, Draft, Reference};
 use super::fields::{Fields, Got, listed};
 use super::report::At;
 use super::value::WrittenTtl;
-use crate::field::{self, Expiry, Meanings, Optional, Or, Required, Text, common};
+use crate::field::{self, Expiry, Form, Meanings, Optional, Or, Required, Text, common};
 use crate::keys::RowDraft;
 use crate::kind::Kind;
 use crate::pattern::{Fault, Template};
@@ -82,6 +82,22 @@ impl Reading<'_, '_> {
             Got::Absent => (default.to_owned(), self.fields.at),
         };
         Some((self.pattern(&text, at)?, at))
+    }
+
+    /// A name of letters, digits, `.`, `_` and `-`, as long as its field says. Whoever uses another one refuses it later.
+    pub(super) fn label(&self, field: &field::Field<Text, Or<&'static str>>) -> Option<String> {
+        let (text, at) = self.fields.placed(field);
+        let most = match field.holds.0 {
+            Form::Label(most) => most,
+            _ => usize::MAX,
+        };
+        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+        if (1..=most).contains(&text.len()) && text.chars().all(plain) && !matches!(text.as_str(), "." | "..") {
+            return Some(text);
+        }
+        let message = format!("`{}` has 1 to {most} letters, digits, `.`, `_` and `-`", field.name);
+        self.add(at, "bad-value", message, None);
+        None
     }
 
     /// A `ttl` that is a duration, required when there is no default.

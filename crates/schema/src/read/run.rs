@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use super::common::{Body, Reading, reserved_placeholder};
 use super::fields::Got;
-use crate::field::run::{FAILED_KEY, HOUR_TTL, KEY, LIMIT, STALE_AFTER, STATE_TTL, TASK_KEY};
+use crate::field::run::{
+    CALLS_FIELD, FAILED_KEY, HOUR_TTL, KEY, LIMIT, PROCESSED_FIELD, STALE_AFTER, STATE_TTL, TASK_KEY,
+};
 use crate::keys::run_rows;
 use crate::kind::{BucketUnit, Kind};
 use crate::pattern::Template;
@@ -29,6 +31,7 @@ pub(super) fn read(reading: &mut Reading<'_, '_>) -> Option<Body> {
     };
     let task = reading.key_or(&TASK_KEY, &default_task);
     let failed = reading.key_or_default(&FAILED_KEY);
+    let (calls_field, processed_field) = (reading.label(&CALLS_FIELD), reading.label(&PROCESSED_FIELD));
     if let Got::Value(name, at) = &limit {
         reading.refer(Kind::Limit, name, *at);
     }
@@ -66,13 +69,34 @@ pub(super) fn read(reading: &mut Reading<'_, '_>) -> Option<Body> {
         reading.add(failed_at, "bad-pattern", "`failed_key` has `{hour}` and no placeholder", None);
         return None;
     }
-    let spec = RunSpec { id: id.clone(), state_ttl, hour_ttl, limit: limit.option(), stale_after };
+    let (calls_field, processed_field) = (calls_field?, processed_field?);
+    if !fields_differ(reading, &id, &calls_field, &processed_field) {
+        return None;
+    }
+    let limit = limit.option();
+    let spec =
+        RunSpec { id: id.clone(), state_ttl, hour_ttl, limit, stale_after, calls_field, processed_field };
     let mut tag = Template::default();
     tag.push_name(&id);
     let mut body = Body::new(Spec::Run(spec.clone()), run_rows(key, task, failed, &spec), key_at);
     // The keys of a run are tagged by its id, wherever it stands in them.
     body.tag = tag;
     Some(body)
+}
+
+/// Every field of the hash has one meaning.
+fn fields_differ(reading: &Reading<'_, '_>, id: &str, calls: &str, processed: &str) -> bool {
+    let others = [id, "start_time", "current_hour", "status", "redis_keys"];
+    let taken = [
+        (&CALLS_FIELD, calls, others.contains(&calls)),
+        (&PROCESSED_FIELD, processed, others.contains(&processed) || processed == calls),
+    ];
+    for (field, name, _) in taken.iter().filter(|(_, _, taken)| *taken) {
+        let at = reading.fields.placed(field).1;
+        let message = format!("`{}`: the run's hash has another field `{name}`", field.name);
+        reading.add(at, "contradiction", message, Some("give this field another name"));
+    }
+    !taken.iter().any(|(_, _, taken)| *taken)
 }
 
 fn names_are(template: &Template, wanted: &[&str]) -> bool {

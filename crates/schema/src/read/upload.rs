@@ -37,7 +37,7 @@ pub(super) fn read(reading: &mut Reading<'_, '_>) -> Option<Body> {
         Got::Value(text, at) => url(reading, &declared::CHUNKS, text, at).map(Some),
     };
     let object_key = object_key(reading, objects.as_deref());
-    let (connector, topic) = (label(reading, &declared::CONNECTOR), label(reading, &declared::TOPIC));
+    let (connector, topic) = (reading.label(&declared::CONNECTOR), reading.label(&declared::TOPIC));
     let spec = UploadSpec {
         state_ttl: fields.or_default(&declared::STATE_TTL),
         chunk_ttl,
@@ -134,22 +134,6 @@ fn url<P>(reading: &Reading<'_, '_>, field: &field::Field<Text, P>, text: String
         format!("`{name}` must begin with one of {wanted}, not {}", excerpt(text)),
         None,
     );
-    None
-}
-
-/// A name that objects' keys and Kafka's topics may have. Every upload would be refused otherwise.
-fn label(reading: &Reading<'_, '_>, field: &field::Field<Text, Or<&'static str>>) -> Option<String> {
-    let (text, at) = reading.fields.placed(field);
-    let most = match field.holds.0 {
-        Form::Label(most) => most,
-        _ => usize::MAX,
-    };
-    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
-    if (1..=most).contains(&text.len()) && text.chars().all(plain) && !matches!(text.as_str(), "." | "..") {
-        return Some(text);
-    }
-    let message = format!("`{}` has 1 to {most} letters, digits, `.`, `_` and `-`", field.name);
-    reading.add(at, "bad-value", message, None);
     None
 }
 

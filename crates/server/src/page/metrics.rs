@@ -281,6 +281,12 @@ fn store(out: &mut String, health: &Health, up: bool) {
         "Calls that did not fail, of all calls.",
         health.success_rate(),
     );
+    gauge(
+        out,
+        "quaymaster_store_connect_success_ratio",
+        "Connections that did not fail, of all that were tried.",
+        health.connect_success_rate(),
+    );
     let help = "The store's clock minus this node's.";
     gauge(out, "quaymaster_store_clock_offset_seconds", help, health.clock_offset_us as f64 / 1e6);
     let help = "How wrong that offset can be.";

@@ -66,7 +66,10 @@ pub(crate) struct RunStatus {
     processed: u64,
     failed: u64,
     /// The calls its limit has counted in the hour.
-    api_calls_this_hour: u64,
+    calls_this_hour: u64,
+    /// The most of them in an hour, and that hour.
+    peak_calls: u64,
+    peak_hour: Option<String>,
     last_activity: String,
 }
 
@@ -80,7 +83,9 @@ pub(crate) async fn status(app: &App) -> Vec<RunStatus> {
         over: run.over,
         processed: run.processed_count,
         failed: run.failed_count,
-        api_calls_this_hour: run.api_calls_this_hour,
+        calls_this_hour: run.calls_this_hour,
+        peak_calls: run.peak_calls,
+        peak_hour: run.peak_hour,
         last_activity: moment(run.last_activity_us),
     };
     app.runs.now(app).await.into_iter().map(shown).collect()

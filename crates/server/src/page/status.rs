@@ -117,6 +117,11 @@ pub(crate) struct StoreStatus {
     connected_clients: Option<u64>,
     /// Whether calls are held back after repeated failures.
     breaker_open: bool,
+    /// Connections tried, and those that failed; of this process.
+    connect_attempts: u64,
+    connect_failures: u64,
+    /// Connections that did not fail, of all that were tried.
+    connect_success_rate: f64,
     operations: u64,
     failures: u64,
     consecutive_failures: u64,
@@ -227,6 +232,9 @@ impl StoreStatus {
             max_memory_bytes: facts.and_then(|facts| facts.max_memory_bytes),
             connected_clients: facts.and_then(|facts| facts.connected_clients),
             breaker_open: health.breaker_open,
+            connect_attempts: health.connect_attempts,
+            connect_failures: health.connect_failures,
+            connect_success_rate: health.connect_success_rate(),
             operations: health.operations,
             failures: health.failures,
             consecutive_failures: health.consecutive_failures,

@@ -73,8 +73,10 @@ async fn a_run_is_started_worked_on_and_finished() {
     for (field, value) in [
         ("run_id", json!(id)),
         ("status", json!("running")),
-        ("api_calls_this_hour", json!(3)),
-        ("dockets_processed", json!(["a", "12", "9007199254740993"])),
+        ("calls_this_hour", json!(3)),
+        ("peak_calls", json!(3)),
+        ("peak_hour", shown["current_hour"].clone()),
+        ("processed", json!(["a", "12", "9007199254740993"])),
         ("processed_count", json!(3)),
         ("failed_count", json!(1)),
         ("tasks", json!([])),
@@ -104,10 +106,10 @@ async fn a_run_is_started_worked_on_and_finished() {
         "fields": {"status": "storing", "pages": 7, "dockets_processed": ["a", "z"]} });
     let updated = post(&server, "update", &set).await;
     assert_eq!((&updated["status"], &updated["fields"]), (&json!("storing"), &json!({"pages": "7"})));
-    assert_eq!((updated.get("dockets_processed"), &updated["processed_count"]), (None, &json!(4)));
+    assert_eq!((updated.get("processed"), &updated["processed_count"]), (None, &json!(4)));
     let ended = post(&server, "finish", &json!({ "run_id": id, "status": "completed" })).await;
     assert_eq!(ended["status"], "completed");
-    assert_eq!(ended["dockets_processed"], json!(["a", "12", "9007199254740993", "z"]));
+    assert_eq!(ended["processed"], json!(["a", "12", "9007199254740993", "z"]));
     assert_eq!(
         ended["tasks"],
         json!([{"task_id": "t", "started_at": began["started_at"], "duration_ms": took}])
@@ -198,10 +200,26 @@ async fn a_start_says_first_whether_it_is_a_new_run() {
         let begins = format!(r#"{{"outcome":"{outcome}","run_id":"r","status":"running","stale":false,"#);
         assert!(answer.text().starts_with(&begins), "{}", answer.text());
         assert!(
-            answer.text().contains(r#","dockets_processed":[],"items_complete":true,"#),
+            answer.text().contains(r#","processed":[],"items_complete":true,"#),
             "{}",
             answer.text()
         );
+    }
+}
+
+#[tokio::test]
+async fn a_start_says_how_long_its_run_is_kept() {
+    let server = start().await;
+    for (body, seconds) in [
+        (json!({"run_id": "a", "ttl_hours": 5}), 5 * 3600),
+        (json!({"run_id": "b"}), 25 * 3600),
+        (json!({"run_id": "b", "ttl_hours": 48}), 48 * 3600),
+    ] {
+        assert_eq!(post(&server, "start", &body).await["run_id"], body["run_id"]);
+        let key = format!("pipeline:{}", body["run_id"].as_str().unwrap());
+        let told = server.get(&format!("/v1/key/explain?key={key}")).await.json();
+        let ttl_ms = told["actual"]["ttl_ms"].as_i64().unwrap();
+        assert!(((seconds - 60) * 1000..=seconds * 1000).contains(&ttl_ms), "{body} {told}");
     }
 }
 
@@ -216,6 +234,9 @@ async fn what_is_asked_wrongly_is_refused() {
         ("start", json!({"run_id": 7}), 400, "request.invalid"),
         ("start", json!({"id": "r"}), 400, "request.field"),
         ("start", json!({"run_id": "r", "items": "no"}), 400, "request.invalid"),
+        ("start", json!({"run_id": "r", "ttl_hours": 0}), 400, "request.invalid"),
+        ("start", json!({"run_id": "r", "ttl_hours": 87_841}), 400, "request.invalid"),
+        ("start", json!({"run_id": "r", "ttl_hours": "25h"}), 400, "request.invalid"),
         ("processed", json!({"items": ["a"]}), 400, "request.invalid"),
         ("processed", json!({"run_id": "r"}), 400, "request.invalid"),
         ("processed", json!({"run_id": "r", "items": []}), 400, "request.invalid"),
@@ -236,6 +257,7 @@ async fn what_is_asked_wrongly_is_refused() {
         ("update", json!({"run_id": "r", "fields": {"start_time": "x"}}), 422, "run.field"),
         ("update", json!({"run_id": "r", "fields": {"dag_run_id": "x"}}), 422, "run.field"),
         ("update", json!({"run_id": "r", "fields": {"dockets_processed": "['1']"}}), 422, "run.field"),
+        ("update", json!({"run_id": "r", "fields": {"pages": ["1"]}}), 422, "run.field"),
         ("finish", json!({"run_id": "r"}), 400, "request.invalid"),
         ("task_start", json!({"run_id": "r", "task_id": "a:b"}), 400, "key.value"),
         ("task_finish", json!({"run_id": "r", "task_id": "never"}), 404, "run.task"),

@@ -42,6 +42,10 @@ pub mod run;
 #[expect(clippy::expect_used, reason = "a case that cannot go on has failed")]
 pub mod run_edges;
 #[expect(clippy::expect_used, reason = "a case that cannot go on has failed")]
+pub mod run_fields;
+#[expect(clippy::expect_used, reason = "a case that cannot go on has failed")]
+pub mod run_unclaimed;
+#[expect(clippy::expect_used, reason = "a case that cannot go on has failed")]
 pub mod seal;
 #[expect(clippy::expect_used, reason = "a case that cannot go on has failed")]
 pub mod stats;
@@ -113,6 +117,8 @@ pub fn all() -> impl Iterator<Item = &'static Case> {
         .chain(upload_tell::CASES)
         .chain(run::CASES)
         .chain(run_edges::CASES)
+        .chain(run_fields::CASES)
+        .chain(run_unclaimed::CASES)
         .chain(stats::CASES)
         .chain(clean::CASES)
         .chain(respell::CASES)

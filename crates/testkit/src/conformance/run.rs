@@ -13,7 +13,8 @@ use serde_json::{Value, json};
 
 use super::{Subject, command, command_int, command_text};
 
-/// `pipeline` as the document has it; `brief` is stale and forgotten within a test; `slid` counts by another algorithm.
+/// `pipeline` as the document has it; `brief` is stale and forgotten within a test; `slid` counts by another algorithm; `named`
+/// has names of its own in its hash.
 pub(super) fn runs(subject: &Subject) -> Quaymaster {
     subject.schema(
         "[limit.calls]\nkey = \"rate_limit:{hour}\"\nalgorithm = \"fixed_window\"\nlimit = 100\nwindow = \"1h\"\nttl = \"2h\"\n\
@@ -23,7 +24,10 @@ pub(super) fn runs(subject: &Subject) -> Quaymaster {
          [run.brief]\nkey = \"brief:{run_id}\"\ntask_key = \"brief_task:{run_id}:{task_id}\"\n\
          failed_key = \"brief_failed:{hour}\"\nstate_ttl = \"4s\"\nhour_ttl = \"2h\"\nstale_after = \"800ms\"\n\
          [run.slid]\nkey = \"slid:{run_id}\"\ntask_key = \"slid_task:{run_id}:{task_id}\"\n\
-         failed_key = \"slid_failed:{hour}\"\nstate_ttl = \"1h\"\nhour_ttl = \"2h\"\nlimit = \"sliding\"\n",
+         failed_key = \"slid_failed:{hour}\"\nstate_ttl = \"1h\"\nhour_ttl = \"2h\"\nlimit = \"sliding\"\n\
+         [run.named]\nkey = \"named:{job}\"\ntask_key = \"named_task:{job}:{task_id}\"\n\
+         failed_key = \"named_failed:{hour}\"\nstate_ttl = \"1h\"\nhour_ttl = \"2h\"\nlimit = \"calls\"\n\
+         calls_field = \"calls\"\nprocessed_field = \"pages.done\"\n",
     )
 }
 
@@ -136,24 +140,24 @@ crate::cases! {
             for _ in 0..7 {
                 assert!(limit.take(&[], Charge::one()).await.expect("take").is_allowed());
             }
-            assert_eq!(show(run, "r").await.api_calls_this_hour, 7, "{name}");
+            assert_eq!(show(run, "r").await.calls_this_hour, 7, "{name}");
             let over = limit.take(&[], Charge::of(99)).await.expect("take");
             assert!(!over.is_allowed());
-            assert_eq!(show(run, "r").await.api_calls_this_hour, 7, "what was refused is no call");
+            assert_eq!(show(run, "r").await.calls_this_hour, 7, "what was refused is no call");
         }
         let seen = hash(&quaymaster, &state_key(&quaymaster, "r")).await;
         assert_eq!(seen["api_calls_this_hour"], "7", "in the hash too");
         let ended = run(&quaymaster, "pipeline").finish("r", "completed", None).await.expect("finish");
-        assert_eq!(ended.api_calls_this_hour, 7);
+        assert_eq!(ended.calls_this_hour, 7);
         let more = quaymaster.limit("calls").expect("declared").take(&[], Charge::one()).await.expect("take");
         assert!(more.is_allowed());
-        assert_eq!(show(run(&quaymaster, "pipeline"), "r").await.api_calls_this_hour, 7, "it counted until its end");
+        assert_eq!(show(run(&quaymaster, "pipeline"), "r").await.calls_this_hour, 7, "it counted until its end");
         let late = run(&quaymaster, "pipeline").failed("r", "late", None, None).await.expect("failed");
         assert!(late.listed);
         let seen = hash(&quaymaster, &state_key(&quaymaster, "r")).await;
         assert_eq!(seen["api_calls_this_hour"], "7", "whoever comes late");
         let _ = run(&quaymaster, "pipeline").start(Some("r"), None).await.expect("start");
-        assert_eq!(show(run(&quaymaster, "pipeline"), "r").await.api_calls_this_hour, 8, "reopened, it counts again");
+        assert_eq!(show(run(&quaymaster, "pipeline"), "r").await.calls_this_hour, 8, "reopened, it counts again");
     }
 
     async fn every_item_is_counted_once_whoever_tells_of_it_and_however_often(subject: &Subject) {

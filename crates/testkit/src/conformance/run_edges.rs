@@ -55,6 +55,8 @@ crate::cases! {
             ("meta", "start_us", "text"),
             ("meta", "bytes", "9007199254740992"),
             ("meta", "pulsed_us", "1e32"),
+            ("meta", "ttl_ms", "-1"),
+            ("meta", "peak_calls", "0x7"),
             ("failures", "x", "99999999999999999999 1 0 no"),
             ("tasks", "t", "text"),
         ] {

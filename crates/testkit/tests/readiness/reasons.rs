@@ -106,6 +106,26 @@ async fn every_reason_is_told_on_redis_6_2() {
 }
 
 #[tokio::test]
+async fn the_status_tells_how_many_connections_were_tried_and_how_many_failed() {
+    let mut server = RedisServer::start(RedisConfig::default());
+    let scene = Scene::on(&server.url()).await;
+    scene.is_ready().await;
+    let store = scene.json("/v1/status").await["store"].clone();
+    assert!(store["connect_attempts"].as_u64().unwrap() >= 1, "{store}");
+    assert_eq!((&store["connect_failures"], &store["connect_success_rate"]), (&0.into(), &1.0.into()));
+    server.kill9();
+    until("a connection has failed", async || {
+        let store = scene.json("/v1/status").await["store"].clone();
+        let (tried, failed) = (store["connect_attempts"].as_f64().unwrap(), store["connect_failures"].as_f64().unwrap());
+        let rate = store["connect_success_rate"].as_f64().unwrap();
+        assert!((rate - (tried - failed) / tried).abs() < 1e-9, "{store}");
+        failed >= 1.0
+    })
+    .await;
+    assert!(scene.get("/metrics").await.1.contains("\nquaymaster_store_connect_success_ratio 0."));
+}
+
+#[tokio::test]
 async fn a_refused_probe_names_its_key() {
     let server = RedisServer::start(RedisConfig::default());
     server.command::<()>(&["ACL", "SETUSER", "svc", "on", ">pw", "~calls:*", "~{calls:*", "&*", "+@all"]);

@@ -8,7 +8,6 @@
 // again under the same `request_id`, so it counts once whether it had arrived or not.
 
 import { randomUUID } from "node:crypto";
-import { hostname } from "node:os";
 
 const BATCH = 10_000; // the most a call may carry
 const KEPT = 100_000; // the most that waits while nobody takes it; what comes then is counted in `lost`
@@ -22,7 +21,7 @@ export class Recorder {
   #open = 0;
   lost = 0;
 
-  constructor(server, { stats = "ha", instance = `${hostname()}-${process.pid}`, every = 1000, token } = {}) {
+  constructor(server, { stats = "ha", instance = `instance-${Date.now()}`, every = 1000, token } = {}) {
     this.#url = `${server}/v1/stats/${stats}/record`;
     this.instance = String(instance);
     this.headers = { "content-type": "application/json", ...(token && { authorization: `Bearer ${token}` }) };

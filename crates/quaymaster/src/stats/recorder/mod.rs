@@ -9,8 +9,8 @@ mod outbox;
 mod shard;
 
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use http::Method;
@@ -169,14 +169,12 @@ impl Recorder {
     }
 }
 
-/// The name of this instance: PM2's `pm_id`, or else the host's name and the process.
+/// The name of this instance: PM2's `pm_id`, or else `instance-` and the millisecond in which this was asked first, as
+/// the documented key has it. It stays the same while the process lives.
 pub fn instance_id() -> String {
-    let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-    let id = set("pm_id").unwrap_or_else(|| {
-        let host = set("HOSTNAME").unwrap_or_else(|| "instance".to_owned());
-        format!("{host}-{}", std::process::id())
-    });
-    usable(id)
+    static STARTED: LazyLock<i64> = LazyLock::new(|| jiff::Timestamp::now().as_millisecond());
+    let pm_id = std::env::var("pm_id").ok().filter(|id| !id.is_empty());
+    usable(pm_id.unwrap_or_else(|| format!("instance-{}", *STARTED)))
 }
 
 /// What a key cannot contain is replaced: a recorder must count under some name.

@@ -52,7 +52,8 @@ request! {
 request! {
     /// What `retry` is given.
     pub(crate) struct RunRetry<'a> {
-        /// Only failures of this run; of every run unless given.
+        /// Only failures of this run; of every run unless given. What other programs listed is taken over by it, or by
+        /// a run that is at work.
         run_id: Option<Cow<'a, str>> = ID,
         /// At most so many; 10 unless given.
         count: u64 = COUNT.default("10"),
@@ -70,7 +71,7 @@ request! {
 /// A page of failures.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct RunFailures {
-    /// By run, and within a run by last failure.
+    /// What other programs listed first, then by run, and within a run by last failure.
     items: Vec<RunFailureItem>,
     /// The `cursor` of the next page, if there is more.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -94,7 +95,7 @@ pub(crate) struct RunFailureItem {
     /// When it last failed.
     #[schemars(extend("examples" = ["2026-11-16T06:22:05.000001Z"]))]
     last_failed_at: String,
-    /// The run it failed in.
+    /// The run it failed in; empty for what another program listed and no run has taken over.
     run_id: String,
 }
 

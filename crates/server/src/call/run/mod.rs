@@ -48,12 +48,18 @@ pub(crate) struct RunShown {
     /// The hour it counts in, UTC.
     #[schemars(extend("examples" = ["2026-11-16_06"]))]
     current_hour: String,
-    /// The calls that its limit has counted in that hour.
-    api_calls_this_hour: u64,
-    /// What it has processed, in that order.
+    /// The calls that its limit has counted in that hour; the hash calls them as the schema's `calls_field` says.
+    calls_this_hour: u64,
+    /// The most calls that its limit has counted in an hour, as far as calls about the run saw it.
+    peak_calls: u64,
+    /// That hour, UTC.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String", extend("examples" = ["2026-11-16_06"]))]
+    peak_hour: Option<String>,
+    /// What it has processed, in that order; the hash's list is the schema's `processed_field`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Vec<String>")]
-    dockets_processed: Option<Box<RawValue>>,
+    processed: Option<Box<RawValue>>,
     /// `false` when the list is longer than what is listed; the count is right all the same.
     items_complete: bool,
     /// How many items it has processed.
@@ -101,8 +107,10 @@ fn shown(run: RunState) -> RunShown {
         stale: run.stale,
         start_time: run.start_time,
         current_hour: run.current_hour,
-        api_calls_this_hour: run.api_calls_this_hour,
-        dockets_processed: run.items.and_then(|list| RawValue::from_string(list.as_json().to_owned()).ok()),
+        calls_this_hour: run.calls_this_hour,
+        peak_calls: run.peak_calls,
+        peak_hour: run.peak_hour,
+        processed: run.items.and_then(|list| RawValue::from_string(list.as_json().to_owned()).ok()),
         items_complete: run.items_complete,
         processed_count: run.processed_count,
         failed_count: run.failed_count,

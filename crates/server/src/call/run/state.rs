@@ -2,9 +2,12 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use quaymaster::Code;
-use quaymaster::run::{Fields as Set, Items, MAX_FIELDS, MAX_STATUS_CHARS, Outcome, PAGE_MAX, Run, RunState};
+use quaymaster::run::{
+    Fields as Set, Items, MAX_FIELDS, MAX_KEPT, MAX_STATUS_CHARS, Outcome, PAGE_MAX, Run, RunState, StartAsk,
+};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -55,15 +58,14 @@ const FIELDS: &str = r#"{
         "status": {
             "type": ["string", "integer"], "minLength": 1, "maxLength": 64,
             "pattern": "^[^\\u0000-\\u001f\\u007f-\\u009f]*[^\\s\\u0000-\\u001f\\u007f-\\u009f][^\\u0000-\\u001f\\u007f-\\u009f]*$"
-        },
-        "dockets_processed": {
-            "type": "array",
-            "items": {"type": ["string", "integer"], "minLength": 1, "maxLength": 512,
-                "minimum": -9223372036854775808, "maximum": 18446744073709551615}
         }
     },
-    "additionalProperties": {"type": ["string", "integer"], "maxLength": 4096,
-        "minimum": -9223372036854775808, "maximum": 18446744073709551615}
+    "additionalProperties": {"anyOf": [
+        {"type": ["string", "integer"], "maxLength": 4096,
+            "minimum": -9223372036854775808, "maximum": 18446744073709551615},
+        {"type": "array", "items": {"type": ["string", "integer"], "minLength": 1, "maxLength": 512,
+            "minimum": -9223372036854775808, "maximum": 18446744073709551615}}
+    ]}
 }"#;
 
 request! {
@@ -71,6 +73,8 @@ request! {
     pub(crate) struct RunStart<'a> {
         /// The run's id; made from the time unless given.
         run_id: Option<Cow<'a, str>> = ID,
+        /// How long the run is kept after its last sign of life; as long as the schema says unless given.
+        ttl_hours: Option<u64> = Spec::integer(1, MAX_KEPT.as_secs() / 3600).example("25"),
         items: bool = ITEMS,
         /// The same id again within ten minutes gets the same run.
         request_id: Option<Cow<'a, str>> = REQUEST_ID,
@@ -81,7 +85,8 @@ request! {
     /// What `update` is given.
     pub(crate) struct RunUpdate<'a> {
         run_id: Cow<'a, str> = RUN_ID,
-        /// `status`, and fields of your own: texts or integers. `dockets_processed` is a list of items to note as processed.
+        /// `status`, and fields of your own: texts or integers. The schema's `processed_field`
+        /// is a list of items to note as processed.
         fields: &'a RawValue =
             Spec::of(Holds::Map).required("").also(FIELDS).example(r#"{"status": "processing", "node": "a"}"#),
         items: bool = ITEMS,
@@ -174,7 +179,12 @@ async fn whole(run: &Run, mut state: RunState, items: bool) -> Result<RunShown, 
 async fn start(services: &Services, input: Input<'_>) -> Answer {
     let run = services.quaymaster.run(input.name)?;
     let request: RunStart<'_> = input.read()?;
-    let started = run.start(request.run_id.as_deref(), request.request_id.as_deref()).await?;
+    let ask = StartAsk {
+        run_id: request.run_id.as_deref(),
+        kept: request.ttl_hours.map(|hours| Duration::from_secs(hours * 3600)),
+        request_id: request.request_id.as_deref(),
+    };
+    let started = run.start_as(ask).await?;
     let outcome = match started.outcome {
         Outcome::Started => RunOutcome::Started,
         Outcome::Resumed => RunOutcome::Resumed,
@@ -199,13 +209,11 @@ async fn update(services: &Services, input: Input<'_>) -> Answer {
         let path = format!("fields.{name}");
         match name.as_str() {
             "status" => status = Some(text_of(&path, value)?),
-            "dockets_processed" => {
-                let items: Vec<&RawValue> = serde_json::from_str(value.get()).map_err(|_| {
-                    let detail =
-                        "fields.dockets_processed must be a list of items, which are noted as processed";
-                    Problem::new(Code::RunField, detail).field(path.clone())
-                })?;
-                processed = texts_of(&path, &items)?;
+            name if name == run.spec().processed_field => processed = items_of(&path, value)?,
+            _ if value.get().starts_with('[') => {
+                let list = &run.spec().processed_field;
+                let detail = format!("{path} must be a string or an integer; the list of items is `{list}`");
+                return Err(Problem::new(Code::RunField, detail).field(path));
             }
             _ => own.push((name.as_str(), text_of(&path, value)?)),
         }
@@ -214,6 +222,15 @@ async fn update(services: &Services, input: Input<'_>) -> Answer {
     let set = Set { status: status.as_deref(), processed: &borrowed(&processed), own: &own };
     let state = run.update(&request.run_id, &set, request.request_id.as_deref()).await?;
     Ok(written(&whole(run, state, request.items).await?))
+}
+
+/// The items of the documented list.
+fn items_of(path: &str, value: &RawValue) -> Result<Vec<String>, Problem> {
+    let items: Vec<&RawValue> = serde_json::from_str(value.get()).map_err(|_| {
+        let detail = format!("{path} must be a list of items, which are noted as processed");
+        Problem::new(Code::RunField, detail).field(path.to_owned())
+    })?;
+    texts_of(path, &items)
 }
 
 async fn finish(services: &Services, input: Input<'_>) -> Answer {

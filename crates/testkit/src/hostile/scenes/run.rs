@@ -38,6 +38,8 @@ const ROWS: &[Row] = &[
     (Kind::Run, "pipe", "request"),
     (Kind::Run, "pipe", "runs"),
     (Kind::Run, "pipe", "live"),
+    (Kind::Run, "pipe", "kept"),
+    (Kind::Run, "pipe", "known"),
     (Kind::Run, "pipe", "started"),
     // What the hour's calls are rendered from.
     (Kind::Limit, "calls", "limit"),
