@@ -278,6 +278,10 @@ fn queues_batches_and_the_rest_have_the_documents_defaults() {
     assert_eq!((stats.max_endpoints, stats.samples), (500, 1000));
     let Spec::Cache(cache) = &schema.resource(Kind::Cache, "status").unwrap().spec else { panic!() };
     assert_eq!(cache.holds, CacheType::Hash);
+    for name in ["camera", "jwks"] {
+        let Spec::Cache(cache) = &schema.resource(Kind::Cache, name).unwrap().spec else { panic!("{name}") };
+        assert_eq!(cache.holds, CacheType::Json, "{name}");
+    }
     let Spec::Run(run) = &schema.resource(Kind::Run, "courtlistener").unwrap().spec else { panic!() };
     assert_eq!((run.id.as_str(), run.limit.as_deref()), ("dag_run_id", Some("courtlistener")));
 }
