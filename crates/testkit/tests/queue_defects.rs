@@ -153,7 +153,7 @@ const ANSWERING: &[Defect] = &[
         "queue.bury",
         "if request and ARGV[1] == \"0\" then redis.call(\"DEL\", request) end",
         "",
-        "a_foreign_item_that_is_no_json_is_a_dead_letter_at_once",
+        "a_foreign_item_that_no_worker_can_be_given_is_a_dead_letter_at_once",
     ),
     ("queue.extend", OURS, "true", ENDED),
     ("queue.release", OURS, "true", ENDED),

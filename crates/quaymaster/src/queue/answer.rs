@@ -27,7 +27,7 @@ pub struct Pushed {
 pub struct Job {
     /// Its number; the same in every attempt.
     pub id: String,
-    /// The JSON text as it was pushed.
+    /// The JSON text as it was pushed; a JSON string of what another program pushed and is not JSON.
     pub payload: Bytes,
     /// Which attempt this is, from 1.
     pub attempt: u32,
@@ -137,13 +137,13 @@ pub struct Totals {
 /// An item as it lies in a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Item {
-    /// A JSON text.
+    /// A JSON text; a JSON string of text that is not JSON.
     Json(Bytes),
-    /// Something else, that another program left.
+    /// What no worker can be given: not even text, or not to be decompressed.
     Raw {
         /// The bytes.
         bytes: Bytes,
-        /// Why it is no JSON of ours.
+        /// Why not.
         reason: String,
     },
 }

@@ -141,10 +141,21 @@ impl Queue {
     pub async fn push(&self, push: Push) -> Result<Pushed> {
         let pushed = self.pushed(push).await;
         match &pushed {
-            Ok(pushed) => self.counts.pushed(pushed),
+            Ok(pushed) => {
+                self.counts.pushed(pushed);
+                self.tell_dropped(pushed.dropped);
+            }
             Err(error) => self.counts.failed(error),
         }
         pushed
+    }
+
+    /// Warns of what a full queue has dropped, at most once a second.
+    fn tell_dropped(&self, dropped: u64) {
+        if let Some(dropped) = self.counts.to_tell(dropped, std::time::Instant::now()) {
+            let queue = self.name();
+            tracing::warn!(queue, dropped, "the queue is full: its oldest items were dropped, as drop_oldest says");
+        }
     }
 
     async fn pushed(&self, push: Push) -> Result<Pushed> {

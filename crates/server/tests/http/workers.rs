@@ -8,6 +8,7 @@ use quaymaster::queue::{Claim, Pressure, Push, Queue};
 use quaymaster::schema::{Source, load};
 use quaymaster::store::embedded::{EmbeddedOptions, EmbeddedStore};
 use quaymaster_server::{WorkerConfig, Workers};
+use quaymaster_testkit::conformance::command;
 use quaymaster_testkit::servers::{Certificates, any_port};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -134,6 +135,19 @@ async fn a_job_is_sent_with_its_headers_and_acked_by_a_2xx() {
     let id = request.header("quaymaster-job-id");
     assert!(!id.is_empty() && request.header("idempotency-key") == format!("jobs-{id}"));
     assert_eq!(request.header("quaymaster-signature"), "", "there is no secret");
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn text_that_another_program_pushed_is_sent_as_a_json_string() {
+    let service = Service::start(|_| Act::Answer(204, "", String::new())).await;
+    let scene = Scene::start(&service.url(), "").await;
+    let engine = scene.quaymaster.engine();
+    command(&**engine, b"jobs", &[b"RPUSH", b"jobs", b"item_id"]).await.unwrap();
+    scene.acked(1).await;
+    let requests = service.requests();
+    assert_eq!(requests[0].body, b"\"item_id\"");
+    assert_eq!(requests[0].header("content-type"), "application/json");
     scene.end().await;
 }
 

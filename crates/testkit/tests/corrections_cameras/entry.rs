@@ -1,5 +1,7 @@
 //! From the watcher to the queue.
 
+use std::sync::{Arc, Mutex};
+
 use futures_util::future::join_all;
 use quaymaster::Code;
 use quaymaster::limit::Charge;
@@ -108,6 +110,45 @@ async fn who_asks_the_length_before_pushing_overruns_the_queue_and_who_moves_the
     all.extend(server.command::<Vec<String>>(&["LRANGE", "detection_queue", "0", "-1"]));
     all.sort_by_key(|item| item.parse::<u32>().ok());
     assert_eq!(all, payloads, "every item is in one of the two, raw");
+}
+
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().expect("no panic").extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn dropping_the_oldest_is_a_warning_with_the_queue_and_how_many() {
+    let log = Log::default();
+    let writer = log.clone();
+    let logging = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
+    let _logging = tracing::subscriber::set_default(logging);
+    let server = RedisServer::start(RedisConfig::default());
+    let dropping = [("QUEUE_MAX_SIZE", "2"), ("QUEUE_OVERFLOW_POLICY", "drop_oldest")];
+    let quaymaster = ours_with(&server, &dropping).await;
+    let queue = quaymaster.queue("detection_queue").expect("declared");
+    let warnings = || {
+        let text = String::from_utf8_lossy(&log.0.lock().expect("no panic")).into_owned();
+        text.lines().filter(|line| line.contains("dropped")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let _ = queue.push(Push { payloads: vec!["1".into(), "2".into()], ..Push::one("0") }).await.expect("room");
+    assert_eq!(warnings(), [""; 0], "nothing was dropped");
+    let all = Push { payloads: vec!["3".into(), "4".into()], ..Push::one("0") };
+    assert_eq!(queue.push(all).await.expect("an answer").dropped, 2);
+    let told = warnings();
+    let [line] = &told[..] else { panic!("one line: {told:?}") };
+    for part in [" WARN ", "queue=\"detection_queue\"", "dropped=2"] {
+        assert!(line.contains(part), "{part}: {line}");
+    }
 }
 
 #[tokio::test]

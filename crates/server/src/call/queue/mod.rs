@@ -69,7 +69,7 @@ fn write_jobs(out: &mut Vec<u8>, jobs: &[Job]) {
     out.push(b']');
 }
 
-/// What another program left in a list, and is no JSON.
+/// What another program left in a list, and no worker can be given.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(untagged)]
 pub(crate) enum QueueRaw {
@@ -77,14 +77,14 @@ pub(crate) enum QueueRaw {
     Text {
         /// The item.
         raw: String,
-        /// Why no worker could be given it.
+        /// Why no worker can be given it.
         reason: String,
     },
     /// It is not even text.
     Bytes {
         /// The item in base64.
         raw_base64: String,
-        /// Why no worker could be given it.
+        /// Why no worker can be given it.
         reason: String,
     },
 }
