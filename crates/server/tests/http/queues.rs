@@ -323,6 +323,28 @@ async fn the_bound_on_bodies_can_be_set() {
     assert_eq!(other.post("/v1/queue/jobs/push", &body).await.status, 200);
 }
 
+/// `add_to_queue_safe(max_size=…, overflow_policy=…)` and `set(key, value, expire=…)` of the documents.
+#[tokio::test]
+async fn what_the_schema_declares_is_not_overridden_by_a_call_and_the_field_is_named() {
+    let server = Fixture::start().await;
+    for (path, body, status, field) in [
+        ("queue/jobs/push", r#"{"payload":1,"max_size":5}"#, 400, "max_size"),
+        ("queue/jobs/push", r#"{"payload":1,"overflow":"dlq"}"#, 400, "overflow"),
+        ("queue/jobs/push", r#"{"payload":1,"overflow_policy":"dlq"}"#, 400, "overflow_policy"),
+        ("queue/jobs/push", r#"{"payload":1,"request_id":"r","max_size":5}"#, 400, "max_size"),
+        ("cache/page/put", r#"{"key":{"id":"a"},"value":1,"ttl_ms":3600001}"#, 422, "ttl_ms"),
+        ("cache/page/put", r#"{"key":{"id":"a"},"value":1,"expire":60}"#, 400, "expire"),
+        ("dedupe/image/first", r#"{"key":{"id":"a"},"ttl_ms":1}"#, 400, "ttl_ms"),
+    ] {
+        let problem = server.post(&format!("/v1/{path}"), body).await;
+        assert_eq!((problem.status, &problem.json()["field"]), (status, &json!(field)), "{path} {body}");
+        let detail = problem.json()["detail"].as_str().unwrap().to_owned();
+        assert!(detail.contains(field), "{detail}");
+    }
+    let pressure = get(&server, "jobs/pressure").await;
+    assert_eq!((&pressure["current_length"], &pressure["max_size"]), (&json!(0), &json!(1000)));
+}
+
 /// The last worker died, or failed, with all there was: the list is empty, and somebody should look.
 #[tokio::test]
 async fn a_queue_of_nothing_but_retries_that_are_due_is_unattended() {

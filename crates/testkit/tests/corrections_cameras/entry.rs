@@ -112,6 +112,35 @@ async fn who_asks_the_length_before_pushing_overruns_the_queue_and_who_moves_the
     assert_eq!(all, payloads, "every item is in one of the two, raw");
 }
 
+#[tokio::test]
+async fn producers_with_bounds_of_their_own_shed_what_others_were_told_is_queued() {
+    // The documented method, with the bound that its caller gives.
+    let add = |server: &RedisServer, item: &str, max_size: i64| {
+        let over = length(server, "detection_queue") + 1 - max_size;
+        for _ in 0..over {
+            let oldest: String = server.command(&["LPOP", "detection_queue"]);
+            server.command::<i64>(&["RPUSH", "dlq:overflow:detection_queue", &oldest]);
+        }
+        server.command::<i64>(&["RPUSH", "detection_queue", item]);
+    };
+    let server = RedisServer::start(RedisConfig::default());
+    for n in 0..10 {
+        add(&server, &n.to_string(), 10_000);
+    }
+    add(&server, "10", 3);
+    assert_eq!(length(&server, "detection_queue"), 3);
+    assert_eq!(length(&server, "dlq:overflow:detection_queue"), 8, "eight that were told there is room for 10,000");
+    server.command::<()>(&["FLUSHALL"]);
+
+    let moving = [("QUEUE_MAX_SIZE", "10"), ("QUEUE_OVERFLOW_POLICY", "dlq")];
+    let nodes = [ours_with(&server, &moving).await, ours_with(&server, &moving).await];
+    for n in 0..11 {
+        let queue = nodes[n % 2].queue("detection_queue").expect("declared");
+        let _ = queue.push(Push::one(n.to_string())).await.expect("an answer");
+    }
+    assert_eq!((length(&server, "detection_queue"), length(&server, "dlq:overflow:detection_queue")), (10, 1));
+}
+
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
