@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use futures_util::future::join_all;
 use quaymaster::Code;
 use quaymaster::limit::Charge;
+use quaymaster::lock::{Acquire, Acquired};
 use quaymaster::queue::{Push, PushDedupe};
 use quaymaster_testkit::servers::{RedisConfig, RedisServer};
 
@@ -139,6 +140,32 @@ async fn producers_with_bounds_of_their_own_shed_what_others_were_told_is_queued
         let _ = queue.push(Push::one(n.to_string())).await.expect("an answer");
     }
     assert_eq!((length(&server, "detection_queue"), length(&server, "dlq:overflow:detection_queue")), (10, 1));
+}
+
+#[tokio::test]
+async fn the_documents_cache_and_lock_are_ours_and_what_either_sets_the_other_sees() {
+    let server = RedisServer::start(RedisConfig::default());
+    let quaymaster = ours(&server).await;
+    let (cache, lock) = (quaymaster.cache("key").expect("declared"), quaymaster.lock("key").expect("declared"));
+    let key = [("key", "key")];
+    // `redis.set("cache:key", {"data": "value"}, expire=3600)`, and `get`, which deserializes.
+    server.command::<()>(&["SET", "cache:key", r#"{"data": "value"}"#, "EX", "3600"]);
+    let value = cache.get(&key).await.expect("an answer").value().expect("a hit");
+    assert_eq!(value.parsed::<serde_json::Value>().expect("JSON"), serde_json::json!({"data": "value"}));
+    for json in ["42", "\"42\""] {
+        let _ = cache.put(&key, &json.into(), quaymaster::cache::Put::default()).await.expect("an answer");
+        assert_eq!(server.command::<String>(&["GET", "cache:key"]), json, "as json.dumps writes it");
+        assert_eq!(cache.get(&key).await.expect("an answer").value(), Some(json.into()));
+    }
+    // `redis.set("lock:key", "1", expire=30, nx=True)`.
+    let set = || server.command::<Option<String>>(&["SET", "lock:key", "1", "EX", "30", "NX"]);
+    assert!(set().is_some());
+    let held = lock.acquire(&key, Acquire::default()).await.expect("an answer");
+    assert!(matches!(held, Acquired::Held { .. }), "{held:?}");
+    server.command::<i64>(&["DEL", "lock:key"]);
+    let ours = lock.acquire(&key, Acquire::default()).await.expect("an answer");
+    assert!(matches!(ours, Acquired::Ours(_)), "{ours:?}");
+    assert!(set().is_none(), "and ours holds off the document's");
 }
 
 #[derive(Clone, Default)]
