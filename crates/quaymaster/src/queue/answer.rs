@@ -134,6 +134,15 @@ pub struct Totals {
     pub dropped: u64,
 }
 
+/// A page of the items between two scores.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RangePage {
+    /// How many items are between the two.
+    pub length: u64,
+    /// Items and their scores, the lowest score first.
+    pub items: Vec<(f64, Item)>,
+}
+
 /// An item as it lies in a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Item {

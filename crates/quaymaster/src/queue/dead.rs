@@ -36,7 +36,7 @@ pub(super) async fn page(queue: &Queue, count: usize, offset: u64) -> Result<Dea
 }
 
 /// What a request has done so far, and whether it was done; with an answer, that it is.
-async fn progress(
+pub(super) async fn progress(
     queue: &Queue,
     op: &'static str,
     request_id: Option<&str>,

@@ -1,8 +1,10 @@
-//! `queue push`, `claim`, `ack`, `nack`, `extend`, `pressure`, `pause`, `resume`, `peek`, `dead`, `redrive`, `purge`.
+//! `queue push`, `claim`, `ack`, `nack`, `extend`, `pressure`, `pause`, `resume`, `peek`, `range`, `trim`,
+//! `dead`, `redrive`, `purge`.
 
 pub(crate) mod claim;
 pub(crate) mod dead;
 pub(crate) mod push;
+pub(crate) mod scores;
 pub(crate) mod settle;
 pub(crate) mod state;
 mod then;
@@ -89,6 +91,14 @@ pub(crate) enum QueueRaw {
     },
 }
 
+fn raw(bytes: &Bytes, reason: &str) -> QueueRaw {
+    let reason = reason.to_owned();
+    match readable(bytes) {
+        Ok(raw) => QueueRaw::Text { raw, reason },
+        Err(raw_base64) => QueueRaw::Bytes { raw_base64, reason },
+    }
+}
+
 /// Appends `"items":[…]`. By hand, since they are JSON already, or nearly all of them.
 fn write_items(out: &mut Vec<u8>, items: &[Item]) {
     out.extend_from_slice(b"\"items\":[");
@@ -99,12 +109,7 @@ fn write_items(out: &mut Vec<u8>, items: &[Item]) {
         match item {
             Item::Json(json) => out.extend_from_slice(json),
             Item::Raw { bytes, reason } => {
-                let reason = reason.clone();
-                let told = match readable(bytes) {
-                    Ok(raw) => QueueRaw::Text { raw, reason },
-                    Err(raw_base64) => QueueRaw::Bytes { raw_base64, reason },
-                };
-                let _ = serde_json::to_writer(&mut *out, &told);
+                let _ = serde_json::to_writer(&mut *out, &raw(bytes, reason));
             }
         }
     }
