@@ -125,7 +125,9 @@ pub(super) fn put(
 
 pub(super) fn get(op: &'static str, entry: Entry<'_>) -> Result<Invocation> {
     match entry.holds {
-        CacheType::String | CacheType::Json => cache_get_string::Call { entry: entry.entry() }.on(entry.at(op)),
+        CacheType::String | CacheType::Json => {
+            cache_get_string::Call { entry: entry.entry() }.on(entry.at(op))
+        }
         CacheType::Hash => cache_get_hash::Call { entry: entry.entry() }.on(entry.at(op)),
     }
 }
@@ -151,7 +153,9 @@ pub(super) fn load(entry: Entry<'_>, token: &Token, lease: Duration) -> Result<I
     let (token, lease_ms) = (token.as_str(), millis(Some(lease)));
     let (key, load) = (entry.entry(), entry.load());
     let call = match entry.holds {
-        CacheType::String | CacheType::Json => cache_load_string::Call { entry: key, load, token, lease_ms }.on(entry.at(LOAD)),
+        CacheType::String | CacheType::Json => {
+            cache_load_string::Call { entry: key, load, token, lease_ms }.on(entry.at(LOAD))
+        }
         CacheType::Hash => cache_load_hash::Call { entry: key, load, token, lease_ms }.on(entry.at(LOAD)),
     };
     Ok(call?.repeat_safe())

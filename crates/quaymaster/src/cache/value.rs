@@ -39,7 +39,9 @@ impl Value {
     pub fn parsed<'a, T: Deserialize<'a>>(&'a self) -> serde_json::Result<T> {
         match self {
             Self::Bytes(bytes) => serde_json::from_slice(bytes),
-            Self::Fields(_) => Err(serde_json::Error::custom("the value of a hash cache is fields, not JSON")),
+            Self::Fields(_) => {
+                Err(serde_json::Error::custom("the value of a hash cache is fields, not JSON"))
+            }
         }
     }
 

@@ -157,7 +157,11 @@ impl Queue {
     fn tell_dropped(&self, dropped: u64) {
         if let Some(dropped) = self.counts.to_tell(dropped, Instant::now()) {
             let queue = self.name();
-            tracing::warn!(queue, dropped, "the queue is full: its oldest items were dropped, as drop_oldest says");
+            tracing::warn!(
+                queue,
+                dropped,
+                "the queue is full: its oldest items were dropped, as drop_oldest says"
+            );
         }
     }
 

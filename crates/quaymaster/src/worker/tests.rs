@@ -606,7 +606,8 @@ async fn a_worker_asks_a_store_that_is_away_as_seldom_as_it_was_told() {
     let scene = Scene::new().await;
     assert_eq!(Worker::new(scene.queue().clone()).away, Backoff::default(), "the documented 1 s to 30 s");
     let every = |base: u64, max: u64| {
-        let away = Backoff { base: Duration::from_millis(base), max: Duration::from_millis(max), jitter: 0.0 };
+        let away =
+            Backoff { base: Duration::from_millis(base), max: Duration::from_millis(max), jitter: 0.0 };
         scene.worker().retry(away)
     };
     let (seldom, often) = (every(3_600_000, 3_600_000), every(1, 1));

@@ -345,7 +345,10 @@ async fn items_of_a_priority_queue_are_listed_and_deleted_by_score() {
     let told = get(&server, "ranked/range?min=5&max=9&count=1&offset=1").await;
     assert_eq!(told, json!({"items": [items[2]], "length": 3}));
     let told = get(&server, "ranked/range?min=1e300").await;
-    assert_eq!((&told["items"][0]["priority"], &told["items"][0]["item"]["raw_base64"]), (&json!(null), &json!("/w==")));
+    assert_eq!(
+        (&told["items"][0]["priority"], &told["items"][0]["item"]["raw_base64"]),
+        (&json!(null), &json!("/w=="))
+    );
     assert_eq!(post(&server, "ranked", "trim", r#"{"max":5,"count":1}"#).await, json!({"removed": 1}));
     assert_eq!(post(&server, "ranked", "trim", r#"{"min":6,"max":7.5}"#).await, json!({"removed": 1}));
     let left = get(&server, "ranked/range?max=100").await;
@@ -362,9 +365,13 @@ async fn items_of_a_priority_queue_are_listed_and_deleted_by_score() {
         ("post", "jobs/trim", r#"{"max":9}"#, 422, "max"),
     ] {
         let path = format!("/v1/queue/{path}");
-        let answer =
-            if method == "get" { server.get(&path).await } else { server.post(&path, body).await };
-        assert_eq!((answer.status, &answer.json()["field"]), (status, &json!(field)), "{path} {body}: {}", answer.text());
+        let answer = if method == "get" { server.get(&path).await } else { server.post(&path, body).await };
+        assert_eq!(
+            (answer.status, &answer.json()["field"]),
+            (status, &json!(field)),
+            "{path} {body}: {}",
+            answer.text()
+        );
     }
 }
 

@@ -11,7 +11,9 @@ fn ranked(subject: &Subject) -> (Quaymaster, Queue) {
 }
 
 async fn filled(queue: &Queue) {
-    for (priority, payload) in [(5.0, "\"five\""), (-1.5, "\"low\""), (9.0, "\"nine\""), (5.0, "\"five again\"")] {
+    for (priority, payload) in
+        [(5.0, "\"five\""), (-1.5, "\"low\""), (9.0, "\"nine\""), (5.0, "\"five again\"")]
+    {
         let push = Push { priority: Some(priority), ..Push::one(payload) };
         assert_eq!(queue.push(push).await.expect("push").accepted, 1);
     }

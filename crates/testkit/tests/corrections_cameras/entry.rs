@@ -130,7 +130,11 @@ async fn producers_with_bounds_of_their_own_shed_what_others_were_told_is_queued
     }
     add(&server, "10", 3);
     assert_eq!(length(&server, "detection_queue"), 3);
-    assert_eq!(length(&server, "dlq:overflow:detection_queue"), 8, "eight that were told there is room for 10,000");
+    assert_eq!(
+        length(&server, "dlq:overflow:detection_queue"),
+        8,
+        "eight that were told there is room for 10,000"
+    );
     server.command::<()>(&["FLUSHALL"]);
 
     let moving = [("QUEUE_MAX_SIZE", "10"), ("QUEUE_OVERFLOW_POLICY", "dlq")];
@@ -139,14 +143,18 @@ async fn producers_with_bounds_of_their_own_shed_what_others_were_told_is_queued
         let queue = nodes[n % 2].queue("detection_queue").expect("declared");
         let _ = queue.push(Push::one(n.to_string())).await.expect("an answer");
     }
-    assert_eq!((length(&server, "detection_queue"), length(&server, "dlq:overflow:detection_queue")), (10, 1));
+    assert_eq!(
+        (length(&server, "detection_queue"), length(&server, "dlq:overflow:detection_queue")),
+        (10, 1)
+    );
 }
 
 #[tokio::test]
 async fn the_documents_cache_and_lock_are_ours_and_what_either_sets_the_other_sees() {
     let server = RedisServer::start(RedisConfig::default());
     let quaymaster = ours(&server).await;
-    let (cache, lock) = (quaymaster.cache("key").expect("declared"), quaymaster.lock("key").expect("declared"));
+    let (cache, lock) =
+        (quaymaster.cache("key").expect("declared"), quaymaster.lock("key").expect("declared"));
     let key = [("key", "key")];
     // `redis.set("cache:key", {"data": "value"}, expire=3600)`, and `get`, which deserializes.
     server.command::<()>(&["SET", "cache:key", r#"{"data": "value"}"#, "EX", "3600"]);
@@ -196,7 +204,8 @@ async fn dropping_the_oldest_is_a_warning_with_the_queue_and_how_many() {
         let text = String::from_utf8_lossy(&log.0.lock().expect("no panic")).into_owned();
         text.lines().filter(|line| line.contains("dropped")).map(str::to_owned).collect::<Vec<_>>()
     };
-    let _ = queue.push(Push { payloads: vec!["1".into(), "2".into()], ..Push::one("0") }).await.expect("room");
+    let _ =
+        queue.push(Push { payloads: vec!["1".into(), "2".into()], ..Push::one("0") }).await.expect("room");
     assert_eq!(warnings(), [""; 0], "nothing was dropped");
     let all = Push { payloads: vec!["3".into(), "4".into()], ..Push::one("0") };
     assert_eq!(queue.push(all).await.expect("an answer").dropped, 2);

@@ -207,6 +207,10 @@ mod tests {
         ledger.add(Mark(7)).unwrap();
         drop(ledger);
         let ledger = Ledger::open(folder.path()).unwrap();
-        assert_eq!((ledger.len(), ledger.has(Mark(7)), ledger.again()), (1, true, Some(71)), "in one second, too");
+        assert_eq!(
+            (ledger.len(), ledger.has(Mark(7)), ledger.again()),
+            (1, true, Some(71)),
+            "in one second, too"
+        );
     }
 }

@@ -189,7 +189,9 @@ async fn images_are_handed_over_again_after_a_loss_when_told() {
     assert_eq!(plain.stop().await, 0);
 
     // The queue alone is lost: the ids of the pushes are still known. And of the images one is old.
-    forgotten(&server, &image(2)).await;
+    for number in 0..3 {
+        forgotten(&server, &image(number)).await;
+    }
     let old = scene.images().join("door/0.png");
     let day = Duration::from_secs(86_400);
     let file = std::fs::File::options().append(true).open(&old).unwrap();

@@ -129,8 +129,12 @@ async fn range(services: &Services, input: Input<'_>) -> Answer {
 async fn trim(services: &Services, input: Input<'_>) -> Answer {
     let queue = services.quaymaster.queue(input.name)?;
     let request: QueueTrim<'_> = input.read()?;
-    let which =
-        Trim { min: request.min, max: request.max, count: request.count, request_id: owned(request.request_id) };
+    let which = Trim {
+        min: request.min,
+        max: request.max,
+        count: request.count,
+        request_id: owned(request.request_id),
+    };
     let removed = queue.trim(which, |done| input.done(done)).await?;
     Ok(written(&QueueTrimmed { removed }))
 }
