@@ -112,12 +112,13 @@ impl RawConfig {
         let known = ["schemas", "server", "store", "thresholds", "worker", "queues", "uploads"];
         let root = walk.root(parsed.get_ref(), &known);
         let store = store(&root, folder);
+        let worker = WorkerConfig { retry: store.retry, ..worker(&root, folder) };
         let raw = Self {
             schemas: root.texts("schemas").map(|names| names.iter().map(|name| folder.join(name)).collect()),
             server: server(&root, folder),
             store,
             thresholds: thresholds(&root),
-            worker: WorkerConfig { retry: store.retry, ..worker(&root, folder) },
+            worker,
             queues: queues(&root),
             uploads: uploads::read(&root, folder),
         };
