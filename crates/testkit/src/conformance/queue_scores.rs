@@ -19,8 +19,16 @@ async fn filled(queue: &Queue) {
     }
 }
 
-fn between(min: impl Into<Option<f64>>, max: impl Into<Option<f64>>) -> Scores {
-    Scores { min: min.into(), max: max.into() }
+fn between(min: f64, max: f64) -> Scores {
+    Scores { min: Some(min), max: Some(max) }
+}
+
+fn from(min: f64) -> Scores {
+    Scores { min: Some(min), max: None }
+}
+
+fn up_to(max: f64) -> Scores {
+    Scores { min: None, max: Some(max) }
 }
 
 /// Scores and payloads of a page, and how many there are in all.
@@ -45,15 +53,15 @@ crate::cases! {
         let all = [(-1.5, "\"low\""), (5.0, "\"five again\""), (5.0, "\"five\""), (7.0, "\"item_id\""), (9.0, "\"nine\"")];
         assert_eq!(shown(&queue, Scores::default(), 10, 0).await, of(&all, 5));
         assert_eq!(shown(&queue, between(5.0, 7.0), 10, 0).await, of(&all[1..4], 3));
-        assert_eq!(shown(&queue, between(None, 4.999), 10, 0).await, of(&all[..1], 1));
-        assert_eq!(shown(&queue, between(7.5, None), 10, 0).await, of(&all[4..], 1));
+        assert_eq!(shown(&queue, up_to(4.999), 10, 0).await, of(&all[..1], 1));
+        assert_eq!(shown(&queue, from(7.5), 10, 0).await, of(&all[4..], 1));
         assert_eq!(shown(&queue, between(5.0, 9.0), 2, 1).await, of(&all[2..4], 4), "a page");
         assert_eq!(shown(&queue, between(5.0, 9.0), 2, 4).await, of(&[], 4), "behind the last");
         assert_eq!(shown(&queue, between(5.0, 9.0), 2, 1 << 53).await, of(&[], 4));
         assert_eq!(shown(&queue, between(9.0, 5.0), 10, 0).await, of(&[], 0), "nothing is between");
         assert_eq!(places(&queue).await, (5, 0, 0, 0), "nothing was taken");
         command(&*subject.engine, key.as_bytes(), &[b"ZADD", key.as_bytes(), b"99", b"\xff"]).await.expect("ZADD");
-        let page = queue.range(between(99.0, None), 1, 0).await.expect("range");
+        let page = queue.range(from(99.0), 1, 0).await.expect("range");
         assert!(matches!(&page.items[..], [(_, Item::Raw { .. })]), "{page:?}");
     }
 
@@ -66,7 +74,7 @@ crate::cases! {
         }
         let (mut seen, mut offset) = (Vec::new(), 0);
         while seen.len() < 20 {
-            let page = queue.range(between(0.0, None), 1000, offset).await.expect("range");
+            let page = queue.range(from(0.0), 1000, offset).await.expect("range");
             assert!((1..20).contains(&page.items.len()) && page.length == 20, "{} items", page.items.len());
             offset += page.items.len() as u64;
             seen.extend(page.items.iter().map(|(score, _)| *score));
@@ -120,7 +128,7 @@ crate::cases! {
         assert_eq!(places(&fifo).await.0, 1);
         let (quaymaster, queue) = ranked(&subject.apart("ranked"));
         for wrong in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
-            assert_eq!(code(queue.range(between(wrong, None), 10, 0).await), Code::RequestInvalid);
+            assert_eq!(code(queue.range(from(wrong), 10, 0).await), Code::RequestInvalid);
             assert_eq!(code(queue.trim(Trim::up_to(wrong), |_| ()).await), Code::RequestInvalid);
         }
         for count in [0, 1001] {
