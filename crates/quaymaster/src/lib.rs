@@ -25,6 +25,7 @@ mod problem;
 pub mod queue;
 mod registry;
 pub mod respell;
+pub mod retry;
 pub mod rights;
 pub mod run;
 #[expect(dead_code, reason = "a reply says more than every caller wants to know")]

@@ -223,6 +223,8 @@ vocabulary! {
     CacheType {
         /// Bytes.
         String "string",
+        /// Any JSON; in the store it is its text.
+        Json "json",
         /// Fields and values.
         Hash "hash",
     }

@@ -65,6 +65,8 @@ const FACTS: &[Fact] = &[
     (Kind::Batch, "camera", "batch:{batch_id}:last_activity", Text, HOUR),
     (Kind::Dedupe, "image", "dedupe:{sha256_hash}", Text, 5 * MINUTE),
     (Kind::Cache, "camera", "cache:{namespace}:{key}", Text, HOUR),
+    (Kind::Cache, "key", "cache:{key}", Text, HOUR),
+    (Kind::Lock, "key", "lock:{key}", Text, 30),
     (Kind::Limit, "endpoint", "ratelimit:{endpoint}:{client_ip}", Zset, MINUTE),
     // psp
     (Kind::Idempotency, "check", "idem:check:{psp_id}:{merchant_provider}:{qr_tx_id}:{amount}", Text, 120),
@@ -278,6 +280,10 @@ fn queues_batches_and_the_rest_have_the_documents_defaults() {
     assert_eq!((stats.max_endpoints, stats.samples), (500, 1000));
     let Spec::Cache(cache) = &schema.resource(Kind::Cache, "status").unwrap().spec else { panic!() };
     assert_eq!(cache.holds, CacheType::Hash);
+    for name in ["camera", "key", "jwks"] {
+        let Spec::Cache(cache) = &schema.resource(Kind::Cache, name).unwrap().spec else { panic!("{name}") };
+        assert_eq!(cache.holds, CacheType::Json, "{name}");
+    }
     let Spec::Run(run) = &schema.resource(Kind::Run, "courtlistener").unwrap().spec else { panic!() };
     assert_eq!((run.id.as_str(), run.limit.as_deref()), ("dag_run_id", Some("courtlistener")));
 }

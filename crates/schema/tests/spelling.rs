@@ -64,6 +64,8 @@ fn the_documents_example_keys_are_explained() {
             "entry",
             &[("namespace", "camera"), ("key", "front_door")],
         ),
+        ("cache:key".into(), "cache.key", "entry", &[("key", "key")]),
+        ("lock:key".into(), "lock.key", "lock", &[("key", "key")]),
         (
             "ratelimit:api:2001:db8::1".into(),
             "limit.endpoint",

@@ -76,6 +76,13 @@ pub struct Deployment {
     pub future_data: Option<u64>,
 }
 
+impl Deployment {
+    /// The version of the Redis or Valkey server; `None` for an embedded store.
+    pub fn redis_version(&self) -> Option<&str> {
+        (self.product != "embedded").then_some(self.version.as_str())
+    }
+}
+
 /// What a store that accepts writes said beside that.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Readiness {

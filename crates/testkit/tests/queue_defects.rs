@@ -6,7 +6,9 @@ use std::sync::Arc;
 use quaymaster::Engine;
 use quaymaster_store::embedded::{EmbeddedOptions, EmbeddedStore};
 use quaymaster_store::redis::{RedisOptions, RedisStore};
-use quaymaster_testkit::conformance::{Case, foreign, queue, queue_edges, queue_lease, queue_request};
+use quaymaster_testkit::conformance::{
+    Case, foreign, queue, queue_edges, queue_lease, queue_request, queue_scores,
+};
 use quaymaster_testkit::saboteur::{Defect, is_found};
 use quaymaster_testkit::servers::{Binary, RedisConfig, RedisServer};
 
@@ -153,7 +155,7 @@ const ANSWERING: &[Defect] = &[
         "queue.bury",
         "if request and ARGV[1] == \"0\" then redis.call(\"DEL\", request) end",
         "",
-        "a_foreign_item_that_is_no_json_is_a_dead_letter_at_once",
+        "a_foreign_item_that_no_worker_can_be_given_is_a_dead_letter_at_once",
     ),
     ("queue.extend", OURS, "true", ENDED),
     ("queue.release", OURS, "true", ENDED),
@@ -199,6 +201,23 @@ const FOLLOWING: &[Defect] = &[
     ("queue.ack.then", "if word == \"duplicate\" then return", "if false then return", BATCHES),
 ];
 
+const SCORES: &[Defect] = &[
+    ("queue.range", "\"(\" .. min", "min", "a_range_shows_scores_and_items_lowest_first_and_both_ends_count"),
+    (
+        "queue.range",
+        "if bytes >= ARGV[5] + 0 then break end",
+        "",
+        "a_range_of_large_items_ends_early_and_pages_meet",
+    ),
+    ("queue.trim", "\"(\" .. min", "min", "a_trim_removes_what_is_between_and_nothing_else"),
+    (
+        "queue.trim",
+        "queue_count(meta, \"dropped\", removed)",
+        "",
+        "a_trim_removes_what_is_between_and_nothing_else",
+    ),
+];
+
 /// Only on a store that does not undo what a failing script has done.
 const TYPED: &[Defect] = &[
     ("queue.claim", "redis.call(\"HLEN\", keys[at + 5])", "", TYPES),
@@ -206,8 +225,14 @@ const TYPED: &[Defect] = &[
 ];
 
 /// Where the cases are.
-const CASES: &[&[Case]] =
-    &[queue::CASES, queue_edges::CASES, queue_lease::CASES, queue_request::CASES, foreign::CASES];
+const CASES: &[&[Case]] = &[
+    queue::CASES,
+    queue_edges::CASES,
+    queue_lease::CASES,
+    queue_request::CASES,
+    queue_scores::CASES,
+    foreign::CASES,
+];
 
 async fn all_found(defects: &[Defect]) {
     let mut missed = Vec::new();
@@ -238,6 +263,11 @@ async fn every_defect_of_answering_a_lease_is_found() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_defect_of_what_follows_is_found() {
     all_found(FOLLOWING).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_defect_of_scores_is_found() {
+    all_found(SCORES).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -133,6 +133,10 @@ pub(crate) struct Watching {
     /// Images read and handed over at once.
     #[arg(long, env = "CAMERAS_READERS", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) readers: u16,
+    /// Hands images over again that were handed over before: after the store has lost its queue. All that are in the
+    /// folder, or those changed lately, as `--again=2h`. Needed for one start: the next one goes on without it.
+    #[arg(long, value_name = "LATELY", num_args = 0..=1, require_equals = true, default_missing_value = "all", value_parser = again)]
+    pub(crate) again: Option<watch::Again>,
     /// A camera counts as online for so long after its last image.
     #[arg(long, env = "CAMERAS_ONLINE", default_value = "5m", value_parser = duration)]
     pub(crate) online: Duration,
@@ -146,6 +150,7 @@ impl Watching {
             settle: self.settle,
             rescan: self.rescan,
             readers: usize::from(self.readers),
+            again: self.again,
         }
     }
 }
@@ -173,6 +178,13 @@ impl TemperArgs {
 fn duration(text: &str) -> Result<Duration, String> {
     let parsed = SignedDuration::from_str(text).ok().and_then(|duration| Duration::try_from(duration).ok());
     parsed.ok_or_else(|| format!("{text:?} is no duration such as 500ms, 2s or 5m"))
+}
+
+fn again(text: &str) -> Result<watch::Again, String> {
+    match text {
+        "all" => Ok(watch::Again::All),
+        lately => duration(lately).map(watch::Again::Since),
+    }
 }
 
 fn share(text: &str) -> Result<f64, String> {
@@ -214,6 +226,20 @@ mod tests {
     #[test]
     fn the_command_line_is_sound() {
         Args::command().debug_assert();
+    }
+
+    #[test]
+    fn again_is_for_all_or_for_what_was_changed_lately() {
+        use clap::Parser as _;
+        let given = |flags: &[&str]| {
+            let args = [&["camera-pipeline", "watch"], flags].concat();
+            let Some(Command::Watch(watch)) = Args::try_parse_from(args).ok()?.command else { return None };
+            Some(watch.watching.again)
+        };
+        assert_eq!(given(&[]), Some(None));
+        assert_eq!(given(&["--again"]), Some(Some(watch::Again::All)));
+        assert_eq!(given(&["--again=2h"]), Some(Some(watch::Again::Since(Duration::from_secs(7200)))));
+        assert_eq!((given(&["--again=soon"]), given(&["--again", "2h"])), (None, None));
     }
 
     #[test]

@@ -76,6 +76,7 @@ async fn ask(engine: &dyn Engine) -> quaymaster::Result<serde_json::Value> {
         "connected": health.connected,
         "product": facts.product,
         "version": facts.version,
+        "redis_version": facts.redis_version(),
         "mode": facts.mode,
         "persistence": facts.persistence,
         "eviction_policy": facts.eviction_policy,

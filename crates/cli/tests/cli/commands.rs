@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use serde_json::json;
 
 use crate::process::{SCHEMA, command, folder, run, said};
+use crate::servers::{RedisConfig, RedisServer};
 
 #[test]
 fn check_names_every_problem_with_its_place_and_ends_with_1() {
@@ -47,6 +48,17 @@ fn explain_finds_the_bundled_patterns_and_says_no_to_others() {
     }
     let told = run(folder.path(), &["explain", "nobody:knows", "--store", "memory", "--json"]);
     assert_eq!((told.code, &told.json()["pattern"]), (1, &json!(null)));
+}
+
+#[test]
+fn health_names_the_version_of_redis() {
+    let (folder, server) = (folder(&[]), RedisServer::start(RedisConfig::default()));
+    let said = server.command::<String>(&["INFO", "server"]);
+    let version = said.lines().find_map(|line| line.strip_prefix("redis_version:")).unwrap();
+    let told = run(folder.path(), &["health", "--store", &server.url(), "--json"]);
+    assert_eq!((told.code, &told.json()["redis_version"]), (0, &json!(version)), "{}", told.err);
+    let embedded = run(folder.path(), &["health", "--store", "memory", "--json"]);
+    assert_eq!(embedded.json()["redis_version"], json!(null));
 }
 
 #[test]

@@ -152,7 +152,7 @@ fn the_examples_of_the_locks_page_are_true() {
 fn the_examples_of_the_queues_page_are_true() {
     let folder = folder(&[]);
     let served = Served::start(folder.path(), &["--store", "memory"]);
-    assert_eq!(run_examples("docs/queues.md", &served, folder.path()), 5);
+    assert_eq!(run_examples("docs/queues.md", &served, folder.path()), 6);
     assert_eq!(served.stop().code, 0);
 }
 
@@ -208,7 +208,7 @@ fn the_examples_of_the_events_page_are_true() {
 fn the_examples_of_the_caches_page_are_true() {
     let folder = folder(&[]);
     let served = Served::start(folder.path(), &["--store", "memory"]);
-    assert_eq!(run_examples("docs/caches.md", &served, folder.path()), 3);
+    assert_eq!(run_examples("docs/caches.md", &served, folder.path()), 4);
     assert_eq!(served.stop().code, 0);
 }
 

@@ -1,7 +1,7 @@
 -- queue.progress: how far a call of many steps has come, or that it is done.
 --
 -- KEYS  1 request  string  its record
--- ARGV  1 op       text    redrive or purge
+-- ARGV  1 op       text    redrive, purge or trim
 --       2 keep_ms  int>0   how long a repeated request_id is recognised
 --       3 done     text    1 to keep the answer that follows
 --       4 total    int>=0

@@ -85,7 +85,7 @@ pub(super) enum Told {
 
 pub(super) fn stored(op: &'static str, holds: CacheType, reply: Reply) -> Result<Stored> {
     match holds {
-        CacheType::String => match cache_put_string::Reply::read(op, reply)? {
+        CacheType::String | CacheType::Json => match cache_put_string::Reply::read(op, reply)? {
             cache_put_string::Reply::Stored => Ok(Stored::Stored),
             cache_put_string::Reply::Present => Ok(Stored::Present),
             cache_put_string::Reply::Conflict => Err(conflict(op)),
@@ -101,7 +101,7 @@ pub(super) fn stored(op: &'static str, holds: CacheType, reply: Reply) -> Result
 /// What `get` found; `None` for a miss.
 pub(super) fn got(op: &'static str, holds: CacheType, reply: Reply) -> Result<Option<Held>> {
     Ok(match holds {
-        CacheType::String => match cache_get_string::Reply::read(op, reply)? {
+        CacheType::String | CacheType::Json => match cache_get_string::Reply::read(op, reply)? {
             cache_get_string::Reply::Hit { value } => Some(value),
             cache_get_string::Reply::Miss => None,
         },
@@ -129,7 +129,7 @@ pub(super) fn deleted(op: &'static str, reply: Reply) -> Result<Deleted> {
 
 pub(super) fn loading(op: &'static str, holds: CacheType, reply: Reply) -> Result<Told> {
     Ok(match holds {
-        CacheType::String => match cache_load_string::Reply::read(op, reply)? {
+        CacheType::String | CacheType::Json => match cache_load_string::Reply::read(op, reply)? {
             cache_load_string::Reply::Hit { value } => Told::Hit(value),
             cache_load_string::Reply::Load { .. } => Told::Load,
             cache_load_string::Reply::Wait { remaining_ms } => Told::Wait(millis(remaining_ms)),
@@ -145,7 +145,7 @@ pub(super) fn loading(op: &'static str, holds: CacheType, reply: Reply) -> Resul
 /// Whether what was loaded is kept.
 pub(super) fn filled(op: &'static str, holds: CacheType, reply: Reply) -> Result<bool> {
     Ok(match holds {
-        CacheType::String => match cache_fill_string::Reply::read(op, reply)? {
+        CacheType::String | CacheType::Json => match cache_fill_string::Reply::read(op, reply)? {
             cache_fill_string::Reply::Filled => true,
             cache_fill_string::Reply::Lost => false,
         },

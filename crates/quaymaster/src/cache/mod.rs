@@ -2,7 +2,7 @@
 //!
 //! | key | holds |
 //! |---|---|
-//! | the documented one | the value: a string as it was given, or a hash of fields |
+//! | the documented one | the value: a string as it was given, the text of a JSON value, or a hash of fields |
 //! | `{…}:load` | `token deadline`: who loads it now |
 //!
 //! `put` and `delete` end a load in progress: what the loader has read may be older than what was put, so
@@ -25,7 +25,7 @@ pub(crate) mod value;
 use std::sync::Arc;
 use std::time::Duration;
 
-use quaymaster_schema::CacheSpec;
+use quaymaster_schema::{CacheSpec, CacheType};
 use quaymaster_store::{Invocation, Reply};
 
 pub use answer::{Deleted, Fetched, Presence, Stored};
@@ -174,8 +174,11 @@ impl Cache {
 
     /// `None` for an entry that is not believed: whoever reads misses it, whoever writes replaces it.
     fn read(&self, op: &'static str, entry: Entry<'_>, held: answer::Held) -> Result<Option<Value>> {
-        let value = entry.cover(op)?.read(op, held);
-        value.inspect_err(|_| self.counts.error())
+        let value = entry.cover(op)?.read(op, held).inspect_err(|_| self.counts.error())?;
+        Ok(match self.spec.holds {
+            CacheType::Json => value.map(Value::into_json),
+            CacheType::String | CacheType::Hash => value,
+        })
     }
 
     /// How long an entry lives; `None` is for ever.

@@ -93,7 +93,7 @@ pub(super) fn put(
     };
     let (ttl_ms, channel, request) = (millis(ttl), &*entry.channel(PUT)?, entry.request(request_id));
     let call = match entry.holds {
-        CacheType::String => cache_put_string::Call {
+        CacheType::String | CacheType::Json => cache_put_string::Call {
             entry: entry.entry(),
             load: entry.load(),
             request,
@@ -125,7 +125,9 @@ pub(super) fn put(
 
 pub(super) fn get(op: &'static str, entry: Entry<'_>) -> Result<Invocation> {
     match entry.holds {
-        CacheType::String => cache_get_string::Call { entry: entry.entry() }.on(entry.at(op)),
+        CacheType::String | CacheType::Json => {
+            cache_get_string::Call { entry: entry.entry() }.on(entry.at(op))
+        }
         CacheType::Hash => cache_get_hash::Call { entry: entry.entry() }.on(entry.at(op)),
     }
 }
@@ -151,7 +153,9 @@ pub(super) fn load(entry: Entry<'_>, token: &Token, lease: Duration) -> Result<I
     let (token, lease_ms) = (token.as_str(), millis(Some(lease)));
     let (key, load) = (entry.entry(), entry.load());
     let call = match entry.holds {
-        CacheType::String => cache_load_string::Call { entry: key, load, token, lease_ms }.on(entry.at(LOAD)),
+        CacheType::String | CacheType::Json => {
+            cache_load_string::Call { entry: key, load, token, lease_ms }.on(entry.at(LOAD))
+        }
         CacheType::Hash => cache_load_hash::Call { entry: key, load, token, lease_ms }.on(entry.at(LOAD)),
     };
     Ok(call?.repeat_safe())
@@ -168,7 +172,7 @@ pub(super) fn fill(
     let (token, ttl_ms, channel) = (token.as_str(), millis(ttl), &*entry.channel(FILL)?);
     let (key, load) = (entry.entry(), entry.load());
     let call = match entry.holds {
-        CacheType::String => {
+        CacheType::String | CacheType::Json => {
             let value = string(&stored);
             cache_fill_string::Call { entry: key, load, token, value, ttl_ms, channel }.on(entry.at(FILL))
         }

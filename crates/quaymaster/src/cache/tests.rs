@@ -36,6 +36,10 @@ fn a_value_that_the_cache_cannot_hold_is_refused_by_name() {
         (CacheType::String, Value::fields([("a", "b")]), Code::ResourceMismatch),
         (CacheType::Hash, Value::from("a"), Code::ResourceMismatch),
         (CacheType::Hash, Value::Fields(Vec::new()), Code::ResourceMismatch),
+        (CacheType::Json, Value::from("{\"a\": "), Code::ResourceMismatch),
+        (CacheType::Json, Value::from(vec![b'"', 0xff, b'"']), Code::ResourceMismatch),
+        (CacheType::Json, Value::fields([("a", "b")]), Code::ResourceMismatch),
+        (CacheType::Json, large.clone(), Code::RequestTooLarge),
         (CacheType::String, large, Code::RequestTooLarge),
         (CacheType::Hash, wide, Code::RequestTooLarge),
     ] {

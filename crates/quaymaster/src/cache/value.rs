@@ -3,10 +3,11 @@
 use bytes::Bytes;
 use quaymaster_schema::{CacheType, Spelling};
 use quaymaster_store::Reply;
+use serde::de::{Deserialize, Error as _};
 
 use crate::bound::{Bound, Key, unspellable};
 use crate::seal::Seal;
-use crate::{Code, Error, Result};
+use crate::{Code, Error, Result, json};
 
 /// The largest entry, all its fields together.
 pub const MAX_BYTES: usize = 1 << 20;
@@ -17,7 +18,7 @@ pub const MAX_FIELDS: usize = 1000;
 /// What an entry holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Value {
-    /// The bytes of a string cache.
+    /// The bytes of a string cache; of a json cache, JSON text.
     Bytes(Bytes),
     /// Fields and their values of a hash cache; those read come ordered by field.
     Fields(Vec<(Bytes, Bytes)>),
@@ -29,7 +30,37 @@ impl Value {
         Self::Fields(fields.into_iter().map(|(field, value)| (field.into(), value.into())).collect())
     }
 
-    /// The bytes of a string cache.
+    /// `value` as a json cache holds it.
+    pub fn json(value: &(impl serde::Serialize + ?Sized)) -> serde_json::Result<Self> {
+        Ok(Self::Bytes(serde_json::to_vec(value)?.into()))
+    }
+
+    /// What the JSON of a json cache says.
+    pub fn parsed<'a, T: Deserialize<'a>>(&'a self) -> serde_json::Result<T> {
+        match self {
+            Self::Bytes(bytes) => serde_json::from_slice(bytes),
+            Self::Fields(_) => {
+                Err(serde_json::Error::custom("the value of a hash cache is fields, not JSON"))
+            }
+        }
+    }
+
+    /// As a reader of a json cache has it: text of another program that is not JSON is a JSON string. Bytes that are
+    /// not even text stay as they are.
+    pub(super) fn into_json(self) -> Self {
+        let Self::Bytes(bytes) = self else { return self };
+        if json::check(&bytes).is_ok() {
+            return Self::Bytes(bytes);
+        }
+        let text = std::str::from_utf8(&bytes).map(|text| {
+            let mut quoted = String::with_capacity(text.len() + 2);
+            json::push_text(&mut quoted, text);
+            quoted
+        });
+        Self::Bytes(text.map_or(bytes, Bytes::from))
+    }
+
+    /// The bytes of a string cache, or the JSON text of a json cache.
     pub fn bytes(&self) -> Option<&Bytes> {
         match self {
             Self::Bytes(bytes) => Some(bytes),
@@ -37,7 +68,7 @@ impl Value {
         }
     }
 
-    /// The bytes of a string cache, if they are text.
+    /// The bytes of a string cache, if they are text; the JSON text of a json cache.
     pub fn text(&self) -> Option<&str> {
         self.bytes().and_then(|bytes| std::str::from_utf8(bytes).ok())
     }
@@ -82,6 +113,14 @@ pub(super) fn check(op: &'static str, holds: CacheType, value: &Value) -> Result
     let wrong = |code: Code, what: String| Err(Error::new(op, code, what).field("value"));
     let bytes = match (holds, value) {
         (CacheType::String, Value::Bytes(bytes)) => bytes.len(),
+        (CacheType::Json, Value::Bytes(bytes)) => {
+            // What is too large is not read through first.
+            if let Some(why) = (bytes.len() <= MAX_BYTES).then(|| json::check(bytes).err()).flatten() {
+                let what = format!("value must be JSON, as the cache's type is json: {why}");
+                return wrong(Code::ResourceMismatch, what);
+            }
+            bytes.len()
+        }
         (CacheType::Hash, Value::Fields(fields)) => {
             if fields.is_empty() {
                 return wrong(Code::ResourceMismatch, "value must have at least one field".into());
@@ -94,6 +133,9 @@ pub(super) fn check(op: &'static str, holds: CacheType, value: &Value) -> Result
         }
         (CacheType::String, Value::Fields(_)) => {
             return wrong(Code::ResourceMismatch, "value must be bytes: the cache's type is string".into());
+        }
+        (CacheType::Json, Value::Fields(_)) => {
+            return wrong(Code::ResourceMismatch, "value must be JSON text: the cache's type is json".into());
         }
         (CacheType::Hash, Value::Bytes(_)) => {
             return wrong(Code::ResourceMismatch, "value must have fields: the cache's type is hash".into());

@@ -27,7 +27,7 @@ pub struct Pushed {
 pub struct Job {
     /// Its number; the same in every attempt.
     pub id: String,
-    /// The JSON text as it was pushed.
+    /// The JSON text as it was pushed; a JSON string of what another program pushed and is not JSON.
     pub payload: Bytes,
     /// Which attempt this is, from 1.
     pub attempt: u32,
@@ -134,16 +134,25 @@ pub struct Totals {
     pub dropped: u64,
 }
 
+/// A page of the items between two scores.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RangePage {
+    /// How many items are between the two.
+    pub length: u64,
+    /// Items and their scores, the lowest score first.
+    pub items: Vec<(f64, Item)>,
+}
+
 /// An item as it lies in a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Item {
-    /// A JSON text.
+    /// A JSON text; a JSON string of text that is not JSON.
     Json(Bytes),
-    /// Something else, that another program left.
+    /// What no worker can be given: not even text, or not to be decompressed.
     Raw {
         /// The bytes.
         bytes: Bytes,
-        /// Why it is no JSON of ours.
+        /// Why not.
         reason: String,
     },
 }

@@ -176,3 +176,32 @@ pub struct Purge {
     /// The same id again within ten minutes goes on where it was interrupted, or gets the same answer.
     pub request_id: Option<String>,
 }
+
+/// Items of a priority queue by their score, both ends included.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Scores {
+    /// The lowest; any unless given.
+    pub min: Option<f64>,
+    /// The highest; any unless given.
+    pub max: Option<f64>,
+}
+
+/// Which items of a priority queue are removed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Trim {
+    /// The lowest score; any unless given.
+    pub min: Option<f64>,
+    /// The highest score.
+    pub max: f64,
+    /// How many at most, the lowest score first; all that were there when it began unless given.
+    pub count: Option<u64>,
+    /// The same id again within ten minutes goes on where it was interrupted, or gets the same answer.
+    pub request_id: Option<String>,
+}
+
+impl Trim {
+    /// Everything with at most this score, as with timestamps what is older.
+    pub fn up_to(max: f64) -> Self {
+        Self { min: None, max, count: None, request_id: None }
+    }
+}

@@ -27,15 +27,16 @@ pub(super) async fn page(queue: &Queue, count: usize, offset: u64) -> Result<Dea
     super::counted(ops::DEAD, count)?;
     bound::check_offset(ops::DEAD, offset)?;
     let (length, letters) = read(queue, ops::DEAD, count.min(MAX_COUNT), offset).await?;
-    let item = |bytes: Bytes| match pack::check_json(&bytes) {
-        Ok(()) => Item::Json(bytes),
+    // Letters are never compressed; what another program left there is shown as a string.
+    let item = |bytes: Bytes| match pack::read(bytes.clone(), queue.place.bounds().unpacked()) {
+        Ok(letter) => Item::Json(letter.json),
         Err(reason) => Item::Raw { bytes, reason },
     };
     Ok(DeadPage { length, items: letters.into_iter().map(item).collect() })
 }
 
 /// What a request has done so far, and whether it was done; with an answer, that it is.
-async fn progress(
+pub(super) async fn progress(
     queue: &Queue,
     op: &'static str,
     request_id: Option<&str>,

@@ -9,6 +9,7 @@ use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use super::pack::is_packed;
 use crate::moment::document_text;
 
 /// What became of a job.
@@ -45,7 +46,7 @@ struct Written<'a, J: Serialize> {
 }
 
 impl Death<'_> {
-    /// The letter. An item that is no JSON is kept as a string, by base64 if it is no text.
+    /// The letter. An item that is not JSON is kept as a string, by base64 if it is not text.
     pub(super) fn letter(&self) -> serde_json::Result<Vec<u8>> {
         match &self.job {
             Corpse::Json(text) => self.write(serde_json::from_str::<&RawValue>(text)?, None),
@@ -95,9 +96,19 @@ pub(super) struct Letter {
 pub(super) fn read(letter: &Bytes) -> Option<Letter> {
     let text = std::str::from_utf8(letter).ok()?;
     let read: Read<'_> = serde_json::from_str(text).ok()?;
-    let raw = read.original_job.get().as_bytes();
+    let raw = read.original_job.get();
+    let job = match read.original_encoding {
+        None => Some(letter.slice_ref(raw.as_bytes())),
+        // Text that is not JSON is pushed as it was. What begins like a compressed item and is none would only die
+        // again.
+        Some("text") => {
+            let text = serde_json::from_str::<String>(raw).ok().map(Bytes::from);
+            text.filter(|text| !is_packed(text))
+        }
+        Some(_) => None,
+    };
     Some(Letter {
-        job: read.original_encoding.is_none().then(|| letter.slice_ref(raw)),
+        job,
         priority: read.priority.filter(|priority| priority.is_finite()),
         last_failed_us: read.last_failed_at.and_then(parse_moment),
     })

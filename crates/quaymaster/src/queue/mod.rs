@@ -15,6 +15,7 @@ mod lease;
 mod letter;
 mod ops;
 pub(crate) mod pack;
+mod scores;
 mod sort;
 mod tell;
 #[cfg(test)]
@@ -30,8 +31,10 @@ use bytes::Bytes;
 use quaymaster_schema::QueueSpec;
 use tokio_util::sync::CancellationToken;
 
-pub use answer::{Acked, DeadPage, Extended, Item, Job, Nacked, Pressure, Pushed, Redriven, Swept, Totals};
-pub use ask::{Ack, Claim, ClaimNext, Nack, Purge, Push, PushDedupe, Redrive, Then};
+pub use answer::{
+    Acked, DeadPage, Extended, Item, Job, Nacked, Pressure, Pushed, RangePage, Redriven, Swept, Totals,
+};
+pub use ask::{Ack, Claim, ClaimNext, Nack, Purge, Push, PushDedupe, Redrive, Scores, Then, Trim};
 pub use counts::Counts;
 pub use lease::Lease;
 
@@ -141,10 +144,25 @@ impl Queue {
     pub async fn push(&self, push: Push) -> Result<Pushed> {
         let pushed = self.pushed(push).await;
         match &pushed {
-            Ok(pushed) => self.counts.pushed(pushed),
+            Ok(pushed) => {
+                self.counts.pushed(pushed);
+                self.tell_dropped(pushed.dropped);
+            }
             Err(error) => self.counts.failed(error),
         }
         pushed
+    }
+
+    /// Warns of what a full queue has dropped, at most once a second.
+    fn tell_dropped(&self, dropped: u64) {
+        if let Some(dropped) = self.counts.to_tell(dropped, Instant::now()) {
+            let queue = self.name();
+            tracing::warn!(
+                queue,
+                dropped,
+                "the queue is full: its oldest items were dropped, as drop_oldest says"
+            );
+        }
     }
 
     async fn pushed(&self, push: Push) -> Result<Pushed> {
@@ -407,6 +425,17 @@ impl Queue {
         let items = tell::strings(items)?;
         let mut left = self.place.bounds().unpacked();
         Ok(items.into_iter().map(|item| sort::item(item, &mut left)).collect())
+    }
+
+    /// Items of a priority queue that wait, by their score, the lowest first; fewer than `count` where they are large.
+    pub async fn range(&self, scores: Scores, count: usize, offset: u64) -> Result<RangePage> {
+        scores::range(self, scores, count, offset).await
+    }
+
+    /// Items of a priority queue that wait are removed by their score; answers how many. They count as dropped.
+    /// `progress` hears how many so far.
+    pub async fn trim(&self, which: Trim, progress: impl FnMut(u64) + Send) -> Result<u64> {
+        in_steps(scores::trim(self, which, progress)).await
     }
 
     /// A page of dead letters, the oldest first; fewer than `count` where they are large.

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use quaymaster_store::{Invocation, Words, Workload};
 
 use super::answer::Redriven;
+use super::ask::Scores;
 use super::keys::{Place, Role};
 use super::{CLAIM_BYTES, Lease};
 use crate::Result;
@@ -14,8 +15,8 @@ use crate::bound::KeyBinding::Spelled;
 use crate::scripts::{
     At, ClaimArgs, LeasesArgs, Many, QueueArgs, queue_ack, queue_ack_claim, queue_ack_then, queue_bury,
     queue_claim, queue_dead, queue_dying, queue_extend, queue_nack, queue_pause, queue_peek, queue_pressure,
-    queue_progress, queue_purge, queue_purge_aged, queue_push, queue_redrive, queue_redrive_overflow,
-    queue_release, queue_sweep,
+    queue_progress, queue_purge, queue_purge_aged, queue_push, queue_range, queue_redrive,
+    queue_redrive_overflow, queue_release, queue_sweep, queue_trim,
 };
 
 pub(super) const PUSH: &str = "queue.push";
@@ -28,6 +29,8 @@ pub(super) const PRESSURE: &str = "queue.pressure";
 pub(super) const PAUSE: &str = "queue.pause";
 pub(super) const RESUME: &str = "queue.resume";
 pub(super) const PEEK: &str = "queue.peek";
+pub(super) const RANGE: &str = "queue.range";
+pub(super) const TRIM: &str = "queue.trim";
 pub(super) const DEAD: &str = "queue.dead";
 pub(super) const REDRIVE: &str = "queue.redrive";
 pub(super) const PURGE: &str = "queue.purge";
@@ -376,6 +379,44 @@ pub(super) fn peek(place: &Place, count: usize) -> Result<Invocation> {
         budget: CLAIM_BYTES as i64,
     };
     Ok(call.on(at(place, PEEK))?.compound())
+}
+
+/// Two scores as the store reads them.
+fn two_scores(scores: Scores) -> (String, String) {
+    let text = |score: Option<f64>, none: &str| score.map_or(none.to_owned(), |score| score.to_string());
+    (text(scores.min, "-inf"), text(scores.max, "+inf"))
+}
+
+pub(super) fn range(place: &Place, scores: Scores, offset: u64, count: usize) -> Result<Invocation> {
+    let (min, max) = two_scores(scores);
+    let call = queue_range::Call {
+        items: place.spelled(Role::Items),
+        min: &min,
+        max: &max,
+        offset: i64::try_from(offset).unwrap_or(i64::MAX / 2),
+        count: count as i64,
+        budget: CLAIM_BYTES as i64,
+    };
+    Ok(call.on(at(place, RANGE))?.compound())
+}
+
+pub(super) fn trim(
+    place: &Place,
+    scores: Scores,
+    count: u64,
+    request_id: Option<&str>,
+) -> Result<Invocation> {
+    let (min, max) = two_scores(scores);
+    let call = queue_trim::Call {
+        items: place.spelled(Role::Items),
+        meta: place.spelled(Role::Meta),
+        request: place.request(request_id),
+        min: &min,
+        max: &max,
+        count: count as i64,
+        keep_ms: KEEP_MS,
+    };
+    Ok(call.on(at(place, TRIM))?.compound())
 }
 
 pub(super) fn dead(place: &Place, op: &'static str, offset: u64, count: usize) -> Result<Invocation> {

@@ -1,4 +1,6 @@
 //! An item as it lies in the list: JSON as it is, or `Z:` and base64 of zstd. No I/O.
+//!
+//! Another program may push text that is not JSON: `ZADD priority_queue 9 item_id`. It is handed out as a JSON string.
 
 use std::io::Read as _;
 
@@ -26,12 +28,19 @@ pub(crate) fn pack(payload: &Bytes, over: Option<u64>) -> Bytes {
     if item.len() < payload.len() { item.into() } else { payload.clone() }
 }
 
-/// The JSON in an item, or why there is none. A compressed one unfolds to `most` bytes at most.
-pub(super) fn unpack(item: &Bytes, most: usize) -> Result<Bytes, String> {
-    let Some(folded) = item.strip_prefix(PREFIX) else {
-        check_json(item)?;
-        return Ok(item.clone());
-    };
+/// What an item says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Unpacked {
+    /// JSON text: the item's own, or a string of the text that it is.
+    pub(super) json: Bytes,
+    /// The text of an item that is not JSON.
+    pub(super) text: Option<Bytes>,
+}
+
+/// What an item says, or why nobody can be told. A compressed one unfolds to `most` bytes at most, and text that is
+/// not JSON may have as many as a string.
+pub(super) fn unpack(item: &Bytes, most: usize) -> Result<Unpacked, String> {
+    let Some(folded) = item.strip_prefix(PREFIX) else { return read(item.clone(), most) };
     let folded = STANDARD.decode(folded).map_err(|error| format!("`Z:` without base64: {error}"))?;
     let failed = |error: std::io::Error| format!("`Z:` without zstd: {error}");
     let mut decoder = zstd::stream::read::Decoder::with_buffer(&folded[..]).map_err(failed)?;
@@ -41,8 +50,24 @@ pub(super) fn unpack(item: &Bytes, most: usize) -> Result<Bytes, String> {
     if payload.len() > most {
         return Err(format!("it unfolds to more than {most} bytes"));
     }
-    check_json(&payload)?;
-    Ok(payload.into())
+    read(payload.into(), most)
+}
+
+/// JSON as it is; other text as a JSON string.
+pub(super) fn read(bytes: Bytes, most: usize) -> Result<Unpacked, String> {
+    let Err(why) = check_json(&bytes) else { return Ok(Unpacked { json: bytes, text: None }) };
+    // Bytes that are no text are no string either.
+    let Ok(text) = std::str::from_utf8(&bytes) else { return Err(why) };
+    let too_long = || format!("{why}; as a string it has more than {most} bytes");
+    if text.len() > most {
+        return Err(too_long());
+    }
+    let mut json = String::with_capacity(text.len() + 2);
+    crate::json::push_text(&mut json, text);
+    if json.len() > most {
+        return Err(too_long());
+    }
+    Ok(Unpacked { json: json.into(), text: Some(bytes) })
 }
 
 /// Whether an item is compressed: what it unfolds to is not known from its length.

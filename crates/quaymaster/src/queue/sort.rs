@@ -10,6 +10,7 @@ use super::answer::{Item, Job, Nacked};
 use super::ask::Nack;
 use super::letter::{Corpse, Death};
 use super::ops::Request;
+use super::pack::Unpacked;
 use super::tell::Handed;
 use super::{CLAIM_BYTES, ERROR_MAX, Lease, Queue, ops, pack, tell};
 use crate::scripts::{queue_bury, queue_dying};
@@ -52,12 +53,12 @@ pub(super) async fn sort(
         let payload = pack::unpack(&handed.item, most);
         if packed {
             // A bomb costs as much as may be unfolded before it is known for one.
-            unpacked += payload.as_ref().map_or(most, Bytes::len);
+            unpacked += payload.as_ref().map_or(most, |payload| payload.json.len());
         }
         match payload {
             Ok(payload) if !handed.dying => sorted.jobs.push(Job {
                 id: handed.id.to_string(),
-                payload,
+                payload: payload.json,
                 attempt: handed.attempt,
                 lease,
                 lease_expires_in: handed.left,
@@ -130,10 +131,11 @@ fn ended(handed: &Handed) -> String {
     }
 }
 
-fn corpse<'a>(payload: Option<&'a Bytes>, item: &'a Bytes) -> Corpse<'a> {
-    match payload.and_then(|payload| std::str::from_utf8(payload).ok()) {
-        Some(text) => Corpse::Json(text),
-        None => Corpse::Raw(item),
+fn corpse<'a>(payload: Option<&'a Unpacked>, item: &'a Bytes) -> Corpse<'a> {
+    match payload.map(|payload| (&payload.text, std::str::from_utf8(&payload.json))) {
+        Some((None, Ok(json))) => Corpse::Json(json),
+        Some((Some(text), _)) => Corpse::Raw(text),
+        Some((None, Err(_))) | None => Corpse::Raw(item),
     }
 }
 
@@ -196,11 +198,11 @@ fn cut(error: &str) -> &str {
 /// An item to be shown; `left` is what may still be unfolded.
 pub(super) fn item(item: Bytes, left: &mut usize) -> Item {
     match pack::unpack(&item, *left) {
-        Ok(json) => {
+        Ok(payload) => {
             if pack::is_packed(&item) {
-                *left = left.saturating_sub(json.len());
+                *left = left.saturating_sub(payload.json.len());
             }
-            Item::Json(json)
+            Item::Json(payload.json)
         }
         Err(reason) => Item::Raw { bytes: item, reason },
     }

@@ -231,6 +231,19 @@ pub(super) fn strings(mut parts: Parts) -> Result<Vec<Bytes>> {
     Ok(strings)
 }
 
+/// Items and their scores, by turns.
+pub(super) fn scored(mut parts: Parts) -> Result<Vec<(Bytes, f64)>> {
+    let mut items = Vec::new();
+    while let Some(part) = parts.any() {
+        let Reply::Bytes(item) = part else {
+            let detail = format!("expected an item, got {part:?}");
+            return Err(Error::new("queue", Code::StoreReply, detail));
+        };
+        items.push((item, score(&mut parts)?));
+    }
+    Ok(items)
+}
+
 pub(super) fn totals(mut parts: Parts) -> Result<Totals> {
     let parts = &mut parts;
     Ok(Totals {

@@ -2,9 +2,13 @@
 
 #![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
+use std::time::{Duration, Instant};
+
 use bytes::Bytes;
 
+use super::counts::Counts;
 use super::letter::{self, Corpse, Death};
+use super::pack::Unpacked;
 use super::{Lease, pack};
 
 #[test]
@@ -12,7 +16,7 @@ fn an_item_comes_back_as_it_was_packed() {
     let large = Bytes::from(format!("\"{}\"", "a".repeat(5000)));
     let packed = pack::pack(&large, Some(1024));
     assert!(packed.starts_with(b"Z:") && packed.len() < 200, "{}", packed.len());
-    assert_eq!(pack::unpack(&packed, 5002).unwrap(), large);
+    assert_eq!(pack::unpack(&packed, 5002).unwrap(), Unpacked { json: large.clone(), text: None });
     assert!(pack::unpack(&packed, 5001).unwrap_err().contains("more than 5001 bytes"));
     assert_eq!(pack::pack(&large, None), large, "no threshold is declared");
     assert_eq!(pack::pack(&large, Some(5002)), large, "it is not over the threshold");
@@ -21,10 +25,17 @@ fn an_item_comes_back_as_it_was_packed() {
 }
 
 #[test]
-fn what_is_no_json_says_why() {
+fn text_that_is_not_json_is_a_string_and_what_is_not_even_text_says_why() {
+    let text = |text: &'static str| pack::unpack(&Bytes::from_static(text.as_bytes()), 100).unwrap();
+    for (item, json) in [("", "\"\""), ("item_id", "\"item_id\""), ("{\"a\":1} x", "\"{\\\"a\\\":1} x\"")] {
+        assert_eq!(text(item), Unpacked { json: json.into(), text: Some(item.into()) });
+    }
+    let folded = pack::pack(&Bytes::from("text ".repeat(20)), Some(1));
+    assert!(folded.starts_with(b"Z:"), "{folded:?}");
+    assert_eq!(pack::unpack(&folded, 102).unwrap().text.unwrap(), "text ".repeat(20), "compressed text, too");
     let why = |bytes: &'static [u8]| pack::unpack(&Bytes::from_static(bytes), 100).unwrap_err();
-    assert!(why(b"").contains("not JSON"));
-    assert!(why(b"{\"a\":1} x").contains("not JSON"));
+    assert!(why(&[b'x'; 99]).contains("as a string it has more than 100 bytes"), "two quotes are too much");
+    assert!(why(&[b'x'; 101]).contains("as a string it has more than 100 bytes"));
     assert!(why(b"\"\xff\"").contains("not UTF-8"));
     assert!(why(b"Z:***").contains("base64"));
     assert!(why(b"Z:aGVsbG8=").contains("zstd"));
@@ -37,6 +48,15 @@ fn a_frame_that_asks_for_too_much_memory_is_refused() {
     let frame = [0x28, 0xb5, 0x2f, 0xfd, 0x00, 0xa8];
     let item = format!("Z:{}", base64::Engine::encode(&base64::engine::general_purpose::STANDARD, frame));
     assert!(pack::unpack(&item.into(), 1 << 20).unwrap_err().contains("zstd"));
+}
+
+#[test]
+fn dropped_items_are_told_at_once_and_then_once_a_second_with_all_that_came_between() {
+    let (counts, start) = (Counts::default(), Instant::now());
+    let tell = |dropped, ms| counts.to_tell(dropped, start + Duration::from_millis(ms));
+    assert_eq!((tell(0, 0), tell(2, 0)), (None, Some(2)));
+    assert_eq!((tell(1, 1), tell(3, 999), tell(0, 1500)), (None, None, None));
+    assert_eq!((tell(1, 1500), tell(1, 1501)), (Some(5), None));
 }
 
 #[test]
@@ -96,12 +116,18 @@ fn a_dead_letter_is_the_documented_item() {
 }
 
 #[test]
-fn what_was_no_json_is_kept_and_not_pushed_again() {
-    for (raw, kept) in [(&b"half {"[..], "half {"), (b"\xff\x00", "/wA=")] {
+fn text_is_pushed_again_as_it_was_and_what_no_worker_can_be_given_is_kept() {
+    for (raw, kept, again) in [
+        (&b"half {"[..], "half {", Some("half {")),
+        (b"", "", Some("")),
+        (b"Z:***", "Z:***", None),
+        (b"\xff\x00", "/wA=", None),
+    ] {
         let letter = death(Corpse::Raw(raw)).letter().unwrap();
         let json: serde_json::Value = serde_json::from_slice(&letter).unwrap();
         assert_eq!(json["original_job"], kept);
-        assert!(letter::read(&letter.into()).unwrap().job.is_none());
+        let job = letter::read(&letter.into()).unwrap().job;
+        assert_eq!(job.as_deref(), again.map(str::as_bytes));
     }
 }
 

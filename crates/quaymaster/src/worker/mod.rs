@@ -24,6 +24,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use quaymaster_store::backoff::Backoff;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
@@ -72,6 +73,7 @@ pub struct Worker {
     lease: Option<Duration>,
     name: Option<String>,
     drain: Duration,
+    away: Backoff,
     place: Place,
     counts: Arc<Counts>,
 }
@@ -87,7 +89,8 @@ pub struct Ended {
 }
 
 impl Worker {
-    /// A worker of `queue`: ten handlers at once, the queue's own lease, thirty seconds to drain.
+    /// A worker of `queue`: ten handlers at once, the queue's own lease, thirty seconds to drain, one to thirty seconds
+    /// between attempts while the store is away.
     pub fn new(queue: Queue) -> Self {
         let threads = std::thread::available_parallelism().map_or(2, usize::from);
         Self {
@@ -96,6 +99,7 @@ impl Worker {
             lease: None,
             name: None,
             drain: DRAIN,
+            away: Backoff::default(),
             place: Place::Threads(threads),
             counts: Arc::default(),
         }
@@ -124,6 +128,13 @@ impl Worker {
     /// How long handlers may go on after a stop before they are cut off.
     pub fn drain(mut self, bound: Duration) -> Self {
         self.drain = bound;
+        self
+    }
+
+    /// How long to wait before the store is asked again that failed: 1 s, 2 s, 4 s … 30 s unless told, and up to a
+    /// quarter more. What is about a job in hand waits a quarter of its lease at most.
+    pub fn retry(mut self, away: Backoff) -> Self {
+        self.away = away;
         self
     }
 

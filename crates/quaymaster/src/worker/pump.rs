@@ -28,10 +28,6 @@ const WAIT: Duration = Duration::from_secs(10);
 const AHEAD: Duration = Duration::from_millis(10);
 /// A claimed job that no lane takes up within this goes back to the others.
 const STALE: Duration = Duration::from_secs(1);
-/// Between attempts while the store is away.
-pub(super) const AWAY: Backoff =
-    Backoff { base: Duration::from_millis(100), max: Duration::from_secs(5), jitter: 0.25 };
-
 /// A job in a lane's hands.
 #[derive(Debug)]
 pub(super) struct Slot {
@@ -49,6 +45,8 @@ pub(super) struct Pump {
     pub(super) counts: Arc<Counts>,
     pub(super) held: Held,
     pub(super) stop: CancellationToken,
+    /// Between attempts while the store is away.
+    away: Backoff,
     name: Option<String>,
     lanes: usize,
     /// Claimed, and taken up by no lane yet.
@@ -74,6 +72,7 @@ impl Pump {
             counts: worker.counts.clone(),
             held: Held::default(),
             stop,
+            away: worker.away,
             name: worker.name.clone(),
             lanes: worker.concurrency,
             buffer: Mutex::default(),
@@ -131,7 +130,7 @@ impl Pump {
         let Ok(Ok(told)) = call.await else {
             self.give_back(&keys, self.lease / 3).await;
             // They come again at once, and would be as late again.
-            self.stop.run_until_cancelled(tokio::time::sleep(AWAY.delay(1))).await;
+            self.stop.run_until_cancelled(tokio::time::sleep(self.pause(1))).await;
             return;
         };
         // As if they were claimed now: that one is lost may have been told before.
@@ -176,7 +175,7 @@ impl Pump {
                     self.freed(wanted);
                     failures += 1;
                     self.away("claimed", &error, failures);
-                    self.stop.run_until_cancelled(tokio::time::sleep(AWAY.delay(failures))).await;
+                    self.stop.run_until_cancelled(tokio::time::sleep(self.away.delay(failures))).await;
                 }
             }
         }
@@ -237,7 +236,7 @@ impl Pump {
                         Counts::add(&self.counts.lost, batch.len());
                         return self.held.remove(batch);
                     }
-                    tokio::time::sleep(AWAY.delay(failures)).await;
+                    tokio::time::sleep(self.pause(failures)).await;
                 }
             }
         }
@@ -348,6 +347,11 @@ impl Pump {
     /// No lane begins anything from here on.
     pub(super) fn shut(&self) {
         self.ready.close();
+    }
+
+    /// How long an attempt waits that is about a job in hand: no longer than its lease bears.
+    pub(super) fn pause(&self, failures: u32) -> Duration {
+        self.away.delay(failures).min(self.lease / 4)
     }
 
     pub(super) fn away(&self, what: &str, error: &Error, failures: u32) {

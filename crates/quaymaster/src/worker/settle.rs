@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::counts::Counts;
 use super::held::Lost;
 use super::outcome::{Done, Failure, Fate};
-use super::pump::{AWAY, Pump};
+use super::pump::Pump;
 use crate::queue::{Ack, Nack, Nacked};
 use crate::{Code, Error, Retry, Token};
 
@@ -40,7 +40,7 @@ impl Pump {
             let wait = match error.code {
                 // Whoever reads that queue is behind. Waiting here is what slows this one down, too.
                 Code::QueueFull => FULL,
-                code if code.retry() != Retry::Useless => AWAY.delay(failures),
+                code if code.retry() != Retry::Useless => self.pause(failures),
                 _ => return self.failed(key, lost, refused(&error)).await,
             };
             self.away("acked with their result", &error, failures);
@@ -77,7 +77,7 @@ impl Pump {
             };
             failures += 1;
             self.away("nacked", &error, failures);
-            if error.code.retry() == Retry::Useless || !self.wait(AWAY.delay(failures), lost).await {
+            if error.code.retry() == Retry::Useless || !self.wait(self.pause(failures), lost).await {
                 return self.gone(key);
             }
         }

@@ -154,7 +154,8 @@ impl Scene {
     }
 
     fn worker(&self) -> Worker {
-        Worker::new(self.queue().clone()).concurrency(4)
+        let soon = Backoff { base: Duration::from_millis(100), max: Duration::from_secs(5), jitter: 0.25 };
+        Worker::new(self.queue().clone()).concurrency(4).retry(soon)
     }
 
     fn start<F, D>(
@@ -597,5 +598,30 @@ async fn wrong_settings_are_refused() {
     ] {
         let told = worker.run(|_, _| async { Ok::<_, Failure>(()) }, CancellationToken::new()).await;
         assert!(told.unwrap_err().detail.starts_with(part), "{part}");
+    }
+}
+
+#[tokio::test]
+async fn a_worker_asks_a_store_that_is_away_as_seldom_as_it_was_told() {
+    let scene = Scene::new().await;
+    assert_eq!(Worker::new(scene.queue().clone()).away, Backoff::default(), "the documented 1 s to 30 s");
+    let every = |base: u64, max: u64| {
+        let away =
+            Backoff { base: Duration::from_millis(base), max: Duration::from_millis(max), jitter: 0.0 };
+        scene.worker().retry(away)
+    };
+    let (seldom, often) = (every(3_600_000, 3_600_000), every(1, 1));
+    let (few, many) = (seldom.counts().clone(), often.counts().clone());
+    scene.store.away.store(true, SeqCst);
+    let handler = |_, _| async { Ok::<_, Failure>(()) };
+    let running = [scene.start(seldom, handler), scene.start(often, handler)];
+    until("both have failed", || few.errors() > 0 && many.errors() > 50).await;
+    assert_eq!(few.errors(), 1, "its next attempt is an hour away");
+    scene.store.away.store(false, SeqCst);
+    scene.push(1).await;
+    until("the other one goes on", || many.acked() == 1).await;
+    // A stop does not wait for the next attempt.
+    for running in running {
+        let _ = scene.end(running).await;
     }
 }

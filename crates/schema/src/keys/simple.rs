@@ -87,7 +87,7 @@ pub(crate) fn cache_rows(
     format: Option<String>,
 ) -> Vec<RowDraft> {
     let holds = match spec.holds {
-        crate::kind::CacheType::String => RedisType::String,
+        crate::kind::CacheType::String | crate::kind::CacheType::Json => RedisType::String,
         crate::kind::CacheType::Hash => RedisType::Hash,
     };
     let tag = key.without_bucket();

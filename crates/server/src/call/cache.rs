@@ -47,8 +47,8 @@ request! {
     pub(crate) struct CachePut<'a> {
         /// The placeholders of the cache's key, by name.
         key: KeyValues<'a> = CACHE_KEY,
-        /// The value: a string is stored as it is, other JSON as its text; of a hash cache an object of fields, each
-        /// stored the same way.
+        /// The value: of a json cache any JSON. Of a string cache a string is stored as it is, other JSON as its text;
+        /// of a hash cache an object of fields, each stored the same way.
         value: &'a RawValue = JSON.required(""),
         /// How long it lives; at most the declared ttl, which it is unless given.
         ttl_ms: Option<u64> = Spec::integer(1, u64::MAX),
@@ -91,10 +91,11 @@ pub(crate) struct CacheStored {
 pub(crate) struct CacheFetched {
     /// Whether there is a value.
     hit: bool,
-    /// A string cache's text, or a hash cache's fields.
+    /// A string cache's text, a json cache's JSON (a string where another program left text that is not JSON), or a
+    /// hash cache's fields.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "CacheText")]
-    value: Option<CacheText>,
+    #[schemars(with = "serde_json::Value")]
+    value: Option<CacheValue>,
     /// What of it is not UTF-8, in base64: the string, or those fields.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "CacheText")]
@@ -103,6 +104,16 @@ pub(crate) struct CacheFetched {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Policy")]
     outage: Option<&'static str>,
+}
+
+/// What an entry holds.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+pub(crate) enum CacheValue {
+    /// Of a json cache.
+    Json(Box<RawValue>),
+    /// Of the others.
+    Text(CacheText),
 }
 
 /// A string, or fields and their strings.
@@ -154,7 +165,7 @@ async fn get(services: &Services, input: Input<'_>) -> Answer {
     let cache = services.quaymaster.cache(input.name)?;
     let request: CacheAsk<'_> = input.read()?;
     Ok(written(&match cache.get(&pairs(&request.key)).await? {
-        Fetched::Hit(value) => fetched(value),
+        Fetched::Hit(value) => fetched(cache.spec().holds, value),
         Fetched::Miss { outage } => CacheFetched { outage: input.under(outage), ..CacheFetched::default() },
     }))
 }
@@ -186,6 +197,7 @@ pub(super) fn stored_text(value: &RawValue) -> Bytes {
 fn entry(holds: CacheType, value: &RawValue) -> Result<Entry, Problem> {
     match holds {
         CacheType::String => Ok(Entry::Bytes(stored_text(value))),
+        CacheType::Json => Ok(Entry::Bytes(Bytes::copy_from_slice(value.get().as_bytes()))),
         CacheType::Hash => {
             let fields: BTreeMap<String, &RawValue> = serde_json::from_str(value.get()).map_err(|_| {
                 let detail = "value must be an object of fields: the cache's type is hash";
@@ -196,11 +208,11 @@ fn entry(holds: CacheType, value: &RawValue) -> Result<Entry, Problem> {
     }
 }
 
-fn fetched(value: Entry) -> CacheFetched {
+fn fetched(holds: CacheType, value: Entry) -> CacheFetched {
     let mut answer = CacheFetched { hit: true, ..CacheFetched::default() };
     match value {
         Entry::Bytes(bytes) => match readable(&bytes) {
-            Ok(text) => answer.value = Some(CacheText::Text(text)),
+            Ok(text) => answer.value = Some(plain(holds, text)),
             Err(packed) => answer.value_base64 = Some(CacheText::Text(packed)),
         },
         Entry::Fields(fields) => {
@@ -212,11 +224,21 @@ fn fetched(value: Entry) -> CacheFetched {
                     Err(text) => drop(packed.insert(field, text)),
                 }
             }
-            answer.value = Some(CacheText::Fields(plain));
+            answer.value = Some(CacheValue::Text(CacheText::Fields(plain)));
             answer.value_base64 = (!packed.is_empty()).then_some(CacheText::Fields(packed));
         }
     }
     answer
+}
+
+/// The text of an entry, or the JSON that it is.
+fn plain(holds: CacheType, text: String) -> CacheValue {
+    match holds {
+        CacheType::String | CacheType::Hash => CacheValue::Text(CacheText::Text(text)),
+        // A json cache gives JSON text; a string is what its reader would have made of anything else.
+        CacheType::Json => serde_json::from_str(&text)
+            .map_or_else(|_| CacheValue::Text(CacheText::Text(text.clone())), CacheValue::Json),
+    }
 }
 
 /// The text, or its base64 where it is none.

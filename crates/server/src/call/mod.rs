@@ -298,6 +298,7 @@ const FILES: &[&[Call]] = &[
     queue::claim::CALLS,
     queue::settle::CALLS,
     queue::state::CALLS,
+    queue::scores::CALLS,
     queue::dead::CALLS,
     run::state::CALLS,
     run::work::CALLS,
@@ -379,11 +380,12 @@ mod tests {
     use super::*;
 
     /// Calls that change something and keep a system running.
-    const OPERATE: [&str; 11] = [
+    const OPERATE: [&str; 12] = [
         "queue.pause",
         "queue.resume",
         "queue.redrive",
         "queue.purge",
+        "queue.trim",
         "limit.reset",
         "cache.delete",
         "batch.close",

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use quaymaster::layer::Trust;
 use quaymaster::queue::Bounds;
+use quaymaster::store::backoff::Backoff;
 use quaymaster::store::embedded::Durability;
 use quaymaster::store::redis::{PoolOptions, Pools};
 
@@ -68,6 +69,7 @@ pub(super) struct RawStore {
     pub(super) nodes: Option<NonZeroU32>,
     pub(super) tls: RawTls,
     pub(super) pools: RawPools,
+    pub(super) retry: Backoff,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -109,12 +111,14 @@ impl RawConfig {
         let parsed = walk.parse();
         let known = ["schemas", "server", "store", "thresholds", "worker", "queues", "uploads"];
         let root = walk.root(parsed.get_ref(), &known);
+        let store = store(&root, folder);
+        let worker = WorkerConfig { retry: store.retry, ..worker(&root, folder) };
         let raw = Self {
             schemas: root.texts("schemas").map(|names| names.iter().map(|name| folder.join(name)).collect()),
             server: server(&root, folder),
-            store: store(&root, folder),
+            store,
             thresholds: thresholds(&root),
-            worker: worker(&root, folder),
+            worker,
             queues: queues(&root),
             uploads: uploads::read(&root, folder),
         };
@@ -254,6 +258,7 @@ fn store(root: &Table<'_, '_>, folder: &Path) -> RawStore {
         "nodes",
         "tls",
         "pools",
+        "retry",
     ];
     let Some(table) = root.table("store", &known) else { return RawStore::default() };
     let path = |scalar: &Scalar| scalar.text().map(|text| folder.join(text));
@@ -291,6 +296,7 @@ fn store(root: &Table<'_, '_>, folder: &Path) -> RawStore {
         }),
         tls: tls.unwrap_or_default(),
         pools: pools(&table),
+        retry: retry(&table),
     }
 }
 
@@ -341,6 +347,24 @@ fn pools(store: &Table<'_, '_>) -> RawPools {
     pools
 }
 
+/// How long workers wait before they ask a store again that failed.
+fn retry(store: &Table<'_, '_>) -> Backoff {
+    let default = Backoff::default();
+    let Some(table) = store.table("retry", &["base", "max", "jitter"]) else { return default };
+    let base = table.get("base", Scalar::duration);
+    // One that is given alone moves the other bound along.
+    let max = table.get("max", |scalar| match (scalar.duration()?, base) {
+        (max, Some(base)) if max < base => Err(format!("must be at least base, which is {base:?}")),
+        (max, _) => Ok(max),
+    });
+    let base = base.unwrap_or_else(|| max.map_or(default.base, |max| default.base.min(max)));
+    Backoff {
+        base,
+        max: max.unwrap_or_else(|| default.max.max(base)),
+        jitter: table.get("jitter", Scalar::share).unwrap_or(default.jitter),
+    }
+}
+
 fn thresholds(root: &Table<'_, '_>) -> Thresholds {
     let default = Thresholds::default();
     let known = ["memory", "hit_rate", "p95", "p95_single", "p95_compound", "connections"];
@@ -370,6 +394,7 @@ fn worker(root: &Table<'_, '_>, folder: &Path) -> WorkerConfig {
             .get("max_response_bytes", Scalar::bytes)
             .map_or(default.max_response_bytes, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX)),
         ca_file: table.get("ca_file", |scalar| scalar.text().map(|text| folder.join(text))),
+        ..default
     }
 }
 

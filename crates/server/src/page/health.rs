@@ -29,21 +29,26 @@ pub(crate) struct Alive {
     status: &'static str,
     /// The server's version.
     version: &'static str,
+    /// The version of the Redis or Valkey server, from `/readyz`; absent for an embedded store.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    redis_version: Option<String>,
     /// How long the process has been up.
     uptime_ms: u64,
 }
 
-fn alive(app: &App, status: &'static str) -> Response<Body> {
+fn alive(app: &App, status: &'static str, redis_version: Option<String>) -> Response<Body> {
     json(&Alive {
         status,
         version: env!("CARGO_PKG_VERSION"),
+        redis_version,
         uptime_ms: app.probe.started.elapsed().as_millis() as u64,
     })
 }
 
 /// The process is up.
 fn healthz(app: &App) -> Response<Body> {
-    alive(app, "up")
+    alive(app, "up", None)
 }
 
 /// The store answers and accepts writes.
@@ -52,5 +57,7 @@ async fn readyz(app: &App) -> Result<Response<Body>, Problem> {
         return Err(Problem::new(Code::ServerBusy, "the server is stopping"));
     }
     app.probe.ready(&app.services.quaymaster).await?;
-    Ok(alive(app, "ready"))
+    // A store that accepts writes and does not tell its version is ready all the same.
+    let told = app.probe.deployment(&**app.services.quaymaster.engine()).await.ok();
+    Ok(alive(app, "ready", told.and_then(|facts| facts.redis_version().map(str::to_owned))))
 }

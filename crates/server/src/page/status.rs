@@ -107,6 +107,8 @@ pub(crate) struct StoreStatus {
     /// `redis`, `valkey` or `embedded`.
     product: Option<String>,
     version: Option<String>,
+    /// The version of the Redis or Valkey server; null for an embedded store.
+    redis_version: Option<String>,
     /// `standalone`, `sentinel`, `cluster`, `owner`, `attached` or `memory`.
     mode: Option<String>,
     /// `always`, `everysec`, `rdb` or `none`.
@@ -225,6 +227,7 @@ impl StoreStatus {
             reason,
             product: facts.map(|facts| facts.product.clone()),
             version: facts.map(|facts| facts.version.clone()),
+            redis_version: facts.and_then(|facts| facts.redis_version().map(str::to_owned)),
             mode: facts.map(|facts| facts.mode.clone()),
             persistence: facts.and_then(|facts| facts.persistence.clone()),
             eviction_policy: facts.and_then(|facts| facts.eviction_policy.clone()),

@@ -86,7 +86,10 @@ fn slot<'a>(field: &'static Field, text: Cow<'a, str>) -> Result<Slot<'a>, Probl
                 .filter(|number| field.spec.lets(*number));
             number.map(Slot::Integer).ok_or_else(|| wrong(&text))
         }
-        Holds::Number => text.parse().map(Slot::Number).map_err(|_| wrong(&text)),
+        Holds::Number => {
+            let number = text.parse().ok().filter(|number: &f64| number.is_finite());
+            number.map(Slot::Number).ok_or_else(|| wrong(&text))
+        }
         Holds::Truth if field.spec.bare && text.is_empty() => Ok(Slot::Truth(true)),
         Holds::Truth => text.parse().map(Slot::Truth).map_err(|_| wrong(&text)),
         _ => Ok(Slot::Text(text)),

@@ -22,6 +22,7 @@ use std::time::Duration;
 
 use axum::http::Uri;
 use quaymaster::queue::Queue;
+use quaymaster::store::backoff::Backoff;
 use quaymaster::worker::{Counts, Ended, Worker};
 use quaymaster::{Code, Error, Quaymaster, Result};
 use tokio_util::sync::CancellationToken;
@@ -31,7 +32,7 @@ use deliver::Delivery;
 use gate::Gate;
 
 /// How jobs are sent, beside what each queue declares.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct WorkerConfig {
     /// How long calls may go on after a stop.
     pub drain: Duration,
@@ -39,11 +40,14 @@ pub struct WorkerConfig {
     pub max_response_bytes: usize,
     /// Certificate authorities beside the system's.
     pub ca_file: Option<PathBuf>,
+    /// How long to wait before a store is asked again that failed: `[store.retry]`.
+    pub retry: Backoff,
 }
 
 impl Default for WorkerConfig {
     fn default() -> Self {
-        Self { drain: Duration::from_secs(30), max_response_bytes: 1 << 20, ca_file: None }
+        let drain = Duration::from_secs(30);
+        Self { drain, max_response_bytes: 1 << 20, ca_file: None, retry: Backoff::default() }
     }
 }
 
@@ -164,6 +168,7 @@ fn pushing(queue: &Queue, config: &WorkerConfig) -> Result<Pushing> {
     let worker = Worker::new(queue.clone())
         .concurrency(spec.concurrency as usize)
         .drain(config.drain)
+        .retry(config.retry)
         .handlers_on(tokio::runtime::Handle::current())
         .name("push");
     Ok(Pushing { name: name.to_owned(), concurrency: spec.concurrency, worker, delivery: Arc::new(delivery) })

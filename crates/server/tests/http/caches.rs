@@ -1,5 +1,6 @@
 //! `cache` and `dedupe` over HTTP.
 
+use quaymaster_testkit::conformance::command;
 use serde_json::{Value, json};
 
 use crate::fixture::Fixture;
@@ -58,6 +59,33 @@ async fn a_hash_is_an_object_whose_fields_come_back_as_strings() {
     let _ = post(&server, "/v1/cache/status/put", body).await;
     let wanted = json!({"hit": true, "value": {"status": "FAILED"}});
     assert_eq!(get(&server, "/v1/cache/status/get?key.id=7").await, wanted, "replaced whole");
+}
+
+#[tokio::test]
+async fn a_json_cache_gives_back_the_json_it_was_given() {
+    let server = Fixture::start().await;
+    for value in [
+        r#"{"data": "value"}"#,
+        "42",
+        r#""42""#,
+        "null",
+        "1.50",
+        r#"[1, {"b": []}]"#,
+        r#""""#,
+        "123456789012345678901234567890",
+    ] {
+        let body = format!(r#"{{"key":{{"id":"a"}},"value": {value} }}"#);
+        assert_eq!(post(&server, "/v1/cache/doc/put", &body).await, json!({"stored": true}));
+        let answer = page(&server, "/v1/cache/doc/get?key.id=a").await;
+        assert_eq!(answer, format!(r#"{{"hit":true,"value":{value}}}"#));
+    }
+    for (foreign, wanted) in [
+        (b"plain text".as_slice(), json!({"hit": true, "value": "plain text"})),
+        (b"\xff", json!({"hit": true, "value_base64": "/w=="})),
+    ] {
+        command(&*server.engine, b"doc:a", &[b"SET", b"doc:a", foreign]).await.unwrap();
+        assert_eq!(get(&server, "/v1/cache/doc/get?key.id=a").await, wanted);
+    }
 }
 
 #[tokio::test]

@@ -56,6 +56,10 @@ key = "status:{id}"
 type = "hash"
 ttl = "60s"
 
+[cache.doc]
+key = "doc:{id}"
+type = "json"
+ttl = "1h"
 [cache.token]
 key = "token:{id}"
 ttl = "1h"

@@ -216,6 +216,22 @@ async fn a_connection_without_requests_is_closed() {
 }
 
 #[tokio::test]
+async fn health_answers_name_the_version_of_redis_and_none_for_an_embedded_store() {
+    let redis = RedisServer::start(RedisConfig::default());
+    let said = redis.command::<String>(&["INFO", "server"]);
+    let version = said.lines().find_map(|line| line.strip_prefix("redis_version:")).unwrap().to_owned();
+    let options = StoreOptions::from_url(&redis.url(), ".".as_ref()).unwrap();
+    let engine = open_store(options, schema(SCHEMA), Eviction::Refused).await.unwrap();
+    let server = Fixture::on(settings("", &|_| None).server, engine).await;
+    assert_eq!(server.get("/readyz").await.json()["redis_version"], *version);
+    assert_eq!(server.get("/v1/status").await.json()["store"]["redis_version"], *version);
+    assert!(server.get("/healthz").await.json().get("redis_version").is_none(), "it asks no store");
+    let embedded = Fixture::start().await;
+    assert!(embedded.get("/readyz").await.json().get("redis_version").is_none());
+    assert!(embedded.get("/v1/status").await.json()["store"]["redis_version"].is_null());
+}
+
+#[tokio::test]
 async fn a_server_started_without_its_redis_recovers_when_it_comes() {
     let mut redis = RedisServer::start(RedisConfig::default());
     let url = redis.url();

@@ -151,6 +151,8 @@ async fn every_answer_is_as_described_and_every_route_is_there() {
         ("post", "/v1/queue/{name}/pause", "/v1/queue/jobs/pause", "{}"),
         ("post", "/v1/queue/{name}/resume", "/v1/queue/jobs/resume", "{}"),
         ("get", "/v1/queue/{name}/peek", "/v1/queue/jobs/peek?count=5", ""),
+        ("get", "/v1/queue/{name}/range", "/v1/queue/ranked/range?min=-1.5&count=5", ""),
+        ("post", "/v1/queue/{name}/trim", "/v1/queue/ranked/trim", r#"{"max":-1}"#),
         ("get", "/v1/queue/{name}/dead", "/v1/queue/jobs/dead", ""),
         ("post", "/v1/queue/{name}/redrive", "/v1/queue/jobs/redrive", "{}"),
         ("post", "/v1/queue/{name}/purge", "/v1/queue/jobs/purge", "{}"),

@@ -1,5 +1,6 @@
 //! The calls on queues over HTTP.
 
+use quaymaster_testkit::conformance::command;
 use serde_json::{Value, json};
 
 use crate::client::{Connection, request};
@@ -321,6 +322,79 @@ async fn the_bound_on_bodies_can_be_set() {
     assert_eq!(server.post("/v1/queue/jobs/push", &body).await.status, 413);
     let other = Fixture::with(settings("[server]\nmax_body_bytes = \"2KiB\"", &|_| None).server).await;
     assert_eq!(other.post("/v1/queue/jobs/push", &body).await.status, 200);
+}
+
+/// `zrangebyscore` and `zremrangebyscore` of the documents.
+#[tokio::test]
+async fn items_of_a_priority_queue_are_listed_and_deleted_by_score() {
+    let server = Fixture::start().await;
+    for (payload, priority) in [(r#"{"a":1}"#, 5), (r#""b""#, -2), ("3", 9)] {
+        post(&server, "ranked", "push", &format!(r#"{{"payload":{payload},"priority":{priority}}}"#)).await;
+    }
+    for (score, member) in [(b"7".as_slice(), b"item_id".as_slice()), (b"inf", b"\xff")] {
+        command(&*server.engine, b"ranked", &[b"ZADD", b"ranked", score, member]).await.unwrap();
+    }
+    let items = json!([
+        {"priority": -2.0, "payload": "b"},
+        {"priority": 5.0, "payload": {"a": 1}},
+        {"priority": 7.0, "payload": "item_id"},
+        {"priority": 9.0, "payload": 3},
+    ]);
+    let told = get(&server, "ranked/range?max=9").await;
+    assert_eq!(told, json!({"items": items, "length": 4}));
+    let told = get(&server, "ranked/range?min=5&max=9&count=1&offset=1").await;
+    assert_eq!(told, json!({"items": [items[2]], "length": 3}));
+    let told = get(&server, "ranked/range?min=1e300").await;
+    assert_eq!(
+        (&told["items"][0]["priority"], &told["items"][0]["item"]["raw_base64"]),
+        (&json!(null), &json!("/w=="))
+    );
+    assert_eq!(post(&server, "ranked", "trim", r#"{"max":5,"count":1}"#).await, json!({"removed": 1}));
+    assert_eq!(post(&server, "ranked", "trim", r#"{"min":6,"max":7.5}"#).await, json!({"removed": 1}));
+    let left = get(&server, "ranked/range?max=100").await;
+    assert_eq!(left, json!({"items": [items[1], items[3]], "length": 2}));
+    for (method, path, body, status, field) in [
+        ("get", "ranked/range?min=low", "", 400, "min"),
+        ("get", "ranked/range?max=inf", "", 400, "max"),
+        ("get", "ranked/range?max=nan", "", 400, "max"),
+        ("get", "ranked/range?count=0", "", 400, "count"),
+        ("get", "jobs/range?min=1", "", 422, "min"),
+        ("post", "ranked/trim", "{}", 400, "max"),
+        ("post", "ranked/trim", r#"{"max":"9"}"#, 400, "max"),
+        ("post", "ranked/trim", r#"{"max":1e999}"#, 400, "max"),
+        ("post", "jobs/trim", r#"{"max":9}"#, 422, "max"),
+    ] {
+        let path = format!("/v1/queue/{path}");
+        let answer = if method == "get" { server.get(&path).await } else { server.post(&path, body).await };
+        assert_eq!(
+            (answer.status, &answer.json()["field"]),
+            (status, &json!(field)),
+            "{path} {body}: {}",
+            answer.text()
+        );
+    }
+}
+
+/// `add_to_queue_safe(max_size=…, overflow_policy=…)` and `set(key, value, expire=…)` of the documents.
+#[tokio::test]
+async fn what_the_schema_declares_is_not_overridden_by_a_call_and_the_field_is_named() {
+    let server = Fixture::start().await;
+    for (path, body, status, field) in [
+        ("queue/jobs/push", r#"{"payload":1,"max_size":5}"#, 400, "max_size"),
+        ("queue/jobs/push", r#"{"payload":1,"overflow":"dlq"}"#, 400, "overflow"),
+        ("queue/jobs/push", r#"{"payload":1,"overflow_policy":"dlq"}"#, 400, "overflow_policy"),
+        ("queue/jobs/push", r#"{"payload":1,"request_id":"r","max_size":5}"#, 400, "max_size"),
+        ("cache/page/put", r#"{"key":{"id":"a"},"value":1,"ttl_ms":3600001}"#, 422, "ttl_ms"),
+        ("cache/page/put", r#"{"key":{"id":"a"},"value":1,"expire":60}"#, 400, "expire"),
+        ("dedupe/image/first", r#"{"key":{"id":"a"},"ttl_ms":1}"#, 400, "ttl_ms"),
+    ] {
+        let problem = server.post(&format!("/v1/{path}"), body).await;
+        assert_eq!((problem.status, &problem.json()["field"]), (status, &json!(field)), "{path} {body}");
+        let detail = problem.json()["detail"].as_str().unwrap().to_owned();
+        assert!(detail.contains(field), "{detail}");
+    }
+    let pressure = get(&server, "jobs/pressure").await;
+    assert_eq!((&pressure["current_length"], &pressure["max_size"]), (&json!(0), &json!(1000)));
 }
 
 /// The last worker died, or failed, with all there was: the list is empty, and somebody should look.

@@ -6,8 +6,11 @@ use std::time::Duration;
 use quaymaster::Quaymaster;
 use quaymaster::queue::{Claim, Pressure, Push, Queue};
 use quaymaster::schema::{Source, load};
+use quaymaster::store::backoff::Backoff;
 use quaymaster::store::embedded::{EmbeddedOptions, EmbeddedStore};
+use quaymaster_server::config::{Config, ConfigError, Overrides, RawConfig};
 use quaymaster_server::{WorkerConfig, Workers};
+use quaymaster_testkit::conformance::command;
 use quaymaster_testkit::servers::{Certificates, any_port};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -134,6 +137,19 @@ async fn a_job_is_sent_with_its_headers_and_acked_by_a_2xx() {
     let id = request.header("quaymaster-job-id");
     assert!(!id.is_empty() && request.header("idempotency-key") == format!("jobs-{id}"));
     assert_eq!(request.header("quaymaster-signature"), "", "there is no secret");
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn text_that_another_program_pushed_is_sent_as_a_json_string() {
+    let service = Service::start(|_| Act::Answer(204, "", String::new())).await;
+    let scene = Scene::start(&service.url(), "").await;
+    let engine = scene.quaymaster.engine();
+    command(&**engine, b"jobs", &[b"RPUSH", b"jobs", b"item_id"]).await.unwrap();
+    scene.acked(1).await;
+    let requests = service.requests();
+    assert_eq!(requests[0].body, b"\"item_id\"");
+    assert_eq!(requests[0].header("content-type"), "application/json");
     scene.end().await;
 }
 
@@ -422,4 +438,34 @@ async fn only_queues_with_a_url_can_be_worked_on() {
     assert!(refused(&["plain"]).contains("declares no `push"));
     assert!(refused(&["nobody"]).contains("nobody"));
     assert!(refused(&[]).contains("user and password") && !refused(&[]).contains("pass@"));
+}
+
+#[test]
+fn the_waits_of_workers_are_the_documented_ones_unless_told() {
+    let read = |toml: &str| {
+        let raw = RawConfig::parse("test.toml", toml, std::path::Path::new(""), &|_| None)?;
+        let overrides = Overrides { listen: Some(any_port().to_string()), ..Overrides::default() };
+        Ok::<_, ConfigError>(Config::resolve(raw, overrides).unwrap().worker.retry)
+    };
+    let retry = |base: u64, max: u64, jitter| Backoff {
+        base: Duration::from_millis(base),
+        max: Duration::from_millis(max),
+        jitter,
+    };
+    for toml in ["", "[store]\ndeadline = \"1s\"", "[worker]\ndrain = \"1s\"", "[store.retry]"] {
+        assert_eq!(read(toml).unwrap(), retry(1000, 30_000, 0.25), "{toml}");
+    }
+    let all = "[store.retry]\nbase = \"200ms\"\nmax = \"5s\"\njitter = 0.1";
+    assert_eq!(read(all).unwrap(), retry(200, 5000, 0.1));
+    assert_eq!(read("[store.retry]\nmax = \"500ms\"").unwrap(), retry(500, 500, 0.25));
+    assert_eq!(read("[store.retry]\nbase = \"60s\"").unwrap(), retry(60_000, 60_000, 0.25));
+    for (toml, field) in [
+        ("[store.retry]\nbase = 1", "base"),
+        ("[store.retry]\nbase = \"5s\"\nmax = \"1s\"", "max"),
+        ("[store.retry]\njitter = 2", "jitter"),
+        ("[store.retry]\nattempts = 3", "attempts"),
+    ] {
+        let Err(ConfigError::File(problems)) = read(toml) else { panic!("{toml} is taken") };
+        assert!(problems.iter().any(|problem| problem.to_string().contains(field)), "{problems:?}");
+    }
 }

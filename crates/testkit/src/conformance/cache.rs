@@ -25,7 +25,9 @@ fn caches(subject: &Subject) -> Quaymaster {
          [cache.status]\nkey = \"status:{id}\"\ntype = \"hash\"\nttl = \"10s\"\n\
          [cache.kept]\nkey = \"kept:{id}\"\nttl = \"never\"\nwhy = \"tests\"\n\
          [cache.token]\nkey = \"token:{id}\"\nttl = \"10s\"\nsensitive = true\n\
-         [cache.card]\nkey = \"card:{id}\"\ntype = \"hash\"\nttl = \"10s\"\nsensitive = true\n",
+         [cache.card]\nkey = \"card:{id}\"\ntype = \"hash\"\nttl = \"10s\"\nsensitive = true\n\
+         [cache.doc]\nkey = \"doc:{id}\"\ntype = \"json\"\nttl = \"10s\"\n\
+         [cache.secret]\nkey = \"secret:{id}\"\ntype = \"json\"\nttl = \"10s\"\nsensitive = true\n",
     )
 }
 
@@ -95,6 +97,68 @@ crate::cases! {
         // What another program writes under the documented key is found.
         command_int(&*subject.engine, &["HSET", &key, "status", "FAILED"]).await;
         assert_eq!(get(cached).await, Some(status("FAILED", "100000")));
+    }
+
+    async fn json_comes_back_as_that_json_and_foreign_text_as_a_string(subject: &Subject) {
+        let quaymaster = caches(subject);
+        let (doc, key) = (cache(&quaymaster, "doc"), format!("{}doc:a", subject.prefix));
+        for json in ["{\"data\": \"value\"}", "42", "\"42\"", "null", "1.50", "[1, {\"b\": []}]", "\"\""] {
+            assert_eq!(put(doc, &Value::from(json)).await, Stored::Stored);
+            assert_eq!(get(doc).await, Some(Value::from(json)), "as it was written");
+            assert_eq!(command_text(&*subject.engine, &["GET", &key]).await.as_deref(), Some(json), "and stored");
+        }
+        for (foreign, back) in [
+            ("plain text", "\"plain text\""),
+            ("", "\"\""),
+            ("{\"cut\": ", "\"{\\\"cut\\\": \""),
+            ("{\"a\": NaN}", "\"{\\\"a\\\": NaN}\""),
+            ("{\"data\": \"theirs\"}", "{\"data\": \"theirs\"}"),
+        ] {
+            command_text(&*subject.engine, &["SET", &key, foreign]).await;
+            assert_eq!(get(doc).await, Some(Value::from(back)), "{foreign}");
+        }
+        let bytes = [b"SET", key.as_bytes(), b"\xff\x00"];
+        command(&*subject.engine, key.as_bytes(), &bytes).await.expect("SET");
+        assert_eq!(get(doc).await, Some(Value::from(vec![0xff, 0])), "what is no text stays as it is");
+        for wrong in [Value::from("plain text"), Value::from(vec![0xff, 0]), Value::fields([("a", "b")])] {
+            let refused = doc.put(A, &wrong, Put::default()).await.expect_err("no JSON");
+            assert_eq!((refused.code, refused.detail.starts_with("value must be JSON")), (Code::ResourceMismatch, true));
+        }
+    }
+
+    async fn what_a_json_cache_loads_is_json_and_foreign_text_is_not_loaded_again(subject: &Subject) {
+        let quaymaster = caches(subject);
+        let doc = cache(&quaymaster, "doc");
+        let keys = Value::json(&["key-1", "key-2"]).expect("JSON");
+        let loaded = keys.clone();
+        let loader = || async { Ok::<_, std::io::Error>(loaded) };
+        let got = doc.get_or_load(A, Load::default(), loader).await.expect("loaded").value;
+        assert_eq!((&got, got.parsed::<Vec<String>>().expect("a list")), (&keys, vec!["key-1".into(), "key-2".into()]));
+        let never = || async { Err::<Value, _>("it is there") };
+        assert_eq!(doc.get_or_load(A, Load::default(), never).await.expect("a hit").value, keys);
+        command_text(&*subject.engine, &["SET", &format!("{}doc:a", subject.prefix), "theirs"]).await;
+        let never = || async { Err::<Value, _>("it is there") };
+        assert_eq!(doc.get_or_load(A, Load::default(), never).await.expect("a hit").value, Value::from("\"theirs\""));
+        assert_eq!(doc.delete(A, None).await.expect("delete"), Deleted::Deleted);
+        let text = || async { Ok::<_, std::io::Error>(Value::from("no JSON")) };
+        assert!(doc.get_or_load(A, Load::default(), text).await.is_err(), "a loader's value is looked at, too");
+        assert_eq!(get(doc).await, None);
+    }
+
+    async fn sensitive_json_lies_sealed_and_readable_text_of_before_is_a_string(subject: &Subject) {
+        let quaymaster = sealed(subject, KEY);
+        let (secret, key) = (cache(&quaymaster, "secret"), format!("{}secret:a", subject.prefix));
+        let _ = put(secret, &Value::from("{\"pin\": 4711}")).await;
+        let lies = command(&*subject.engine, key.as_bytes(), &[b"GET", key.as_bytes()]).await.expect("GET");
+        let Reply::Bytes(lies) = lies else { panic!("{lies:?}") };
+        assert!(!lies.windows(4).any(|window| window == b"4711"), "{lies:?}");
+        assert_eq!(get(secret).await, Some(Value::from("{\"pin\": 4711}")));
+        let none = cache(&caches(subject), "secret").get(A).await.expect_err("no key");
+        assert_eq!(none.code, Code::SealKey, "ciphertext is no foreign text");
+        for (foreign, back) in [("4711", "4711"), ("pin 4711", "\"pin 4711\"")] {
+            command_text(&*subject.engine, &["SET", &key, foreign]).await;
+            assert_eq!(get(secret).await, Some(Value::from(back)));
+        }
     }
 
     async fn a_value_that_lives_for_ever_has_no_end(subject: &Subject) {

@@ -36,6 +36,8 @@ pub mod queue_lease;
 #[expect(clippy::expect_used, reason = "a case that cannot go on has failed")]
 pub mod queue_request;
 #[expect(clippy::expect_used, reason = "a case that cannot go on has failed")]
+pub mod queue_scores;
+#[expect(clippy::expect_used, reason = "a case that cannot go on has failed")]
 pub mod respell;
 #[expect(clippy::expect_used, reason = "a case that cannot go on has failed")]
 pub mod run;
@@ -111,6 +113,7 @@ pub fn all() -> impl Iterator<Item = &'static Case> {
         .chain(queue::CASES)
         .chain(queue_lease::CASES)
         .chain(queue_request::CASES)
+        .chain(queue_scores::CASES)
         .chain(queue_edges::CASES)
         .chain(upload::CASES)
         .chain(upload_life::CASES)

@@ -101,17 +101,18 @@ async fn equal_members_of_a_sorted_set_are_one_job_and_ties_are_not_oldest_first
     for (payload, priority) in pushes {
         let _ = queue.push(Push { priority: Some(priority), ..Push::one(payload) }).await.expect("an answer");
     }
-    // A foreign ZADD stands beside them with the name it has.
+    // A foreign ZADD stands beside them with the name it has: the document's is an id, not JSON.
     server.command::<i64>(&["ZADD", "priority_queue", "5", "\"foreign\""]);
+    server.command::<i64>(&["ZADD", "priority_queue", "7", "item_id"]);
     let mut order = Vec::new();
-    for _ in 0..5 {
+    for _ in 0..6 {
         let job = claimed(queue, None).await;
         order.push(String::from_utf8_lossy(&job.payload).into_owned());
         let _ = queue.ack(Ack::of(vec![job.lease])).await.expect("an answer");
     }
     assert_eq!(
         order,
-        ["\"urgent\"", "\"foreign\"", "\"b\"", "\"a\"", "\"b\""],
+        ["\"urgent\"", "\"item_id\"", "\"foreign\"", "\"b\"", "\"a\"", "\"b\""],
         "highest first, oldest first"
     );
 }

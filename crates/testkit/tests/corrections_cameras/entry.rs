@@ -1,8 +1,11 @@
 //! From the watcher to the queue.
 
+use std::sync::{Arc, Mutex};
+
 use futures_util::future::join_all;
 use quaymaster::Code;
 use quaymaster::limit::Charge;
+use quaymaster::lock::{Acquire, Acquired};
 use quaymaster::queue::{Push, PushDedupe};
 use quaymaster_testkit::servers::{RedisConfig, RedisServer};
 
@@ -108,6 +111,109 @@ async fn who_asks_the_length_before_pushing_overruns_the_queue_and_who_moves_the
     all.extend(server.command::<Vec<String>>(&["LRANGE", "detection_queue", "0", "-1"]));
     all.sort_by_key(|item| item.parse::<u32>().ok());
     assert_eq!(all, payloads, "every item is in one of the two, raw");
+}
+
+#[tokio::test]
+async fn producers_with_bounds_of_their_own_shed_what_others_were_told_is_queued() {
+    // The documented method, with the bound that its caller gives.
+    let add = |server: &RedisServer, item: &str, max_size: i64| {
+        let over = length(server, "detection_queue") + 1 - max_size;
+        for _ in 0..over {
+            let oldest: String = server.command(&["LPOP", "detection_queue"]);
+            server.command::<i64>(&["RPUSH", "dlq:overflow:detection_queue", &oldest]);
+        }
+        server.command::<i64>(&["RPUSH", "detection_queue", item]);
+    };
+    let server = RedisServer::start(RedisConfig::default());
+    for n in 0..10 {
+        add(&server, &n.to_string(), 10_000);
+    }
+    add(&server, "10", 3);
+    assert_eq!(length(&server, "detection_queue"), 3);
+    assert_eq!(
+        length(&server, "dlq:overflow:detection_queue"),
+        8,
+        "eight that were told there is room for 10,000"
+    );
+    server.command::<()>(&["FLUSHALL"]);
+
+    let moving = [("QUEUE_MAX_SIZE", "10"), ("QUEUE_OVERFLOW_POLICY", "dlq")];
+    let nodes = [ours_with(&server, &moving).await, ours_with(&server, &moving).await];
+    for n in 0..11 {
+        let queue = nodes[n % 2].queue("detection_queue").expect("declared");
+        let _ = queue.push(Push::one(n.to_string())).await.expect("an answer");
+    }
+    assert_eq!(
+        (length(&server, "detection_queue"), length(&server, "dlq:overflow:detection_queue")),
+        (10, 1)
+    );
+}
+
+#[tokio::test]
+async fn the_documents_cache_and_lock_are_ours_and_what_either_sets_the_other_sees() {
+    let server = RedisServer::start(RedisConfig::default());
+    let quaymaster = ours(&server).await;
+    let (cache, lock) =
+        (quaymaster.cache("key").expect("declared"), quaymaster.lock("key").expect("declared"));
+    let key = [("key", "key")];
+    // `redis.set("cache:key", {"data": "value"}, expire=3600)`, and `get`, which deserializes.
+    server.command::<()>(&["SET", "cache:key", r#"{"data": "value"}"#, "EX", "3600"]);
+    let value = cache.get(&key).await.expect("an answer").value().expect("a hit");
+    assert_eq!(value.parsed::<serde_json::Value>().expect("JSON"), serde_json::json!({"data": "value"}));
+    for json in ["42", "\"42\""] {
+        let _ = cache.put(&key, &json.into(), quaymaster::cache::Put::default()).await.expect("an answer");
+        assert_eq!(server.command::<String>(&["GET", "cache:key"]), json, "as json.dumps writes it");
+        assert_eq!(cache.get(&key).await.expect("an answer").value(), Some(json.into()));
+    }
+    // `redis.set("lock:key", "1", expire=30, nx=True)`.
+    let set = || server.command::<Option<String>>(&["SET", "lock:key", "1", "EX", "30", "NX"]);
+    assert!(set().is_some());
+    let held = lock.acquire(&key, Acquire::default()).await.expect("an answer");
+    assert!(matches!(held, Acquired::Held { .. }), "{held:?}");
+    server.command::<i64>(&["DEL", "lock:key"]);
+    let ours = lock.acquire(&key, Acquire::default()).await.expect("an answer");
+    assert!(matches!(ours, Acquired::Ours(_)), "{ours:?}");
+    assert!(set().is_none(), "and ours holds off the document's");
+}
+
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().expect("no panic").extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn dropping_the_oldest_is_a_warning_with_the_queue_and_how_many() {
+    let log = Log::default();
+    let writer = log.clone();
+    let logging = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
+    let _logging = tracing::subscriber::set_default(logging);
+    let server = RedisServer::start(RedisConfig::default());
+    let dropping = [("QUEUE_MAX_SIZE", "2"), ("QUEUE_OVERFLOW_POLICY", "drop_oldest")];
+    let quaymaster = ours_with(&server, &dropping).await;
+    let queue = quaymaster.queue("detection_queue").expect("declared");
+    let warnings = || {
+        let text = String::from_utf8_lossy(&log.0.lock().expect("no panic")).into_owned();
+        text.lines().filter(|line| line.contains("dropped")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let _ =
+        queue.push(Push { payloads: vec!["1".into(), "2".into()], ..Push::one("0") }).await.expect("room");
+    assert_eq!(warnings(), [""; 0], "nothing was dropped");
+    let all = Push { payloads: vec!["3".into(), "4".into()], ..Push::one("0") };
+    assert_eq!(queue.push(all).await.expect("an answer").dropped, 2);
+    let told = warnings();
+    let [line] = &told[..] else { panic!("one line: {told:?}") };
+    for part in [" WARN ", "queue=\"detection_queue\"", "dropped=2"] {
+        assert!(line.contains(part), "{part}: {line}");
+    }
 }
 
 #[tokio::test]

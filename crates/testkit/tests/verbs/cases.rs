@@ -68,6 +68,8 @@ lease = "10m"
 max_size = 1
 overflow = "dlq"
 lease = "10m"
+[queue.ranked]
+order = "priority"
 [batch.slow]
 key = "slow:{id}:current"
 by = "id"
@@ -166,6 +168,8 @@ pub(crate) const CASES: &[Case] = cases! {
         (("queue", "claim", "small"), r#"{"count": 1}"#, None)] r#"{"overflow": true}"#;
     "queue" "purge" "jobs" [PUSH, CLAIM, BURY] "{}";
     "queue" "purge" "jobs" [PUSH, CLAIM, BURY] r#"{"older_than_ms": 0}"#;
+    "queue" "trim" "ranked" [(("queue", "push", "ranked"), r#"{"payload": 1, "priority": 2}"#, None)]
+        r#"{"max": 2}"#;
     "run" "start" "runs" [] "{}";
     "run" "start" "runs" [] r#"{"run_id": "r"}"#;
     "run" "update" "runs" [START] r#"{"run_id": "r", "fields": {"status": "busy"}}"#;

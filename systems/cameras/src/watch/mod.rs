@@ -57,6 +57,15 @@ const GLANCE: Duration = Duration::from_millis(50);
 /// Between a hint that something was missed and the walk that finds it: hints come in flocks.
 const SOON: Duration = Duration::from_millis(200);
 
+/// Which images are handed over once more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Again {
+    /// All that are in the folder.
+    All,
+    /// Those that were changed so lately.
+    Since(Duration),
+}
+
 /// How a folder is watched.
 #[derive(Debug, Clone)]
 pub(crate) struct Options {
@@ -70,6 +79,8 @@ pub(crate) struct Options {
     pub(crate) rescan: Duration,
     /// Files read and handed over at once.
     pub(crate) readers: usize,
+    /// What the ledger forgets at the start, because the store has lost it.
+    pub(crate) again: Option<Again>,
 }
 
 /// What was done so far.
@@ -130,11 +141,15 @@ impl Watcher {
         // Jobs carry absolute paths: the detector runs elsewhere.
         options.root = given.canonicalize().with_context(wrong)?;
         anyhow::ensure!(options.root.to_str().is_some(), "{}: not UTF-8, which jobs are", wrong());
-        let ledger = Ledger::open(&options.state)?;
+        let mut ledger = Ledger::open(&options.state)?;
+        if let Some(again) = options.again {
+            let forgotten = forget(&mut ledger, &options.root, again)?;
+            tracing::info!(images = forgotten, "handed over before, and handed over again");
+        }
         tracing::info!(folder = %options.root.display(), known = ledger.len(), "watching");
         Ok(Self {
             pending: Pending::new(options.settle, ROOM),
-            outlet: Arc::new(Outlet::new(queue)),
+            outlet: Arc::new(Outlet::new(queue, ledger.again())),
             online,
             counts: Counts::default(),
             logged: Counts::default(),
@@ -343,6 +358,17 @@ impl Watcher {
             tracing::warn!(file = %self.options.root.join(path).display(), why, "passed over");
         }
     }
+}
+
+/// Forgets which images were handed over; answers how many.
+fn forget(ledger: &mut Ledger, root: &Path, again: Again) -> anyhow::Result<usize> {
+    let now = SystemTime::now();
+    let since_epoch = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+    let Again::Since(lately) = again else { return ledger.forget(since_epoch, |_| true) };
+    let from = now.checked_sub(lately).unwrap_or(SystemTime::UNIX_EPOCH);
+    let files = walk::all(root)?.into_iter().filter(|(_, stamp)| system_time(*stamp) >= from);
+    let young: HashSet<Mark> = files.map(|(path, stamp)| Mark::of(&path, stamp)).collect();
+    ledger.forget(since_epoch, |mark| young.contains(&mark))
 }
 
 async fn next_step(walk: &mut Option<Walk>) -> Option<Step> {

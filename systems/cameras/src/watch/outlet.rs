@@ -31,13 +31,20 @@ pub(crate) enum Handed {
 #[derive(Debug)]
 pub(crate) struct Outlet {
     queue: Queue,
+    /// Ends the pushes' ids, since the ledger was told to forget.
+    again: Option<u64>,
     /// Whether images wait; said once when it begins and once when it ends.
     held_up: AtomicBool,
 }
 
 impl Outlet {
-    pub(crate) fn new(queue: Queue) -> Self {
-        Self { queue, held_up: AtomicBool::new(false) }
+    pub(crate) fn new(queue: Queue, again: Option<u64>) -> Self {
+        Self { queue, again, held_up: AtomicBool::new(false) }
+    }
+
+    /// The push's own id.
+    fn id(&self, mark: Mark) -> String {
+        self.again.map_or_else(|| mark.to_string(), |again| format!("{mark}-{again}"))
     }
 
     /// Queues the image, waiting for as long as the queue is full or the store is away. May be dropped at any
@@ -52,7 +59,7 @@ impl Outlet {
             Error::new("watch", Code::RequestInvalid, "the image cannot be written as JSON").because(error)
         })?;
         let push = Push {
-            id: Some(mark.to_string()),
+            id: Some(self.id(mark)),
             dedupe: Some(PushDedupe {
                 name: DEDUPE.to_owned(),
                 key: vec![("sha256_hash".to_owned(), hex(sha256))],

@@ -51,6 +51,31 @@ pub(crate) fn walk(root: &Path, out: &Sender<Step>) {
     let _ = out.blocking_send(Step::End);
 }
 
+/// Every file that a walk comes by; what cannot be looked at is an error.
+pub(crate) fn all(root: &Path) -> anyhow::Result<Vec<(PathBuf, Stamp)>> {
+    let (out, mut steps) = tokio::sync::mpsc::channel(256);
+    // On threads of their own: neither end of the channel may wait on a thread of the runtime.
+    let files = std::thread::scope(|threads| {
+        threads.spawn(move || walk(root, &out));
+        let files = threads.spawn(move || {
+            let mut files = Vec::new();
+            while let Some(step) = steps.blocking_recv() {
+                match step {
+                    Step::File(path, stamp) => files.push((path, stamp)),
+                    Step::Trouble(path, error) => {
+                        let what = format!("cannot look at {}", root.join(path).display());
+                        return Err(anyhow::Error::new(error).context(what));
+                    }
+                    Step::End => break,
+                }
+            }
+            Ok(files)
+        });
+        files.join()
+    });
+    files.unwrap_or_else(|_| Err(anyhow::anyhow!("the walk through {} panicked", root.display())))
+}
+
 fn look(
     path: &Path,
     entry: &std::fs::DirEntry,
@@ -105,11 +130,13 @@ mod tests {
         }
         files.sort();
         assert_eq!(files, ["door/2026/11/b.PNG", "door/a.jpg", "top.jpg"]);
+        assert_eq!(all(root).unwrap().len(), 3);
     }
 
     #[test]
     fn a_folder_that_is_not_there_is_said() {
         let (out, mut steps) = tokio::sync::mpsc::channel(100);
+        assert!(all(Path::new("/nowhere/at/all")).is_err());
         walk(Path::new("/nowhere/at/all"), &out);
         assert!(matches!(steps.try_recv(), Ok(Step::Trouble(..))));
         assert!(matches!(steps.try_recv(), Ok(Step::End)));

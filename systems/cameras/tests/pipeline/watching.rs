@@ -161,6 +161,53 @@ async fn a_restart_queues_nothing_again_even_without_its_ledger() {
     assert_eq!(waiting(&server).await.len(), 5);
 }
 
+/// The document: all data in Redis can be made again from what is elsewhere. Here from the images.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn images_are_handed_over_again_after_a_loss_when_told() {
+    let mut scene = Scene::new(Store::redis());
+    scene.set("DEDUPE_TTL_SECONDS", "1");
+    let server = scene.start("serve", &[]).await;
+    let watcher = scene.start("watch", &[]).await;
+    for number in 0..3 {
+        put(&scene.images().join("door"), &format!("{number}.png"), &image(number));
+    }
+    wait_for(&server, 3).await;
+    assert_eq!(watcher.stop().await, 0);
+    let Store::Server(redis) = &scene.store else { unreachable!() };
+    redis.command::<()>(&["FLUSHALL"]);
+    let plain = scene.start("watch", &[]).await;
+    two_walks(&plain).await;
+    assert_eq!(waiting(&server).await.len(), 0, "its ledger says that they were handed over");
+    assert_eq!(plain.stop().await, 0);
+
+    let again = scene.start("watch", &["--again"]).await;
+    wait_for(&server, 3).await;
+    assert_eq!(again.stop().await, 0);
+    let plain = scene.start("watch", &[]).await;
+    two_walks(&plain).await;
+    assert_eq!(waiting(&server).await.len(), 3, "once, and not with every start");
+    assert_eq!(plain.stop().await, 0);
+
+    // The queue alone is lost: the ids of the pushes are still known. And of the images one is old.
+    for number in 0..3 {
+        forgotten(&server, &image(number)).await;
+    }
+    let old = scene.images().join("door/0.png");
+    let day = Duration::from_secs(86_400);
+    let file = std::fs::File::options().append(true).open(&old).unwrap();
+    file.set_modified(std::time::SystemTime::now() - 2 * day).unwrap();
+    let plain = scene.start("watch", &[]).await;
+    wait_for(&server, 4).await;
+    assert_eq!(plain.stop().await, 0);
+    forgotten(&server, &image(0)).await;
+    redis.command::<()>(&["DEL", "detection_queue"]);
+    let again = scene.start("watch", &["--again=24h"]).await;
+    let items = wait_for(&server, 2).await;
+    two_walks(&again).await;
+    assert_eq!(waiting(&server).await.len(), 2, "the old one is not among them: {items:#?}");
+    assert_eq!(again.stop().await, 0);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_same_content_is_queued_once_and_again_when_it_was_forgotten() {
     let mut scene = Scene::new(Store::Embedded);

@@ -79,9 +79,9 @@ pub(crate) struct QueueDead {
 pub(crate) enum QueueLetter {
     /// A dead letter.
     Dead(QueueDeadItem),
-    /// No JSON, from another program.
+    /// Not even text, from another program.
     Raw(QueueRaw),
-    /// Other JSON, from another program.
+    /// Other JSON from another program; a string of text that is not JSON.
     Foreign(serde_json::Value),
 }
 
@@ -107,13 +107,13 @@ pub(crate) struct QueueDeadItem {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "f64")]
     priority: Option<f64>,
-    /// Where the item was no JSON: how `original_job`, a string then, has it.
+    /// Where the item was not JSON: how `original_job`, a string then, has it.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "QueueEncoding")]
     original_encoding: Option<QueueEncoding>,
 }
 
-/// How a string stands for an item that is no JSON.
+/// How a string stands for an item that is not JSON.
 #[derive(JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[expect(dead_code, reason = "describes what is written by hand")]

@@ -1,8 +1,10 @@
-//! `queue push`, `claim`, `ack`, `nack`, `extend`, `pressure`, `pause`, `resume`, `peek`, `dead`, `redrive`, `purge`.
+//! `queue push`, `claim`, `ack`, `nack`, `extend`, `pressure`, `pause`, `resume`, `peek`, `range`, `trim`,
+//! `dead`, `redrive`, `purge`.
 
 pub(crate) mod claim;
 pub(crate) mod dead;
 pub(crate) mod push;
+pub(crate) mod scores;
 pub(crate) mod settle;
 pub(crate) mod state;
 mod then;
@@ -69,7 +71,7 @@ fn write_jobs(out: &mut Vec<u8>, jobs: &[Job]) {
     out.push(b']');
 }
 
-/// What another program left in a list, and is no JSON.
+/// What another program left in a list, and no worker can be given.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(untagged)]
 pub(crate) enum QueueRaw {
@@ -77,16 +79,24 @@ pub(crate) enum QueueRaw {
     Text {
         /// The item.
         raw: String,
-        /// Why no worker could be given it.
+        /// Why no worker can be given it.
         reason: String,
     },
     /// It is not even text.
     Bytes {
         /// The item in base64.
         raw_base64: String,
-        /// Why no worker could be given it.
+        /// Why no worker can be given it.
         reason: String,
     },
+}
+
+fn raw(bytes: &Bytes, reason: &str) -> QueueRaw {
+    let reason = reason.to_owned();
+    match readable(bytes) {
+        Ok(raw) => QueueRaw::Text { raw, reason },
+        Err(raw_base64) => QueueRaw::Bytes { raw_base64, reason },
+    }
 }
 
 /// Appends `"items":[…]`. By hand, since they are JSON already, or nearly all of them.
@@ -99,12 +109,7 @@ fn write_items(out: &mut Vec<u8>, items: &[Item]) {
         match item {
             Item::Json(json) => out.extend_from_slice(json),
             Item::Raw { bytes, reason } => {
-                let reason = reason.clone();
-                let told = match readable(bytes) {
-                    Ok(raw) => QueueRaw::Text { raw, reason },
-                    Err(raw_base64) => QueueRaw::Bytes { raw_base64, reason },
-                };
-                let _ = serde_json::to_writer(&mut *out, &told);
+                let _ = serde_json::to_writer(&mut *out, &raw(bytes, reason));
             }
         }
     }

@@ -124,7 +124,8 @@ pub(crate) struct QueuePaused {
 #[derive(JsonSchema)]
 #[expect(dead_code, reason = "describes what is written by hand")]
 pub(crate) struct QueuePeeked {
-    /// Payloads, the next one first; what is no JSON as `{"raw" or "raw_base64", "reason"}`.
+    /// Payloads, the next one first; text that is not JSON as a string, and what no
+    /// worker can be given as `{"raw" or "raw_base64", "reason"}`.
     items: Vec<serde_json::Value>,
 }
 

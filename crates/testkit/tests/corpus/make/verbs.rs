@@ -142,6 +142,8 @@ pub(crate) const VERBS: &[Verb] = &[
     writes("queue", "pause", "rejecting", &[REQUEST]),
     writes("queue", "resume", "rejecting", &[REQUEST]),
     reads("queue", "peek", "jobs", &[("count", "10")]),
+    reads("queue", "range", "ranked", &[("min", "1"), ("max", "9.5"), ("count", "10"), ("offset", "0")]),
+    writes("queue", "trim", "ranked", &[("min", "1"), ("max", "2"), ("count", "1"), REQUEST]),
     reads("queue", "dead", "jobs", &[("count", "10"), ("offset", "0")]),
     writes("queue", "redrive", "burying", &[("count", "1"), ("overflow", "false"), REQUEST]),
     writes("queue", "purge", "burying", &[("count", "1"), ("older_than_ms", "60000"), REQUEST]),
