@@ -13,6 +13,7 @@
 //! | `worker` | sends jobs to HTTP services |
 //! | `fan` | one subscription per channel, any number of readers |
 //! | `depot` | uploads with all their parts, opened when needed, and what moves them |
+//! | `threshold` | what is beyond its threshold, and what to do about it |
 //! | `duty` | what happens by itself: sweeps, statuses |
 //! | `page` | what is served at fixed paths: probes, metrics, documents, dashboard |
 //! | `own` | what the server does to its own requests: records them, limits them |
@@ -35,6 +36,7 @@ mod probe;
 mod request;
 mod serve;
 mod services;
+mod threshold;
 mod worker;
 
 pub use depot::{ChunkPlace, Depot, UploadConfig, told as upload_error};
@@ -49,6 +51,7 @@ pub use page::openapi::document as openapi;
 pub use request::field::{Field, Holds, Shape, Spec};
 pub use serve::{Listening, Server, open_store};
 pub use services::Services;
+pub use threshold::warnings as threshold_warnings;
 pub use worker::{WorkerConfig, Workers};
 
 /// The Rust of the front page compiles.

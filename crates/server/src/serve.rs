@@ -28,6 +28,7 @@ use crate::page::stats::Reports;
 use crate::page::uploads::Counted;
 use crate::probe::Probe;
 use crate::services::Services;
+use crate::threshold;
 use crate::worker::Workers;
 
 /// An address that is ours; whoever connects waits until there is a [`Server`].
@@ -213,7 +214,9 @@ impl Server {
         let duties = duty::run(&self.app.services.quaymaster, &token);
         let uploads = self.app.services.depot.work(&token, self.limits.shutdown_grace);
         let looking = self.app.probe.watch(&self.app.services.quaymaster, &token);
-        let (finished, worked, (), (), ()) = tokio::join!(serving, working, duties, uploads, looking);
+        let thresholds = threshold::watch(&self.app, &token);
+        let (finished, worked, (), (), (), ()) =
+            tokio::join!(serving, working, duties, uploads, looking, thresholds);
         watch.abort();
         if let Err(error) = worked {
             tracing::error!(%error, "the workers ended");

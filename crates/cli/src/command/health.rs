@@ -4,8 +4,10 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use quaymaster::Engine;
+use quaymaster::schema::Schema;
 use quaymaster::store::{Health, StoreOptions};
-use quaymaster_server::config::Config;
+use quaymaster_server::config::{Config, Thresholds};
+use quaymaster_server::threshold_warnings;
 use serde_json::json;
 
 use crate::args;
@@ -19,10 +21,15 @@ const ROUND_TRIPS: u32 = 10;
 pub(crate) async fn run(args: args::Health, global: &args::Global) -> anyhow::Result<ExitCode> {
     let config = setup::config(global, setup::overrides(args.place))?;
     let place = config.store.to_string();
-    let warnings = warnings(&config)?;
-    match examine(config.store).await {
-        Ok(mut found) => {
-            found["warnings"] = json!(warnings);
+    let schema = setup::load(&config.schemas)?.schema;
+    let warnings = warnings(&config, schema.as_ref());
+    let store = match &schema {
+        Some(schema) => config.store.for_schema(schema),
+        None => config.store,
+    };
+    match examine(store, &config.thresholds).await {
+        Ok((mut found, beyond)) => {
+            found["warnings"] = json!([warnings, beyond].concat());
             let text =
                 if args.json { serde_json::to_string_pretty(&found)? } else { describe(&place, &found) };
             output::print(&text)?;
@@ -39,24 +46,29 @@ pub(crate) async fn run(args: args::Health, global: &args::Global) -> anyhow::Re
 }
 
 /// What the schema and the settings together leave unsafe.
-fn warnings(config: &Config) -> anyhow::Result<Vec<String>> {
-    Ok(match setup::load(&config.schemas)?.schema {
-        Some(schema) => {
-            let readable = config.unsealed(&schema);
-            readable.map(|finding| format!("{}; {}", finding.message, finding.fix)).into_iter().collect()
-        }
-        None => vec!["the schema has errors; `quaymaster check` lists them".to_owned()],
-    })
+fn warnings(config: &Config, schema: Option<&Schema>) -> Vec<String> {
+    let Some(schema) = schema else {
+        return vec!["the schema has errors; `quaymaster check` lists them".to_owned()];
+    };
+    let readable = config.unsealed(schema);
+    readable.map(|finding| format!("{}; {}", finding.message, finding.fix)).into_iter().collect()
 }
 
-async fn examine(store: StoreOptions) -> anyhow::Result<serde_json::Value> {
+/// What the store says, and what of it is beyond its threshold.
+async fn examine(
+    store: StoreOptions,
+    thresholds: &Thresholds,
+) -> anyhow::Result<(serde_json::Value, Vec<String>)> {
     let engine = setup::open_store(store, Intent::Look).await?;
-    let asked = ask(&*engine).await;
+    let asked = ask(&*engine, thresholds).await;
     let _ = engine.close().await;
     Ok(asked.map_err(NothingRan::from)?)
 }
 
-async fn ask(engine: &dyn Engine) -> quaymaster::Result<serde_json::Value> {
+async fn ask(
+    engine: &dyn Engine,
+    thresholds: &Thresholds,
+) -> quaymaster::Result<(serde_json::Value, Vec<String>)> {
     let facts = engine.deployment().await?;
     let mut latencies_us = Vec::new();
     for _ in 0..ROUND_TRIPS {
@@ -71,7 +83,8 @@ async fn ask(engine: &dyn Engine) -> quaymaster::Result<serde_json::Value> {
         Health { consecutive_failures: 0, .. } => "healthy",
         _ => "degraded",
     };
-    Ok(json!({
+    let beyond = threshold_warnings(thresholds, &health, &facts);
+    let found = json!({
         "status": status,
         "connected": health.connected,
         "product": facts.product,
@@ -95,7 +108,8 @@ async fn ask(engine: &dyn Engine) -> quaymaster::Result<serde_json::Value> {
         "clock_offset_us": health.clock_offset_us,
         "clock_steps": facts.clock_steps,
         "future_data": facts.future_data,
-    }))
+    });
+    Ok((found, beyond))
 }
 
 fn describe(place: &str, found: &serde_json::Value) -> String {

@@ -27,6 +27,7 @@ mod settings;
 mod sockets;
 mod stats;
 mod strangers;
+mod thresholds;
 mod tls;
 mod topic;
 mod uploads;

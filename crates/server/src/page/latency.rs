@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::config::Thresholds;
+use crate::threshold::{Exceeded, Threshold};
 
 /// The share of calls that a latency threshold is about.
 pub(super) const P95: f64 = 0.95;
@@ -51,8 +52,8 @@ pub(super) fn p95_us(health: &Health) -> Option<u64> {
     both.quantile(P95).map(Quantile::at_least_us)
 }
 
-/// A sentence for each class whose p95 is over its threshold.
-pub(super) fn slow(limits: &Thresholds, health: &Health) -> Vec<(&'static str, String)> {
+/// Each class whose p95 is over its threshold.
+pub(crate) fn slow(limits: &Thresholds, health: &Health) -> Vec<Exceeded> {
     let mut out = Vec::new();
     for (class, limit) in [(Class::Single, limits.p95_single), (Class::Compound, limits.p95_compound)] {
         let recent = health.recent(class);
@@ -64,7 +65,7 @@ pub(super) fn slow(limits: &Thresholds, health: &Health) -> Vec<(&'static str, S
             let sentence = format!(
                 "p95 of the store's {name} calls is {p95}, threshold {limit_us} µs (calls of the last minute: {calls})"
             );
-            out.push(("p95", sentence));
+            out.push(Exceeded::new(Threshold::P95, name, sentence));
         }
     }
     out
@@ -91,7 +92,7 @@ mod tests {
     }
 
     fn warned(calls: &[(Class, u32, Duration)]) -> Vec<String> {
-        slow(&Thresholds::default(), &counted(calls)).into_iter().map(|(_, sentence)| sentence).collect()
+        slow(&Thresholds::default(), &counted(calls)).iter().map(Exceeded::sentence).collect()
     }
 
     #[test]
@@ -133,7 +134,7 @@ mod tests {
         let limits = Thresholds { p95_single: Duration::from_millis(1), ..Thresholds::default() };
         let found = slow(&limits, &counted(&calls));
         assert_eq!(found.len(), 1);
-        assert!(found[0].1.contains("single"), "{found:?}");
+        assert!(found[0].sentence().contains("single"), "{found:?}");
     }
 
     #[test]

@@ -9,9 +9,10 @@ use futures_util::FutureExt as _;
 use quaymaster::store::health::LATENCY_BOUNDS_US;
 use quaymaster::store::{Class, Deployment, Health};
 
-use super::{Access, Page, Place, latency, queues, status, text};
+use super::{Access, Page, Place, latency, queues, text};
 use crate::app::App;
 use crate::metrics::{header, histogram, seconds};
+use crate::threshold::{Threshold, exceeded};
 
 pub(super) const PAGE: Page = Page {
     path: "/metrics",
@@ -55,10 +56,22 @@ async fn metrics(app: &App) -> Response<Body> {
         deployment(&mut out, app, facts);
     }
     header(&mut out, "quaymaster_threshold_exceeded", "gauge", "1 while a configured threshold is exceeded.");
-    let exceeded = status::exceeded(&app.thresholds, &health, told.as_ref().ok(), &app.services.quaymaster);
-    for name in ["memory", "hit_rate", "p95", "connections"] {
-        let value = u8::from(exceeded.iter().any(|(known, _)| *known == name));
+    let exceeded = exceeded(&app.thresholds, &health, told.as_ref().ok(), &app.services.quaymaster);
+    let value = |threshold| u8::from(exceeded.iter().any(|one| one.is_of(threshold)));
+    for threshold in Threshold::ALL {
+        let (name, value) = (threshold.name(), value(threshold));
         let _ = writeln!(out, "quaymaster_threshold_exceeded{{threshold=\"{name}\"}} {value}");
+    }
+    let family = "quaymaster_threshold_action";
+    header(
+        &mut out,
+        family,
+        "gauge",
+        "1 while a configured threshold is exceeded, with what to do about it.",
+    );
+    for threshold in Threshold::ALL {
+        let (name, action, value) = (threshold.name(), threshold.action(), value(threshold));
+        let _ = writeln!(out, "{family}{{threshold=\"{name}\",action=\"{action}\"}} {value}");
     }
     text("text/plain; version=0.0.4; charset=utf-8", out)
 }

@@ -5,7 +5,7 @@ pub(crate) mod describe;
 mod events;
 pub(crate) mod explain;
 pub(crate) mod health;
-mod latency;
+pub(crate) mod latency;
 mod metrics;
 pub(crate) mod openapi;
 pub(crate) mod operations;

@@ -3,7 +3,6 @@
 use axum::body::Body;
 use axum::http::Response;
 use futures_util::FutureExt as _;
-use quaymaster::Quaymaster;
 use quaymaster::store::{Deployment, Health};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -15,9 +14,9 @@ use super::stats::StatsStatus;
 use super::uploads::UploadStatus;
 use super::{Access, Page, Place, json};
 use crate::app::App;
-use crate::config::Thresholds;
 use crate::doctor::{self, Eviction};
 use crate::probe;
+use crate::threshold::{Exceeded, exceeded};
 
 pub(super) const PAGE: Page = Page {
     path: "/v1/status",
@@ -39,6 +38,8 @@ pub(crate) struct Status {
     outages: OutageStatus,
     /// What is beyond its threshold or stored readable, a sentence each.
     warnings: Vec<String>,
+    /// What is beyond its threshold, and what to do about each.
+    thresholds: Vec<Exceeded>,
     /// Counts of each limit since this process started.
     limits: Vec<LimitStatus>,
     /// Reads and loads of each cache since this process started.
@@ -253,52 +254,6 @@ impl StoreStatus {
     }
 }
 
-/// Fewer reads of the last minutes say nothing about a cache's hit rate: an empty one begins with misses.
-const ENOUGH_READS: u64 = 100;
-
-/// What is beyond its threshold: name, sentence.
-pub(crate) fn exceeded(
-    limits: &Thresholds,
-    health: &Health,
-    facts: Option<&Deployment>,
-    quaymaster: &Quaymaster,
-) -> Vec<(&'static str, String)> {
-    let mut out = Vec::new();
-    let used = facts
-        .and_then(|facts| Some((facts.used_memory_bytes?, facts.max_memory_bytes.filter(|max| *max > 0)?)));
-    if let Some((used, max)) = used
-        && used as f64 > limits.memory * max as f64
-    {
-        let percent = used as f64 * 100.0 / max as f64;
-        out.push(("memory", format!("the store uses {percent:.0} % of its {max} bytes of memory")));
-    }
-    out.extend(latency::slow(limits, health));
-    if let Some(clients) = facts.and_then(|facts| facts.connected_clients)
-        && clients > limits.connections
-    {
-        out.push(("connections", format!("the store has {clients} clients, over {}", limits.connections)));
-    }
-    let mut caches: Vec<_> = quaymaster.caches().collect();
-    caches.sort_by_key(|cache| cache.name());
-    for cache in caches {
-        let reads = cache.counts().recent();
-        if let Some(ratio) = reads.hit_ratio().filter(|_| reads.total() >= ENOUGH_READS)
-            && ratio < limits.hit_rate
-        {
-            let (name, total) = (cache.name(), reads.total());
-            out.push((
-                "hit_rate",
-                format!(
-                    "cache.{name}: {:.1} % of {total} reads of the last minutes hit, under {:.1} %",
-                    ratio * 100.0,
-                    limits.hit_rate * 100.0
-                ),
-            ));
-        }
-    }
-    out
-}
-
 /// An embedded store whose time is not the machine's, because that clock was set.
 fn clock_warning(health: &Health, facts: Option<&Deployment>) -> Option<String> {
     let embedded = facts.is_some_and(|facts| facts.clock_steps.is_some());
@@ -317,11 +272,8 @@ async fn status(app: &App) -> Response<Body> {
     let engine = app.services.quaymaster.engine();
     let told = app.probe.deployment(&**engine).await;
     let health = engine.health();
-    let mut warnings: Vec<String> =
-        exceeded(&app.thresholds, &health, told.as_ref().ok(), &app.services.quaymaster)
-            .into_iter()
-            .map(|(_, sentence)| sentence)
-            .collect();
+    let thresholds = exceeded(&app.thresholds, &health, told.as_ref().ok(), &app.services.quaymaster);
+    let mut warnings: Vec<String> = thresholds.iter().map(Exceeded::sentence).collect();
     warnings.extend(clock_warning(&health, told.as_ref().ok()));
     if !app.services.quaymaster.seals() {
         warnings.extend(
@@ -364,6 +316,7 @@ async fn status(app: &App) -> Response<Body> {
         store: StoreStatus::new(&health, &told),
         outages: outages(app).await,
         warnings,
+        thresholds,
         limits,
         caches: caches(app),
         queues,

@@ -175,6 +175,8 @@ async fn the_hit_rate_is_told_and_warned_about_once_there_are_enough_reads() {
         "quaymaster_cache_reads_total{cache=\"page\",outcome=\"miss\"} 9",
         "quaymaster_cache_hit_ratio{cache=\"page\"} 0.91",
         "quaymaster_threshold_exceeded{threshold=\"hit_rate\"} 1",
+        "quaymaster_threshold_action{threshold=\"hit_rate\",action=\"investigate\"} 1",
+        "quaymaster_threshold_action{threshold=\"memory\",action=\"scale up\"} 0",
     ] {
         assert!(metrics.contains(line), "{line}\n{metrics}");
     }
@@ -182,7 +184,15 @@ async fn the_hit_rate_is_told_and_warned_about_once_there_are_enough_reads() {
     let status = get(&server, "/v1/status").await;
     let warned = status["warnings"].as_array().unwrap().iter().filter_map(Value::as_str);
     let warned: Vec<&str> = warned.filter(|warning| warning.contains("cache.page")).collect();
-    assert_eq!(warned, ["cache.page: 91.0 % of 100 reads of the last minutes hit, under 95.0 %"]);
+    assert_eq!(
+        warned,
+        ["cache.page: 91.0 % of 100 reads of the last minutes hit, under 95.0 %; investigate"]
+    );
+    let told = json!([{
+        "threshold": "hit_rate", "subject": "cache.page", "action": "investigate",
+        "detail": "cache.page: 91.0 % of 100 reads of the last minutes hit, under 95.0 %",
+    }]);
+    assert_eq!(status["thresholds"], told);
     let cache = status["caches"].as_array().unwrap().iter().find(|cache| cache["name"] == "page").unwrap();
     assert_eq!(
         (&cache["hits"], &cache["misses"], &cache["hit_ratio"]),
