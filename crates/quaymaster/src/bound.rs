@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use quaymaster_schema::{Bucket, KeyError, Pattern, Resource, Schema, Spelling, is_longer};
+use quaymaster_schema::{Bucket, Explained, KeyError, Kind, Pattern, Resource, Schema, Spelling, is_longer};
 use quaymaster_store::{Effect, Engine, Invocation, Reply, Topology, Words, Workload};
 
 use crate::outage::Outages;
@@ -92,6 +92,18 @@ impl KeyBinding<'_> {
     }
 }
 
+/// What to do where another program counts in a limit's key, in its own way.
+fn counted_by_another(found: &Explained<'_>) -> Option<String> {
+    let is_count = found.resource.kind == Kind::Limit && found.row.role == found.resource.primary()?.role;
+    let name = &found.resource.name;
+    let anew = match found.row.pattern.bucket() {
+        Some(unit) => format!("the next {unit} counts anew, this one after `quaymaster limit reset {name}`"),
+        None => format!("it counts anew after `quaymaster limit reset {name}`"),
+    };
+    is_count
+        .then(|| format!(": another program counts there, too; stop it or give it other keys, and {anew}"))
+}
+
 /// A resource on its store. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Bound {
@@ -133,15 +145,14 @@ impl Bound {
     async fn naming(&self, mut error: Error, keys: Words) -> Error {
         let looked = async {
             for key in keys.iter().take(KEYS_LOOKED_AT) {
-                let Some(expected) = self.shared.schema.explain(key).map(|explained| explained.row.kind)
-                else {
-                    continue;
-                };
+                let Some(explained) = self.shared.schema.explain(key) else { continue };
+                let expected = explained.row.kind;
                 if let Ok(Some(facts)) = self.engine.key_facts(key).await
                     && facts.kind != expected.name()
                 {
                     let key = String::from_utf8_lossy(key);
-                    return Some(format!("{key} holds a {}, not a {expected}", facts.kind));
+                    let help = counted_by_another(&explained).unwrap_or_default();
+                    return Some(format!("{key} holds a {}, not a {expected}{help}", facts.kind));
                 }
             }
             None

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use quaymaster::cache::{Fetched, Put, Stored, Value};
+use quaymaster::guard::Enter;
 use quaymaster::idempotency::{Begin, Begun, Finished};
 use quaymaster::limit::Charge;
 use quaymaster::lock::{Acquire, Acquired, Lease, Released};
@@ -198,6 +199,43 @@ async fn a_sliding_log_in_a_key_of_the_minute_lets_twice_the_limit_through() {
     let key = "rl:PSP001:2024-01-15-14-31";
     assert_eq!(server.command::<i64>(&["GET", key]), 10, "what was refused is not counted");
     assert!(server.command::<i64>(&["TTL", key]) > 0);
+}
+
+#[tokio::test]
+async fn a_minute_that_an_old_gateway_wrote_is_refused_with_what_to_do() {
+    let clock = HeldClock::frozen(1_705_329_059_900_000);
+    let server = RedisServer::start(RedisConfig { env: clock.environment(), ..RedisConfig::default() });
+    let quaymaster = ours_with(&server, psp(), &[("PSP_LIMIT", "10")]).await;
+    let (limit, guard) =
+        (quaymaster.limit("psp").expect("declared"), quaymaster.guard("create").expect("declared"));
+    let (psp, key) = ([("psp_id", "PSP001")], "rl:PSP001:2024-01-15-14-30");
+    documented_take(&server, "2024-01-15-14-30", "1705329059.9", "r1", 10);
+    let payment = [("psp_id", "PSP001"), ("psp_transaction_id", "PSP-TX-1")];
+    for error in [
+        limit.take(&psp, Charge::one()).await.expect_err("a log is there"),
+        guard.enter(&payment, Enter::default()).await.expect_err("a log is there"),
+    ] {
+        assert_eq!(error.code, Code::KeyWrongType, "{error}");
+        for part in [
+            &format!("{key} holds a zset, not a string"),
+            "another program counts there, too; stop it or give it other keys",
+            "the next minute counts anew, this one after `quaymaster limit reset psp`",
+        ] {
+            assert!(error.detail.contains(part), "{part}: {}", error.detail);
+        }
+    }
+    assert_eq!(server.command::<i64>(&["ZCARD", key]), 1, "nothing was changed");
+    assert_eq!(server.command::<i64>(&["EXISTS", "idem:create:PSP-TX-1", "lock:process:PSP-TX-1"]), 0);
+    // Either of the two ways out.
+    assert!(limit.reset(&psp, None).await.is_ok());
+    assert!(limit.take(&psp, Charge::one()).await.expect("an answer").is_allowed());
+    let theirs = server.try_command::<i64>(&["ZADD", key, "1705329059.9", "r2"]);
+    assert!(theirs.expect_err("a string is there").to_string().contains("WRONGTYPE"));
+    documented_take(&server, "2024-01-15-14-31", "1705329060", "r3", 10);
+    clock.freeze(1_705_329_060_000_000);
+    assert!(limit.take(&psp, Charge::one()).await.is_err(), "the old one goes on");
+    clock.freeze(1_705_329_120_000_000);
+    assert!(limit.take(&psp, Charge::one()).await.expect("an answer").is_allowed(), "it was stopped");
 }
 
 #[tokio::test]
