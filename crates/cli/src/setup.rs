@@ -185,7 +185,7 @@ async fn open_configured(
     config.check_seal(&schema)?;
     let settings = config.settings();
     let redis = matches!(config.store, StoreOptions::Redis(_));
-    let engine = open_store(config.store, intent).await?;
+    let engine = open_store(config.store.for_schema(&schema), intent).await?;
     // A command that only looks must work on a Redis with old names, `respell` above all.
     if !redis || intent == Intent::Change {
         respell::prepare(&schema, &engine, Depth::Fixed).await.map_err(NothingRan::from)?;

@@ -96,3 +96,36 @@ include!(concat!(env!("OUT_DIR"), "/scripts.rs"));
 pub fn operations() -> &'static [&'static Operation] {
     ALL
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What came with Redis 6.2, as scripts write it.
+    const NEW_IN_6_2: [&str; 12] = [
+        "\"LMOVE\"",
+        "\"BLMOVE\"",
+        "\"GETDEL\"",
+        "\"GETEX\"",
+        "\"COPY\"",
+        "\"ZMSCORE\"",
+        "\"ZRANGESTORE\"",
+        "\"SMISMEMBER\"",
+        "\"BYSCORE\"",
+        "\"PXAT\"",
+        "\"GT\"",
+        "\"LT\"",
+    ];
+
+    #[test]
+    fn only_queues_and_batches_need_redis_6_2() {
+        for operation in operations() {
+            let name = operation.script.id;
+            let needs: Vec<&str> =
+                NEW_IN_6_2.into_iter().filter(|word| operation.script.source.contains(word)).collect();
+            let counted_pop = operation.script.source.contains("\"LPOP\", items, wanted");
+            let may = name.starts_with("queue.") || name.starts_with("batch.");
+            assert!(may || (needs.is_empty() && !counted_pop), "{name}: {needs:?}");
+        }
+    }
+}

@@ -133,7 +133,7 @@ codes! {
     StoreCrossSlot   "store.cross_slot"   503 3 Useless "Keys of one script lie in different slots", "Declare `colocate` for these resources; `quaymaster check` names them.";
     StoreTls         "store.tls"          503 3 Later "The TLS handshake with the store failed", "Check its certificate, the CA file and the client certificate.";
     StoreUnsafe      "store.unsafe"       503 3 Useless "The store's settings would destroy data", "Change the setting the detail names, or pass the flag it names.";
-    StoreVersion     "store.version"      503 3 Useless "The store's version does not fit", "Use Redis 6.2 or newer; processes on one data folder must be of one version.";
+    StoreVersion     "store.version"      503 3 Useless "The store's version does not fit", "Use Redis 6.2 or newer, or 6.0 where the schema has no queues; processes on one data folder must be of one version.";
     StoreNames       "store.names"        503 3 Useless "The store has keys under names of an earlier version", "Stop every server and worker of these schemas, run `quaymaster respell --apply`, and start again.";
     StoreCorrupt     "store.corrupt"      503 3 Useless "The data folder is damaged", "Restore a backup, or move the folder away; nothing was changed.";
     StoreDisk        "store.disk"         503 3 MayHaveRun "The disk failed or is full", "Free space or repair it: the folder is opened again by itself. What was acknowledged is safe, this call may or may not be.";

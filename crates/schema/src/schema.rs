@@ -223,6 +223,13 @@ impl Schema {
         self.by_name.get(&kind)?.get(name)
     }
 
+    /// The oldest Redis its scripts run on, major and minor: queues (and batches, which end in one) need `LMOVE`,
+    /// `BLMOVE`, `ZADD … GT` and `LPOP` with a count, which came with 6.2.
+    pub fn oldest_redis(&self) -> (u32, u32) {
+        let queues = self.resources.iter().any(|resource| matches!(resource.kind, Kind::Queue | Kind::Batch));
+        if queues { (6, 2) } else { (6, 0) }
+    }
+
     /// The name somebody most likely meant.
     pub fn nearest(&self, kind: Kind, name: &str) -> Option<&str> {
         nearest(name, self.by_name.get(&kind)?.keys().map(String::as_str))

@@ -72,7 +72,7 @@ pub async fn examine(schema: &Schema, engine: &dyn Engine, eviction: Eviction) -
     let redis = matches!(facts.product.as_str(), "redis" | "valkey");
     let mut findings = Vec::new();
     if redis {
-        findings.extend(version(&facts.product, &facts.version));
+        findings.extend(version(&facts.product, &facts.version, schema.oldest_redis()));
         findings.extend(persistence(facts.persistence.as_deref()));
         if let Some(policy) = &facts.eviction_policy {
             findings.extend(evicts(schema, policy, eviction));
@@ -119,7 +119,8 @@ pub async fn examine_chunks(upload: &str, engine: &dyn Engine, eviction: Evictio
         ),
         fix: EVICTION_FIX.into(),
     });
-    Ok(version(&facts.product, &facts.version).into_iter().chain(evicts).collect())
+    // The scripts of uploads ask for no more.
+    Ok(version(&facts.product, &facts.version, (6, 0)).into_iter().chain(evicts).collect())
 }
 
 /// Tells of what is no reason to refuse a store; an error is.
@@ -137,14 +138,14 @@ pub fn refusal(findings: &[Finding]) -> Option<Error> {
     (!refused.is_empty()).then(|| Error::new("store.examine", Code::StoreUnsafe, refused.join("\n")))
 }
 
-fn version(product: &str, version: &str) -> Option<Finding> {
+fn version(product: &str, version: &str, oldest: (u32, u32)) -> Option<Finding> {
     let mut numbers = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
     let (major, minor) = (numbers.next()?, numbers.next().unwrap_or(0));
-    ((major, minor) < (6, 2)).then(|| Finding {
+    ((major, minor) < oldest).then(|| Finding {
         level: Level::Refuse,
         check: "version",
-        message: format!("{product} {version} lacks commands the scripts need"),
-        fix: "use 6.2 or newer".into(),
+        message: format!("{product} {version} lacks commands the scripts of this schema need"),
+        fix: format!("use {}.{} or newer", oldest.0, oldest.1),
     })
 }
 
@@ -231,14 +232,31 @@ pub fn unsealed(schema: &Schema) -> Option<Finding> {
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::expect_used, reason = "tests")]
+
+    use quaymaster::schema::{Source, load};
+
     use super::*;
 
     #[test]
-    fn versions_before_6_2_are_refused() {
-        for (text, refused) in
-            [("6.0.16", true), ("5.0", true), ("6.2.14", false), ("7.0.15", false), ("10.1", false)]
-        {
-            assert_eq!(version("redis", text).is_some(), refused, "{text}");
+    fn versions_before_6_2_are_refused_for_queues_and_before_6_0_for_everything() {
+        for (text, with_queues, without) in [
+            ("5.0", true, true),
+            ("6.0.16", true, false),
+            ("6.2.14", false, false),
+            ("7.0.15", false, false),
+            ("10.1", false, false),
+        ] {
+            let refused = |schema: &str| {
+                let source = Source { name: "x.toml", text: schema };
+                let schema = load(&[source], &|_| None).schema.expect("it is right");
+                version("redis", text, schema.oldest_redis()).is_some()
+            };
+            let limit =
+                "[limit.a]\nkey = \"a:{b}\"\nalgorithm = \"sliding_log\"\nlimit = 1\nwindow = \"1s\"\n";
+            let head = "[schema]\nname = \"x\"\nowner = \"x\"\n";
+            assert_eq!(refused(&format!("{head}{limit}")), without, "{text}");
+            assert_eq!(refused(&format!("{head}{limit}[queue.jobs]\n")), with_queues, "{text}");
         }
     }
 

@@ -58,6 +58,7 @@ pub async fn open_store(
     schema: Arc<Schema>,
     eviction: Eviction,
 ) -> Result<Arc<dyn Engine>> {
+    let options = options.for_schema(&schema);
     let topology = options.topology();
     let own_prefix = options.own_prefix().to_owned();
     let may_come = matches!(options, StoreOptions::Redis(_));

@@ -4,6 +4,8 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use quaymaster_schema::Schema;
+
 use crate::embedded::{EmbeddedOptions, EmbeddedStore};
 use crate::redis::{RedisOptions, RedisStore, Target};
 use crate::{Code, Engine, Error, Result, Topology};
@@ -39,6 +41,14 @@ impl StoreOptions {
                  or redis+cluster:// URL",
             )),
         }
+    }
+
+    /// The same, for one schema: a Redis as old as its scripts allow is not refused.
+    pub fn for_schema(mut self, schema: &Schema) -> Self {
+        if let Self::Redis(options) = &mut self {
+            options.oldest = schema.oldest_redis();
+        }
+        self
     }
 
     /// Which store it is, as far as its address tells: the same for every node that names it alike, whatever its

@@ -12,12 +12,16 @@
 
 local runs = KEYS[1]
 -- What another program put in time to come, or before there was time, is no run's last activity: a sweep mends it.
-local from, to = ARGV[1], ARGV[2]
-if from == "+inf" then from = "(9007199254740992" end
-if to == "-inf" then to = "0" end
+local beyond, to = "(" .. ARGV[1], tonumber(ARGV[2]) or 0
+if ARGV[1] == "+inf" then beyond = "9007199254740992" end
+if to < 0 then to = 0 end
+-- By place, not by score: `ZRANGE … BYSCORE REV` is not known to Redis 6.0.
+local first = redis.call("ZCOUNT", runs, beyond, "+inf") + ARGV[3]
+local last = first + ARGV[4] - 1
 local answer = { "runs" }
-local held = redis.call("ZRANGE", runs, from, to, "BYSCORE", "REV", "LIMIT", ARGV[3], ARGV[4], "WITHSCORES")
+local held = redis.call("ZREVRANGE", runs, string.format("%.0f", first), string.format("%.0f", last), "WITHSCORES")
 for index = 1, #held, 2 do
+  if tonumber(held[index + 1]) < to then break end
   answer[#answer + 1], answer[#answer + 2] = held[index], string.format("%.0f", number_score(held[index + 1]))
 end
 return answer

@@ -17,8 +17,6 @@ use crate::{Code, Deployment, Error, KeyFacts, Reply, Result, ScanCursor, ScanPa
 const SCAN: &str = "store.scan";
 const FACTS: &str = "key.explain";
 const DEPLOYMENT: &str = "store.deployment";
-/// The oldest server the scripts are tested on.
-const OLDEST: (u32, u32) = (6, 2);
 
 /// The reply of TIME, in microseconds.
 pub(super) fn time(reply: &Reply) -> Result<i64> {
@@ -47,11 +45,12 @@ impl Inner {
             return Err(Error::new(super::CONNECT, Code::ConfigInvalid, detail));
         }
         // Valkey says here which Redis it is compatible with.
+        let (major, minor) = self.shared.options.oldest;
         if let Some(version) = info.get("redis_version")
-            && version_of(version).is_some_and(|found| found < OLDEST)
+            && version_of(version).is_some_and(|found| found < (major, minor))
         {
             let detail =
-                format!("the server is Redis {version}; {}.{} is the oldest that works", OLDEST.0, OLDEST.1);
+                format!("the server is Redis {version}; {major}.{minor} is the oldest that works here");
             return Err(Error::new(super::CONNECT, Code::StoreVersion, detail));
         }
         Ok(())
@@ -308,8 +307,8 @@ mod tests {
 
     #[test]
     fn versions_compare_as_numbers() {
-        assert!(version_of("6.0.16").unwrap() < OLDEST);
-        assert!(version_of("10.0.0").unwrap() > OLDEST);
+        assert!(version_of("6.0.16").unwrap() < (6, 2));
+        assert!(version_of("10.0.0").unwrap() > (6, 2));
         assert_eq!(version_of("x"), None);
     }
 }

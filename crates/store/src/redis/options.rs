@@ -182,6 +182,8 @@ pub struct RedisOptions {
     pub own_prefix: String,
     /// The first part of the connections' names, before the workload and the process id.
     pub client_name: String,
+    /// The oldest server that is not refused, major and minor; a schema may do with an older one than the default.
+    pub oldest: (u32, u32),
 }
 
 impl RedisOptions {
@@ -212,6 +214,7 @@ impl RedisOptions {
             subscriber_buffer: 1024,
             own_prefix: OWN_PREFIX.into(),
             client_name: "quaymaster".into(),
+            oldest: (6, 2),
         }
     }
 }
