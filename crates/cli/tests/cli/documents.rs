@@ -5,6 +5,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
+use crate::address::at_own_address;
 use crate::process::{Served, any_port, command, folder, said};
 
 /// The fenced blocks of a document: language, text, line.
@@ -237,6 +238,50 @@ fn the_commands_of_the_command_line_page_say_what_it_shows() {
         }
     }
     assert_eq!(commands, 8);
+}
+
+/// Runs the `sh` blocks of a page in one shell; each must print the `text` block below it. How many did.
+fn run_in_one_shell(document: &str, folder: &Path) -> usize {
+    const MARK: &str = "--- end of block";
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(document);
+    let text = std::fs::read_to_string(path).unwrap();
+    let blocks = blocks(&text);
+    let (mut script, mut shown) = ("set -eu\n".to_owned(), Vec::new());
+    for (at, (language, block, line)) in blocks.iter().enumerate() {
+        if language == "sh" {
+            script.extend([block.as_str(), "echo '", MARK, "'\n"]);
+            let below = blocks.get(at + 1).filter(|(language, ..)| language == "text");
+            shown.push((line, below.map_or("", |(_, text, _)| text.as_str())));
+        }
+    }
+    let programs = Path::new(env!("CARGO_BIN_EXE_quaymaster")).parent().unwrap();
+    let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
+    // Whatever it started ends with it.
+    let script = format!("trap 'kill -9 $(jobs -p) 2>/dev/null || true' EXIT\n{}", at_own_address(&script));
+    let mut shell = Command::new("setpriv");
+    shell.args(["--pdeathsig", "KILL", "--", "bash", "-c", &script]);
+    let told = said(shell.current_dir(folder).env_clear().env("PATH", path));
+    assert_eq!(told.code, 0, "{document}: {told:?}");
+    let told: Vec<&str> = told.out.split(&format!("{MARK}\n")).collect();
+    for ((line, shown), told) in shown.iter().zip(told) {
+        assert_eq!(told, *shown, "{document}:{line}");
+    }
+    shown.iter().filter(|(_, text)| !text.is_empty()).count()
+}
+
+#[test]
+fn the_examples_of_the_porting_page_are_true() {
+    assert_eq!(run_in_one_shell("docs/porting.md", folder(&[]).path()), 3);
+}
+
+#[test]
+fn the_examples_of_the_encryption_page_are_true() {
+    assert_eq!(run_in_one_shell("docs/encryption.md", folder(&[]).path()), 1);
+}
+
+#[test]
+fn the_examples_of_the_backup_page_are_true() {
+    assert_eq!(run_in_one_shell("docs/backup.md", folder(&[]).path()), 3);
 }
 
 #[test]
