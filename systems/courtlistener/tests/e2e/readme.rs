@@ -42,6 +42,7 @@ async fn the_readme_is_true() {
         .arg(format!("trap 'kill -9 $(jobs -p) 2>/dev/null || true' EXIT\n{script}"))
         .current_dir(folder.path())
         .env("PATH", path)
+        .env("PROJECT", concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
         .envs(clock.environment())
         .stdin(Stdio::null())
         .output();

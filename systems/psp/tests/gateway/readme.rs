@@ -87,6 +87,7 @@ async fn run_in(folder: &Path, script: &str) -> String {
         .arg(format!("trap 'kill -9 $(jobs -p) 2>/dev/null || true' EXIT\n{script}"))
         .current_dir(folder)
         .env("PATH", path)
+        .env("PROJECT", concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
         .stdin(Stdio::null())
         .output();
     let Ok(output) = tokio::time::timeout(crate::scene::PATIENCE, shell).await else {
