@@ -6,8 +6,8 @@ use quaymaster::Code;
 use quaymaster::limit::Charge;
 use quaymaster::run::{Fields, Items, MAX_KEPT, Outcome, StartAsk};
 
-use super::run::{hash, run, runs, show, spelled};
 use super::command_int;
+use super::run::{hash, run, runs, show, spelled};
 
 crate::cases! {
     async fn the_hash_has_the_names_of_the_schema_and_answers_have_their_own(subject: &Subject) {
