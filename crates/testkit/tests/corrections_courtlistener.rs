@@ -300,7 +300,8 @@ async fn a_second_counter_to_fall_back_to_is_a_second_quota() {
     let other = "courtlistener:counter:2024-09-17_14";
     // One node counts in the first key. Another lost a reply, falls back, and counts in the second.
     let count = |key: &str| server.try_command::<i64>(&["EVAL", COUNT, "1", key, "1", "3", "7200"]);
-    let made: i64 = [COUNTER, other].iter().flat_map(|key| (0..5).map(|_| count(key).expect("a count"))).sum();
+    let made: i64 =
+        [COUNTER, other].iter().flat_map(|key| (0..5).map(|_| count(key).expect("a count"))).sum();
     assert_eq!(made, 6, "twice the quota in one hour");
     // When the server is away the fallback is away with it.
     server.kill9();

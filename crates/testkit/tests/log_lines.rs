@@ -140,7 +140,8 @@ async fn what_a_clean_up_deletes_is_told_with_the_count_of_all() {
         let words = [b"SET", key.as_bytes(), b"2"];
         command(&**scene.quaymaster.engine(), key.as_bytes(), &words).await.expect("written");
     }
-    let clean = async |mode| scene.quaymaster.clean(Ask { mode, ..Ask::default() }, |_| ()).await.expect("clean");
+    let clean =
+        async |mode| scene.quaymaster.clean(Ask { mode, ..Ask::default() }, |_| ()).await.expect("clean");
     assert_eq!(clean(Mode::Look).await.stale, 24);
     assert_eq!(scene.lines(DELETED), [""; 0], "nothing was deleted");
     assert_eq!(clean(Mode::Apply).await.done, 24);

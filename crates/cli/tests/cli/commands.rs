@@ -74,7 +74,9 @@ fn health_tells_what_the_store_is_and_ends_with_3_when_there_is_none() {
     assert!(found["connect_attempts"].is_u64(), "{found}");
     assert!(found["latency_us"]["median"].is_u64() && found["version"].is_string(), "{found}");
     let plain = run(folder.path(), &["health", "--store", "memory"]);
-    for part in ["status", "connected", "version", "connections", "success rate", "consecutive failures", "latency"] {
+    for part in
+        ["status", "connected", "version", "connections", "success rate", "consecutive failures", "latency"]
+    {
         assert!(plain.out.contains(part), "{part}: {}", plain.out);
     }
     // Port 1 on the loopback is nobody's.

@@ -199,11 +199,7 @@ async fn a_start_says_first_whether_it_is_a_new_run() {
         let answer = server.post("/v1/run/pipeline/start", r#"{"run_id":"r"}"#).await;
         let begins = format!(r#"{{"outcome":"{outcome}","run_id":"r","status":"running","stale":false,"#);
         assert!(answer.text().starts_with(&begins), "{}", answer.text());
-        assert!(
-            answer.text().contains(r#","processed":[],"items_complete":true,"#),
-            "{}",
-            answer.text()
-        );
+        assert!(answer.text().contains(r#","processed":[],"items_complete":true,"#), "{}", answer.text());
     }
 }
 

@@ -6,8 +6,8 @@ use quaymaster::Code;
 use quaymaster::limit::Charge;
 use quaymaster::run::{Fields, Items, MAX_KEPT, Outcome, StartAsk};
 
-use super::run::{hash, run, runs, show, spelled};
 use super::command_int;
+use super::run::{hash, run, runs, show, spelled};
 
 crate::cases! {
     async fn the_hash_has_the_names_of_the_schema_and_answers_have_their_own(subject: &Subject) {
@@ -56,6 +56,14 @@ crate::cases! {
         let _ = brief.processed("long", &["1"], None).await.expect("processed");
         brief.task_start("long", "t", None).await.expect("task");
         let _ = brief.start(Some("short"), None).await.expect("start");
+        // Keys that are made between two pulses have that life too.
+        let pipeline = run(&quaymaster, "pipeline");
+        let _ = pipeline.start_as(ask("day", 30 * 3600)).await.expect("start");
+        let _ = pipeline.processed("day", &["1"], None).await.expect("processed");
+        for role in ["processed", "list"] {
+            let key = spelled(&quaymaster, "pipeline", role, &[("dag_run_id", "day")], 0);
+            assert!(command_int(engine, &["PTTL", &key]).await > 29 * 3_600_000, "{key}");
+        }
         let task = spelled(&quaymaster, "brief", "task", &[("run_id", "long"), ("task_id", "t")], 0);
         for key in [of("state", "long"), of("meta", "long"), of("processed", "long"), of("list", "long"), task] {
             let ttl = command_int(engine, &["PTTL", &key]).await;

@@ -116,7 +116,8 @@ async fn the_status_tells_how_many_connections_were_tried_and_how_many_failed() 
     server.kill9();
     until("a connection has failed", async || {
         let store = scene.json("/v1/status").await["store"].clone();
-        let (tried, failed) = (store["connect_attempts"].as_f64().unwrap(), store["connect_failures"].as_f64().unwrap());
+        let (tried, failed) =
+            (store["connect_attempts"].as_f64().unwrap(), store["connect_failures"].as_f64().unwrap());
         let rate = store["connect_success_rate"].as_f64().unwrap();
         assert!((rate - (tried - failed) / tried).abs() < 1e-9, "{store}");
         failed >= 1.0

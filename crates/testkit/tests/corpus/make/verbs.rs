@@ -147,7 +147,12 @@ pub(crate) const VERBS: &[Verb] = &[
     reads("queue", "dead", "jobs", &[("count", "10"), ("offset", "0")]),
     writes("queue", "redrive", "burying", &[("count", "1"), ("overflow", "false"), REQUEST]),
     writes("queue", "purge", "burying", &[("count", "1"), ("older_than_ms", "60000"), REQUEST]),
-    writes("run", "start", "passes", &[("run_id", r#""r-$N""#), ("ttl_hours", "30"), ("items", "true"), REQUEST]),
+    writes(
+        "run",
+        "start",
+        "passes",
+        &[("run_id", r#""r-$N""#), ("ttl_hours", "30"), ("items", "true"), REQUEST],
+    ),
     writes("run", "update", "passes", &[RUN, ("fields", r#"{"a":"1"}"#), ("items", "false"), REQUEST]),
     writes("run", "finish", "passes", &[RUN, ("status", r#""done""#), ("items", "false"), REQUEST]),
     reads("run", "show", "passes", &[("run_id", "base"), ("items", "true")]),
