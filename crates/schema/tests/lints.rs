@@ -257,7 +257,9 @@ fn a_run_is_stale_before_it_is_forgotten_and_counts_the_calls_of_an_hour() {
     assert_eq!(run("stale_after = \"0s\"\n"), ["bad-value"]);
     // The fields of its hash have different names.
     assert_eq!(run("calls_field = \"calls\"\nprocessed_field = \"done\"\n"), [""; 0]);
-    for line in ["calls_field = \"status\"", "processed_field = \"id\"", "processed_field = \"api_calls_this_hour\""] {
+    for line in
+        ["calls_field = \"status\"", "processed_field = \"id\"", "processed_field = \"api_calls_this_hour\""]
+    {
         assert_eq!(run(&format!("{line}\n")), ["contradiction"], "{line}");
     }
     assert_eq!(run("calls_field = \"a b\"\n"), ["bad-value"]);

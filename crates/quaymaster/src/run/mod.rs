@@ -521,8 +521,7 @@ impl Run {
                 Err(error) => return error,
             };
             let list = &self.spec.processed_field;
-            let detail =
-                format!("`{list}` of {state} is no list of items, and would be overwritten");
+            let detail = format!("`{list}` of {state} is no list of items, and would be overwritten");
             Error::new(op, Code::KeyMalformed, detail)
         };
         let items = std::str::from_utf8(text).ok().and_then(list::foreign).ok_or_else(malformed)?;

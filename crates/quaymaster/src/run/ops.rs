@@ -225,7 +225,8 @@ pub(super) fn failed(
     now_us: i64,
 ) -> Result<Invocation> {
     let (values, whole) = (frame.values(), frame.run.is_whole());
-    let Parts { run, request, index, counter, words, pulse } = frame.parts(&values, 2 * i64::from(whole), 7)?;
+    let Parts { run, request, index, counter, words, pulse } =
+        frame.parts(&values, 2 * i64::from(whole), 7)?;
     let (hour, known) = if whole {
         let bound = &frame.run.bound;
         (Some(keys::hour(frame.op, bound, now_us)?.0), Some(keys::known(frame.op, bound, now_us)?))

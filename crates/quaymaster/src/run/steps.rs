@@ -101,7 +101,9 @@ impl Run {
             "current_hour" => Some("it is rendered from the limit's counter"),
             _ if name == self.spec.calls_field => Some("it is rendered from the limit's counter"),
             "redis_keys" => Some("it is rendered from the schema"),
-            _ if name == self.spec.processed_field => Some("it is rendered from the items that were processed"),
+            _ if name == self.spec.processed_field => {
+                Some("it is rendered from the items that were processed")
+            }
             "status" => Some("it is the update's status"),
             _ => None,
         }

@@ -92,7 +92,8 @@ impl Reading<'_, '_> {
             _ => usize::MAX,
         };
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
-        if (1..=most).contains(&text.len()) && text.chars().all(plain) && !matches!(text.as_str(), "." | "..") {
+        if (1..=most).contains(&text.len()) && text.chars().all(plain) && !matches!(text.as_str(), "." | "..")
+        {
             return Some(text);
         }
         let message = format!("`{}` has 1 to {most} letters, digits, `.`, `_` and `-`", field.name);
