@@ -232,7 +232,7 @@ mod tests {
     fn again_is_for_all_or_for_what_was_changed_lately() {
         use clap::Parser as _;
         let given = |flags: &[&str]| {
-            let args = [&["camera-pipeline", "watch"], flags].concat();
+            let args = [&["camera-pipeline", "watch"][..], flags].concat();
             let Some(Command::Watch(watch)) = Args::try_parse_from(args).ok()?.command else { return None };
             Some(watch.watching.again)
         };
