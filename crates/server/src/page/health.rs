@@ -50,6 +50,6 @@ async fn readyz(app: &App) -> Result<Response<Body>, Problem> {
     if app.services.stopping.is_cancelled() {
         return Err(Problem::new(Code::ServerBusy, "the server is stopping"));
     }
-    app.probe.ready(&app.services.quaymaster).await?;
+    app.probe.ready(&app.services.quaymaster).await.map_err(Problem::unready)?;
     Ok(alive(app, "ready"))
 }
