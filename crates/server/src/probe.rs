@@ -20,8 +20,16 @@ const FRESH: Duration = Duration::from_secs(2);
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How often a write is tried.
 const EVERY: Duration = Duration::from_secs(1);
-/// How long that may take: with [`EVERY`] less than the two seconds within which `/readyz` follows.
+/// How long that may take.
 const TRY: Duration = Duration::from_millis(800);
+/// The same for a store that does not keep to it.
+const LIMIT: Duration = Duration::from_millis(900);
+/// Within this `/readyz` follows the store.
+const FOLLOWS: Duration = Duration::from_secs(2);
+
+const _: () = assert!(
+    EVERY.as_millis() + LIMIT.as_millis() < FOLLOWS.as_millis() && TRY.as_millis() < LIMIT.as_millis()
+);
 
 /// Said when the store answers questions and knows that it cannot serve.
 pub(crate) const UNWELL: &str = "the store's last word was a failure";
@@ -78,7 +86,7 @@ impl Probe {
         // Whether it ever was there: opening it has said so otherwise.
         let health = engine.health();
         let never = !health.connected && health.operations == 0;
-        let told = engine.ready(TRY).await.map_err(|error| Problem::from(error).only_read());
+        let told = within(LIMIT, engine.ready(TRY)).await.map_err(Problem::only_read);
         if let Ok(Readiness { eviction_policy: Some(policy) }) = &told {
             self.heard_policy(quaymaster.schema(), policy);
         }
@@ -143,10 +151,17 @@ async fn reachable(engine: &dyn Engine) -> Result<(), Problem> {
 }
 
 async fn bounded<T>(question: impl Future<Output = quaymaster::Result<T>>) -> Result<T, Problem> {
-    match tokio::time::timeout(PATIENCE, question).await {
+    within(PATIENCE, question).await
+}
+
+async fn within<T>(
+    limit: Duration,
+    question: impl Future<Output = quaymaster::Result<T>>,
+) -> Result<T, Problem> {
+    match tokio::time::timeout(limit, question).await {
         Ok(told) => told.map_err(Problem::from),
         Err(_) => {
-            let detail = format!("the store said nothing for {} ms", PATIENCE.as_millis());
+            let detail = format!("the store said nothing for {} ms", limit.as_millis());
             Err(Problem::new(Code::StoreTimedOut, detail))
         }
     }

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a failed expectation is a failed test")]
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use quaymaster::clean::{Ask, Report};
 use quaymaster::schema::{Source, load};
@@ -9,9 +10,12 @@ use quaymaster::{Code, Engine, Quaymaster, Result};
 use quaymaster_store::embedded::{EmbeddedOptions, EmbeddedStore};
 use quaymaster_store::redis::{RedisOptions, RedisStore};
 use quaymaster_testkit::conformance::command_text;
-use quaymaster_testkit::servers::{Cluster, ClusterConfig, RedisConfig, RedisServer};
+use quaymaster_testkit::servers::{
+    Cluster, ClusterConfig, RedisConfig, RedisServer, Sentinel, SentinelConfig,
+};
 
 const KEYS: usize = 1_600;
+const PATIENCE: Duration = Duration::from_secs(5);
 
 const SCHEMA: &str = "
 [schema]
@@ -96,6 +100,61 @@ async fn a_cursor_is_refused_after_a_restart_of_a_node_of_a_cluster() {
         while !node.command::<String>(&["CLUSTER", "INFO"]).contains("cluster_state:ok") {
             tokio::task::yield_now().await;
         }
+    }
+    must_begin_again(&redis(&cluster.url()).await, cursor).await;
+}
+
+async fn until(what: &str, mut ready: impl AsyncFnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !ready().await {
+        assert!(Instant::now() < deadline, "waited too long until {what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+fn role(server: &RedisServer) -> Option<String> {
+    server.info("replication", "role")
+}
+
+#[tokio::test]
+async fn a_cursor_is_refused_after_a_failover_by_sentinels() {
+    let group = Sentinel::start(SentinelConfig::default());
+    let (old, heir) = (&group.servers[0], &group.servers[1]);
+    let quaymaster = redis(&group.url()).await;
+    fill(&quaymaster).await;
+    until("the replica has everything", async || heir.command::<usize>(&["DBSIZE"]) == KEYS).await;
+    let cursor = part(&quaymaster).await;
+    assert!(clean(&quaymaster, None, Some(cursor.clone())).await.unwrap().immortal > 0);
+    until("the sentinels agree to fail over", async || group.fail_over()).await;
+    until("the other is primary", async || {
+        role(heir).as_deref() == Some("master") && group.primary_port() == heir.address().port()
+    })
+    .await;
+    must_begin_again(&redis(&group.url()).await, cursor.clone()).await;
+    // The connection of before finds the new primary by itself.
+    until("the old primary follows", async || role(old).as_deref() == Some("slave")).await;
+    until("writes arrive at the new one", async || quaymaster.engine().ready(PATIENCE).await.is_ok()).await;
+    must_begin_again(&quaymaster, cursor).await;
+}
+
+#[tokio::test]
+async fn a_cursor_is_refused_after_a_failover_in_a_cluster() {
+    let cluster = Cluster::start(ClusterConfig { replicas: 1, ..ClusterConfig::default() });
+    let quaymaster = redis(&cluster.url()).await;
+    fill(&quaymaster).await;
+    let cursor = part(&quaymaster).await;
+    assert!(clean(&quaymaster, None, Some(cursor.clone())).await.unwrap().immortal > 0);
+    // By the lowest slot: the first page is the first node's.
+    let heir = &cluster.nodes[ClusterConfig::default().masters];
+    heir.command::<()>(&["CLUSTER", "FAILOVER"]);
+    until("the replica is a primary", async || role(heir).as_deref() == Some("master")).await;
+    for node in &cluster.nodes {
+        until("every node knows", async || {
+            let nodes: String = node.command(&["CLUSTER", "NODES"]);
+            let owner = nodes.lines().find(|line| line.contains(" 0-")).unwrap_or_default();
+            owner.contains(&format!("{}@", heir.address()))
+        })
+        .await;
     }
     must_begin_again(&redis(&cluster.url()).await, cursor).await;
 }

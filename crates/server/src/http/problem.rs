@@ -115,6 +115,15 @@ impl Problem {
         self
     }
 
+    /// The same, of a store that is not ready: that is 503, also for what is another status in answer to a call.
+    pub(crate) fn unready(mut self) -> Self {
+        if self.status() != StatusCode::SERVICE_UNAVAILABLE {
+            self.detail = format!("{}: {}", self.code, self.detail).into();
+            self.code = Code::StoreRefused;
+        }
+        self
+    }
+
     pub(crate) fn method(allow: &'static str, method: &str) -> Self {
         let detail = format!("{} is not a method of this call; it takes {allow}", excerpt(method));
         Self { allow: Some(allow), ..Self::new(Code::MethodWrong, detail) }
@@ -168,7 +177,7 @@ impl Problem {
 
 impl From<Error> for Problem {
     fn from(error: Error) -> Self {
-        let Error { op, code, field, detail, may_have_run, retry_after, source } = error;
+        let Error { op, code, field, detail, may_have_run, retry_after, source, .. } = error;
         let field = field.map(Cow::into_owned);
         Self { op: Some(op), field, may_have_run, wait: retry_after, source, ..Self::new(code, detail) }
     }
@@ -181,7 +190,8 @@ impl Problem {
         let field = self.field.map(Cow::Owned);
         let Self { code, wait: retry_after, source, .. } = self;
         let detail = self.detail.into_owned();
-        Error { op: self.op.unwrap_or(op), code, field, detail, may_have_run, retry_after, source }
+        let error = Error::new(self.op.unwrap_or(op), code, detail);
+        Error { field, may_have_run, retry_after, source, ..error }
     }
 }
 

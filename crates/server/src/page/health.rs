@@ -56,7 +56,7 @@ async fn readyz(app: &App) -> Result<Response<Body>, Problem> {
     if app.services.stopping.is_cancelled() {
         return Err(Problem::new(Code::ServerBusy, "the server is stopping"));
     }
-    app.probe.ready(&app.services.quaymaster).await?;
+    app.probe.ready(&app.services.quaymaster).await.map_err(Problem::unready)?;
     // A store that accepts writes and does not tell its version is ready all the same.
     let told = app.probe.deployment(&**app.services.quaymaster.engine()).await.ok();
     Ok(alive(app, "ready", told.and_then(|facts| facts.redis_version().map(str::to_owned))))

@@ -26,6 +26,8 @@ pub(crate) enum Act {
     Cluster,
     /// Answers questions, and knows that it cannot serve.
     Unwell,
+    /// Answers questions, and never says whether it accepts writes.
+    Silent,
 }
 
 /// A store that counts every question and does as it was told with scripts.
@@ -94,6 +96,7 @@ impl Engine for Stage {
                 let away = Error::new("store.test", code, "nobody is there");
                 futures_util::future::ready(Err(away)).boxed()
             }
+            Act::Silent => std::future::pending().boxed(),
             // What the server does by itself is not what a test watches.
             _ => self.inner.ready(patience),
         }

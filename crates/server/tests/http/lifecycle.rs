@@ -137,6 +137,14 @@ async fn a_store_that_knows_it_failed_is_not_ready_although_it_answers() {
 }
 
 #[tokio::test]
+async fn a_store_that_never_says_whether_it_accepts_writes_is_not_ready() {
+    let (server, _) = staged(Act::Silent, "").await;
+    let ready = server.get("/readyz").await;
+    assert_eq!((ready.status, ready.json()["code"].clone()), (503, json!("store.timed_out")));
+    assert!(server.get("/metrics").await.text().contains("\nquaymaster_store_ready 0"));
+}
+
+#[tokio::test]
 async fn half_a_request_head_does_not_hold_a_stop_up() {
     let (mut server, stage) =
         staged(Act::Wait, "[server]\nshutdown_grace = \"10m\"\nshutdown_drain = \"20ms\"").await;

@@ -64,7 +64,12 @@ impl Ticker {
     pub(crate) fn new(clock: Clock) -> Self {
         let (elapsed_us, machine_us) = read_both();
         let boot = boot().filter(|_| matches!(clock, Clock::System));
-        Self { clock, course: Mutex::new(Course::new(elapsed_us, machine_us)), steps: AtomicU64::new(0), boot }
+        Self {
+            clock,
+            course: Mutex::new(Course::new(elapsed_us, machine_us)),
+            steps: AtomicU64::new(0),
+            boot,
+        }
     }
 
     pub(crate) fn now_us(&self) -> i64 {

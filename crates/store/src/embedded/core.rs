@@ -5,6 +5,7 @@
 //! so that every subscriber sees them in that order; waiters are woken after it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
@@ -13,7 +14,7 @@ use parking_lot::Mutex;
 
 use super::change::Change;
 use super::clock::{Clock, Ticker};
-use super::model::{Effects, Model};
+use super::model::{Effects, Fault, Model};
 use super::pubsub::Hub;
 use super::vm::{self, ScriptRef, Vm, VmLimits};
 use super::waiters::Waiters;
@@ -23,6 +24,8 @@ use crate::{Code, Error, KeyFacts, Message, Reply, Result, ScanCursor, ScanPage,
 #[derive(Debug)]
 pub(crate) struct Core {
     inner: Mutex<Inner>,
+    /// A command panicked half-way: the model may be inconsistent and serves nobody any more. Written under the lock.
+    broken: AtomicBool,
     hub: Arc<Hub>,
     waiters: Arc<Waiters>,
     ticker: Arc<Ticker>,
@@ -34,8 +37,6 @@ pub(crate) struct Core {
 struct Inner {
     vm: Vm,
     model: Model,
-    /// A command panicked half-way: the model may be inconsistent and serves nobody any more.
-    broken: bool,
 }
 
 impl Core {
@@ -45,12 +46,33 @@ impl Core {
         let hub = Arc::<Hub>::default();
         let model = Model::with_hub(Arc::clone(&hub));
         Ok(Self {
-            inner: Mutex::new(Inner { vm: Vm::new(limits)?, model, broken: false }),
+            inner: Mutex::new(Inner { vm: Vm::new(limits)?, model }),
+            broken: AtomicBool::new(false),
             hub,
             waiters: Arc::default(),
             ticker: Arc::new(ticker),
             id: fastrand::u128(..).to_be_bytes(),
         })
+    }
+
+    /// Whether scripts run at all.
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.broken.load(Relaxed) {
+            let detail =
+                "an earlier command failed half-way; the data in memory is not trusted any more: restart";
+            return Err(Error::new(vm::OP, Code::Internal, detail));
+        }
+        Ok(())
+    }
+
+    /// Whether a script that grows the data would run now.
+    pub(crate) fn room(&self) -> Result<()> {
+        self.check()?;
+        self.ticker.usable_us()?;
+        if self.inner.lock().model.is_full() {
+            return Err(Error::new("store.ready", Code::StoreOom, Fault::FULL.0));
+        }
+        Ok(())
     }
 
     /// Runs one script atomically. `record` gets its changes, even when there are none, while the lock is
@@ -65,20 +87,15 @@ impl Core {
     ) -> Result<(Reply, T)> {
         let (reply, recorded, pushed) = {
             let mut inner = self.inner.lock();
-            let Inner { vm, model, broken } = &mut *inner;
-            if *broken {
-                return Err(Error::new(
-                    vm::OP,
-                    Code::Internal,
-                    "an earlier command failed half-way; the data in memory is not trusted any more: restart",
-                ));
-            }
+            let Inner { vm, model } = &mut *inner;
+            self.check()?;
             model.begin(self.ticker.usable_us()?);
             let reply = match vm.run(script, keys, args, model) {
                 Ok(reply) => reply,
                 Err(error) => {
-                    *broken = vm.is_broken();
-                    if !*broken {
+                    if vm.is_broken() {
+                        self.broken.store(true, Relaxed);
+                    } else {
                         model.rollback();
                     }
                     return Err(error);
@@ -109,7 +126,7 @@ impl Core {
     /// `record` returned for their changes, under the lock like a script's.
     pub(crate) fn expire_some<T>(&self, max: usize, record: impl FnOnce(Vec<Change>) -> T) -> (usize, T) {
         let mut inner = self.inner.lock();
-        let changes = if inner.broken {
+        let changes = if self.broken.load(Relaxed) {
             Vec::new()
         } else {
             let now_ms = self.ticker.now_ms();

@@ -163,6 +163,7 @@ impl Owner {
         let answer = match request {
             Request::Time => return Ok(Answer::Time(self.now_us())),
             Request::Deployment => return Ok(Answer::Deployment(self.deployment())),
+            Request::Ready => return self.core.room().map(|()| Answer::Done),
             Request::Facts { key } => Answer::Facts(self.core.facts(key)),
             Request::Scan { pattern, count, cursor } => {
                 let cursor = cursor.as_ref().map(|cursor| ScanCursor(cursor.to_vec()));
@@ -180,7 +181,8 @@ impl Owner {
 
     /// Whether calls are accepted.
     pub(super) fn check(&self) -> Result<()> {
-        self.journal.as_ref().map_or(Ok(()), |journal| journal.check())
+        self.journal.as_ref().map_or(Ok(()), |journal| journal.check())?;
+        self.core.check()
     }
 
     fn deployment(&self) -> Deployment {

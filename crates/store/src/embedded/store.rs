@@ -18,8 +18,8 @@ use super::subscription;
 use super::vm::ScriptRef;
 use super::wire::{Answer, Request};
 use crate::{
-    Code, Deployment, Engine, Error, Health, Invocation, KeyFacts, Message, Repeat, Reply, Result, Retry,
-    ScanCursor, ScanPage, Topology,
+    Code, Deployment, Engine, Error, Health, Invocation, KeyFacts, Message, Readiness, Repeat, Reply, Result,
+    Retry, ScanCursor, ScanPage, Topology,
 };
 
 /// A store in this process, in memory or on disk, alone or together with other processes.
@@ -61,7 +61,8 @@ impl EmbeddedStore {
     async fn run_call(&self, call: Invocation) -> Result<Reply> {
         let script = ScriptRef { id: call.script.id, sha: call.script.sha, source: call.script.source };
         if let Some(owner) = self.keeper.owner() {
-            return owner.run(script, &call.keys, &call.args, self.keeper.options.deadline).await;
+            let run = owner.run(script, &call.keys, &call.args, self.keeper.options.deadline).await;
+            return run.map_err(|error| error.of(call.keys));
         }
         let op = call.script.id;
         let deadline = self.deadline();
@@ -80,7 +81,8 @@ impl EmbeddedStore {
                         return Err(unexpected(op));
                     };
                     let left = deadline.saturating_duration_since(Instant::now());
-                    return owner.run(script, keys, args, left).await.map_err(told);
+                    let run = owner.run(script, keys, args, left).await;
+                    return run.map_err(|error| told(error).of(keys.clone()));
                 }
             };
             match link.call(&request, deadline).await {
@@ -91,7 +93,12 @@ impl EmbeddedStore {
                         (Bytes::from_static(op.as_bytes()), Bytes::from_static(text.source.as_bytes()));
                     request = Request::RunSource { id, source, keys, args };
                 }
-                Ok(Answer::Failed(failure)) => return Err(told(failure.into_error(op))),
+                Ok(Answer::Failed(failure)) => {
+                    let (Request::Run { keys, .. } | Request::RunSource { keys, .. }) = request else {
+                        return Err(unexpected(op));
+                    };
+                    return Err(told(failure.into_error(op)).of(keys));
+                }
                 Ok(_) => return Err(unexpected(op)),
                 Err(miss) => {
                     self.keeper.again(op, miss, repeat).await.map_err(told)?;
@@ -265,6 +272,19 @@ impl Engine for EmbeddedStore {
             Answer::Deployment(facts) => Some(facts),
             _ => None,
         }))
+    }
+
+    fn ready(&self, patience: Duration) -> BoxFuture<'_, Result<Readiness>> {
+        let asked = self.ask("store.ready", Request::Ready, |answer| match answer {
+            Answer::Done => Some(Readiness::default()),
+            _ => None,
+        });
+        Box::pin(async move {
+            tokio::time::timeout(patience, asked).await.unwrap_or_else(|_| {
+                let detail = format!("the store said nothing for {} ms", patience.as_millis());
+                Err(Error::new("store.ready", Code::StoreTimedOut, detail))
+            })
+        })
     }
 
     fn close(&self) -> BoxFuture<'_, Result<()>> {

@@ -58,6 +58,8 @@ pub(super) enum Request {
         cursor: Option<Bytes>,
     },
     Deployment,
+    /// Whether writes would be accepted now.
+    Ready,
     /// Whoever asked for that id does not want its answer any more.
     Cancel {
         id: u64,
@@ -202,6 +204,7 @@ impl Request {
                 out
             }
             Request::Deployment => tag(8),
+            Request::Ready => tag(10),
             Request::Cancel { id } => {
                 let mut out = tag(9);
                 out.u64(*id);
@@ -237,6 +240,7 @@ impl Request {
             }
             8 => Request::Deployment,
             9 => Request::Cancel { id: body.u64()? },
+            10 => Request::Ready,
             _ => return Err(Garbage),
         };
         body.end((id, request))

@@ -33,6 +33,7 @@ fn request() -> impl Strategy<Value = Request> {
         (bytes(), any::<u64>(), proptest::option::of(bytes()))
             .prop_map(|(pattern, count, cursor)| Request::Scan { pattern, count, cursor }),
         Just(Request::Deployment),
+        Just(Request::Ready),
         any::<u64>().prop_map(|id| Request::Cancel { id }),
     ]
 }

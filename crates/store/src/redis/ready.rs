@@ -24,6 +24,8 @@ const NAMES: u32 = 160_000;
 impl Inner {
     /// Writes a small key on every primary, and asks for its role and its eviction policy.
     pub(super) async fn ready(&self, patience: Duration) -> Result<Readiness> {
+        // Calls are refused without a round trip, so is a try.
+        self.clock.check(READY)?;
         let until = Instant::now() + patience;
         let mut found = Readiness::default();
         let tries = self.own_keys().into_iter().map(|(node, key)| self.try_write(node, key, until));

@@ -132,6 +132,22 @@ async fn an_error_names_its_field_in_an_attached_process_too() {
 }
 
 #[tokio::test]
+async fn an_attached_process_knows_that_its_owner_has_no_room() {
+    let dir = tempfile::tempdir().unwrap();
+    let small = EmbeddedOptions { max_memory_bytes: 10_000, ..EmbeddedOptions::default() };
+    let owner = EmbeddedStore::open(dir.path(), small).await.unwrap();
+    let attached = open(dir.path()).await;
+    for store in [&owner, &attached] {
+        store.ready(Duration::from_secs(5)).await.unwrap();
+    }
+    attached.run(call(&SET, &["k"], &[&"x".repeat(20_000)])).await.unwrap();
+    for store in [&owner, &attached] {
+        let error = store.ready(Duration::from_secs(5)).await.unwrap_err();
+        assert_eq!((error.code, error.may_have_run), (Code::StoreOom, false), "{error}");
+    }
+}
+
+#[tokio::test]
 async fn the_clock_of_the_owner_is_the_clock_of_all() {
     use quaymaster_store::embedded::Clock;
     use std::sync::atomic::{AtomicI64, Ordering};

@@ -110,9 +110,15 @@ pub(crate) async fn take_all_there_is(limit: &Limit, policy: Outage) -> u64 {
 
 /// What the store itself has counted.
 pub(crate) async fn used(limit: &Limit) -> u64 {
-    let verdict = limit.peek(ID).await.unwrap();
-    assert_eq!(verdict.quota().outage, None, "the store answers");
-    verdict.quota().used
+    let mut used = 0;
+    // A store that is back may refuse the next connection once more: it was not there a moment ago.
+    until("the store answers for the limit", async || {
+        let verdict = limit.peek(ID).await.unwrap();
+        used = verdict.quota().used;
+        verdict.quota().outage.is_none()
+    })
+    .await;
+    used
 }
 
 /// Waits until the store answers, without taking anything.

@@ -3,9 +3,12 @@
 use std::sync::Arc;
 
 use quaymaster::Engine;
-use quaymaster_store::embedded::{EmbeddedOptions, EmbeddedStore};
+use quaymaster_store::embedded::{Bug, EmbeddedOptions, EmbeddedStore};
 use quaymaster_store::redis::RedisOptions;
-use quaymaster_testkit::servers::{Binary, Cluster, ClusterConfig, RedisConfig, RedisServer};
+use quaymaster_testkit::conformance::{command, command_int};
+use quaymaster_testkit::servers::{
+    Binary, Cluster, ClusterConfig, RedisConfig, RedisServer, Sentinel, SentinelConfig,
+};
 
 use crate::scene::{Scene, until};
 
@@ -14,16 +17,20 @@ const BACK: &str = "ready: the store accepts writes again";
 
 /// Ready, then not for this reason, then ready again; each told once.
 async fn comes_and_goes(scene: &Scene, code: &str, begin: impl FnOnce(), end: impl FnOnce()) {
+    comes_and_goes_by(scene, code, async || begin(), async || end()).await;
+}
+
+async fn comes_and_goes_by(scene: &Scene, code: &str, begin: impl AsyncFnOnce(), end: impl AsyncFnOnce()) {
     scene.is_ready().await;
     let (lost, back) = (scene.logged(LOST).len(), scene.logged(BACK).len());
-    begin();
+    begin().await;
     scene.is_not_ready(code).await;
     let status = scene.json("/v1/status").await;
     let warned =
         status["warnings"].as_array().unwrap().iter().any(|told| told.as_str().unwrap().contains(code));
     assert!(warned, "{}", status["warnings"]);
     assert!(scene.get("/metrics").await.1.contains("\nquaymaster_store_ready 0\n"));
-    end();
+    end().await;
     scene.is_ready().await;
     assert_eq!(scene.logged(LOST).len(), lost + 1, "{:?}", scene.logged(""));
     assert_eq!(scene.logged(BACK).len(), back + 1, "{:?}", scene.logged(""));
@@ -161,6 +168,20 @@ async fn a_store_that_goes_and_comes_back_is_told_once_each() {
 }
 
 #[tokio::test]
+async fn a_failover_by_sentinels_is_told_once_and_ends_by_itself() {
+    let mut group = Sentinel::start(SentinelConfig::default());
+    let scene = Scene::on(&group.url()).await;
+    scene.is_ready().await;
+    let was = group.primary_port();
+    group.servers[0].kill9();
+    until("/readyz is 503", async || scene.get("/readyz").await.0 == 503).await;
+    scene.is_ready().await;
+    assert_ne!(group.primary_port(), was, "nobody started the old primary again");
+    assert_eq!(scene.logged(LOST).len(), 1, "{:?}", scene.logged(""));
+    assert_eq!(scene.logged(BACK).len(), 1, "{:?}", scene.logged(""));
+}
+
+#[tokio::test]
 async fn one_primary_of_a_cluster_that_takes_no_writes_is_enough() {
     let cluster = Cluster::start(ClusterConfig::default());
     let scene = Scene::on(&cluster.url()).await;
@@ -175,6 +196,38 @@ async fn one_primary_of_a_cluster_that_takes_no_writes_is_enough() {
         let keys: Vec<String> = node.command(&["KEYS", "quaymaster:probe:*"]);
         assert_eq!(keys.len(), 1, "a key of its own: {keys:?}");
     }
+}
+
+async fn embedded(options: EmbeddedOptions) -> (Arc<EmbeddedStore>, Scene) {
+    let store = Arc::new(EmbeddedStore::memory(options).await.unwrap());
+    let engine = Arc::clone(&store) as Arc<dyn Engine>;
+    (store, Scene::of(|| async { engine }).await)
+}
+
+#[tokio::test]
+async fn an_embedded_store_at_its_bound_is_not_ready_and_is_again_by_itself() {
+    let options = EmbeddedOptions { max_memory_bytes: 10_000, ..EmbeddedOptions::default() };
+    let (store, scene) = embedded(options).await;
+    let big = "x".repeat(20_000);
+    comes_and_goes_by(
+        &scene,
+        "store.out_of_memory",
+        async || assert_eq!(command_int(&*store, &["APPEND", "calls:big", &big]).await, 20_000),
+        async || assert_eq!(command_int(&*store, &["DEL", "calls:big"]).await, 1),
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn an_embedded_store_whose_command_panicked_is_not_ready() {
+    let (store, scene) = embedded(EmbeddedOptions::default()).await;
+    scene.is_ready().await;
+    store.seed_bug(Some(Bug::PersistPanics));
+    command_int(&*store, &["APPEND", "calls:k", "v"]).await;
+    command(&*store, b"calls:k", &[b"PERSIST", b"calls:k"]).await.unwrap_err();
+    let told = scene.is_not_ready("store.refused").await;
+    assert!(told["detail"].as_str().unwrap().contains("restart"), "{told}");
+    assert_eq!(scene.logged(LOST).len(), 1, "{:?}", scene.logged(""));
 }
 
 #[tokio::test]

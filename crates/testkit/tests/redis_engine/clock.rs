@@ -1,4 +1,4 @@
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use quaymaster_store::{Code, Engine};
 use quaymaster_testkit::servers::{Binary, RedisConfig, RedisServer};
@@ -58,6 +58,9 @@ async fn a_clock_past_what_scripts_count_with_runs_nothing_until_it_is_right_aga
         })
     })
     .await;
+    let ready = || async { store.ready(Duration::from_secs(5)).await };
+    assert_eq!(ready().await.unwrap_err().code, Code::StoreClock, "writes are refused");
     server.clock().set_offset_ms(0);
     until("calls are made again", async || run().await.is_ok()).await;
+    ready().await.unwrap();
 }

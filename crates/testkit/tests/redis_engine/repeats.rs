@@ -1,15 +1,15 @@
 //! What happens to a call whose reply is lost.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::time::Duration;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use quaymaster_store::redis::{RedisOptions, RedisStore};
 use quaymaster_store::{Code, Engine, Reply};
 use quaymaster_testkit::proxy::{Cut, FaultProxy, Way};
 use quaymaster_testkit::servers::{RedisConfig, RedisServer};
 
-use crate::support::{code, connect, count, count_once, counted, fake_server, options};
+use crate::support::{HANG_UP, code, connect, count, count_once, counted, fake_server, options};
 
 /// Nothing but the calls themselves passes the proxy.
 fn quiet(url: &str) -> RedisOptions {
@@ -115,6 +115,47 @@ async fn a_slow_call_times_out_alone_and_keeps_the_connection_of_the_others() {
     // The late reply of the second is not taken for the third's.
     assert_eq!(store.run(count("c")).await.unwrap(), Reply::Int(3));
     assert_eq!(connections.load(Relaxed), 1, "the connection was kept");
+}
+
+/// A server that knows no script, and says so when nine tenths of `deadline` are over. It hangs up on the first
+/// `lost` scripts instead.
+async fn late_without_scripts(deadline: Duration, lost: usize) -> String {
+    let scripts = Arc::new(AtomicUsize::new(0));
+    let began = Arc::new(OnceLock::new());
+    fake_server(move |words| {
+        match words[0].as_str() {
+            "INFO" => "$-1\r\n",
+            "TIME" => "*2\r\n$1\r\n1\r\n$1\r\n2\r\n",
+            "EVALSHA" => {
+                let began = *began.get_or_init(Instant::now);
+                if scripts.fetch_add(1, Relaxed) < lost {
+                    return HANG_UP.to_owned();
+                }
+                std::thread::sleep(
+                    (began + deadline.mul_f64(0.92)).saturating_duration_since(Instant::now()),
+                );
+                "-NOSCRIPT No matching script\r\n"
+            }
+            _ => "+OK\r\n",
+        }
+        .to_owned()
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_script_that_is_unknown_when_no_time_is_left_to_bring_it_did_not_run() {
+    for (lost, expected) in [(0, (Code::StoreRefused, false)), (1, (Code::StoreLost, true))] {
+        let deadline = Duration::from_secs(4);
+        let server = late_without_scripts(deadline, lost).await;
+        let mut config = quiet(&format!("redis://{server}"));
+        config.deadline = deadline;
+        config.pools.default.response_timeout = deadline * 2;
+        let store = RedisStore::connect(config).await.unwrap();
+        let error = store.run(count_once("k", "a")).await.unwrap_err();
+        assert_eq!((error.code, error.may_have_run), expected, "{error}");
+        assert!(error.detail.contains("NOSCRIPT"), "{error}");
+    }
 }
 
 #[tokio::test]

@@ -128,12 +128,17 @@ impl Model {
         self.now_us = now_us;
         self.now_ms = now_us.div_euclid(1000);
         self.generation_at_begin = self.next_generation;
-        self.room = if self.used_bytes > self.max_bytes { Room::Full } else { Room::Free };
+        self.room = if self.is_full() { Room::Full } else { Room::Free };
     }
 
     /// From the next script on, nothing grows while there are more bytes.
     pub(crate) fn bound(&mut self, max_bytes: usize) {
         self.max_bytes = max_bytes;
+    }
+
+    /// Whether there are more bytes than that now.
+    pub(crate) fn is_full(&self) -> bool {
+        self.used_bytes > self.max_bytes
     }
 
     pub(crate) fn max_bytes(&self) -> usize {
