@@ -169,7 +169,7 @@ fn with_headers(answer: &mut Value, names: &[&str]) {
 /// Says of every answer that can come from a policy that its header names it.
 pub(super) fn tell_outages(paths: &mut Map<String, Value>, schemas: &Map<String, Value>) {
     for operation in paths.values_mut().filter_map(Value::as_object_mut).flat_map(Map::values_mut) {
-        let answer = &mut operation["responses"]["200"];
+        let Some(answer) = operation["responses"].get_mut("200") else { continue };
         if leads_to(&answer["content"]["application/json"]["schema"], "OutagePolicy", schemas) {
             with_headers(answer, &["Quaymaster-Outage"]);
         }

@@ -26,7 +26,7 @@ const EVENTS: Call = call!(
     Upload "upload" "events", Reads, UploadEventsAsk => UploadEvents, events,
     "Read completions in their order, as the outbox keeps them",
     streamed: Some(Streamed {
-        about: "Each event of the page in `data` and its `seq` in `id`, and then each as it happens.",
+        about: "Those behind `after` first, each with its JSON in `data` and its `seq` in `id`, and then each as it happens.",
         headers: &[LAST_EVENT_ID],
         open: |app, opening| Box::pin(follow(app, opening)).boxed(),
     }),
