@@ -18,6 +18,10 @@ const EVERY: Duration = Duration::from_secs(15);
 /// Under its threshold for so long, it is told to be over; so one that comes and goes does not fill the log.
 const CALM: Duration = Duration::from_secs(60);
 
+/// What is to be investigated is logged when it lasts for longer than the minute it is measured over: the calls of a
+/// start are slow, and soon forgotten.
+const LASTING: Duration = Duration::from_secs(75);
+
 /// Fewer reads of the last minutes say nothing about a cache's hit rate: an empty one begins with misses.
 const ENOUGH_READS: u64 = 100;
 
@@ -164,27 +168,50 @@ enum Change {
     Over(Exceeded),
 }
 
-/// What was told and is not over, and when each was last seen.
+/// What is beyond its threshold, and not over.
+#[derive(Debug)]
+struct Seen {
+    one: Exceeded,
+    since: Instant,
+    last: Instant,
+    told: bool,
+}
+
+impl Seen {
+    /// Whether the log says it: what is to be investigated must last.
+    fn is_due(&self, now: Instant) -> bool {
+        let lasts = now.duration_since(self.since) >= LASTING;
+        !self.told && (lasts || self.one.action == Threshold::Memory.action())
+    }
+}
+
+/// What was told and is not over, and what may be told soon.
 #[derive(Debug, Default)]
-struct Told(Vec<(Exceeded, Instant)>);
+struct Told(Vec<Seen>);
 
 impl Told {
     fn changes(&mut self, now: Instant, found: Vec<Exceeded>) -> Vec<Change> {
-        let mut changes = Vec::new();
         for one in found {
-            let same = |(known, _): &&mut (Exceeded, Instant)| {
-                known.threshold == one.threshold && known.subject == one.subject
-            };
+            let same =
+                |seen: &&mut Seen| seen.one.threshold == one.threshold && seen.one.subject == one.subject;
             match self.0.iter_mut().find(same) {
-                Some((_, seen)) => *seen = now,
-                None => {
-                    changes.push(Change::Begun(one.clone()));
-                    self.0.push((one, now));
-                }
+                Some(seen) => (seen.one, seen.last) = (one, now),
+                None => self.0.push(Seen { one, since: now, last: now, told: false }),
             }
         }
-        let over = self.0.extract_if(.., |(_, seen)| now.duration_since(*seen) >= CALM);
-        changes.extend(over.map(|(one, _)| Change::Over(one)));
+        let mut changes = Vec::new();
+        for seen in &mut self.0 {
+            if seen.is_due(now) {
+                seen.told = true;
+                changes.push(Change::Begun(seen.one.clone()));
+            }
+        }
+        let calm = |seen: &mut Seen| {
+            let since = now.duration_since(seen.last);
+            if seen.told { since >= CALM } else { !since.is_zero() }
+        };
+        let over: Vec<Seen> = self.0.extract_if(.., calm).collect();
+        changes.extend(over.into_iter().filter(|seen| seen.told).map(|seen| Change::Over(seen.one)));
         changes
     }
 }
@@ -208,18 +235,33 @@ mod tests {
     #[test]
     fn the_log_tells_once_that_it_begins_and_once_that_it_is_over() {
         let memory = |percent: u8| Exceeded::new(Threshold::Memory, "store", format!("uses {percent} %"));
+        let (mut told, start) = (Told::default(), Instant::now());
+        let mut at = |seconds: u64, found: &[Exceeded]| {
+            told.changes(start + Duration::from_secs(seconds), found.to_vec())
+        };
+        assert_eq!(at(0, &[memory(81)]), [Change::Begun(memory(81))]);
+        assert_eq!(at(15, &[memory(83)]), [], "it is the same, if more");
+        assert_eq!(at(30, &[]), []);
+        assert_eq!(at(45, &[memory(82)]), [], "it comes and goes");
+        assert_eq!(at(90, &[]), []);
+        assert_eq!(at(105, &[]), [Change::Over(memory(82))]);
+        assert_eq!(at(120, &[memory(81)]), [Change::Begun(memory(81))]);
+    }
+
+    #[test]
+    fn what_is_to_be_investigated_is_told_when_it_lasts() {
         let slow = Exceeded::new(Threshold::P95, "single", "slow".into());
         let (mut told, start) = (Told::default(), Instant::now());
-        let mut at = |seconds: u64, found: &[&Exceeded]| {
-            let found = found.iter().map(|one| (*one).clone()).collect();
-            told.changes(start + Duration::from_secs(seconds), found)
+        let mut at = |seconds: u64, found: &[Exceeded]| {
+            told.changes(start + Duration::from_secs(seconds), found.to_vec())
         };
-        assert_eq!(at(0, &[&memory(81)]), [Change::Begun(memory(81))]);
-        assert_eq!(at(15, &[&memory(83), &slow]), [Change::Begun(slow.clone())], "it is the same, if more");
-        assert_eq!(at(30, &[]), []);
-        assert_eq!(at(45, &[&memory(81)]), [], "it comes and goes");
-        assert_eq!(at(75, &[]), [Change::Over(slow.clone())]);
-        assert_eq!(at(105, &[]), [Change::Over(memory(81))]);
-        assert_eq!(at(120, &[&slow]), [Change::Begun(slow.clone())]);
+        for seconds in [0, 15, 30, 45] {
+            assert_eq!(at(seconds, &[slow.clone()]), [], "the calls of a start");
+        }
+        assert_eq!(at(60, &[]), []);
+        for seconds in [75, 90, 105, 120, 135] {
+            assert_eq!(at(seconds, &[slow.clone()]), []);
+        }
+        assert_eq!(at(150, &[slow.clone()]), [Change::Begun(slow.clone())]);
     }
 }
