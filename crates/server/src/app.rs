@@ -266,11 +266,7 @@ impl App {
                     activity,
                     presence,
                 };
-                let answered = (route.answer)(self, asked).await;
-                answered.map_err(|problem| match route.effect {
-                    Effect::Reads => problem.only_read(),
-                    Effect::Writes => problem,
-                })
+                call::honest(Kind::Upload, route.effect, (route.answer)(self, asked)).await
             }
             Target::Call(_, call, name) => {
                 let streamed = (parts.method == Method::GET && sse::is_wanted(&parts.headers))
