@@ -271,10 +271,8 @@ impl App {
                             activity,
                             presence,
                         };
-                        let only_reads = operation.only_reads();
-                        answer(self, asked)
-                            .await
-                            .map_err(|problem| if only_reads { problem.only_read() } else { problem })
+                        let effect = if operation.only_reads() { Effect::Reads } else { Effect::Writes };
+                        call::honest(Kind::Upload, effect, answer(self, asked)).await
                     }
                 }
             }

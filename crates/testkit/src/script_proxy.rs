@@ -32,9 +32,11 @@ pub enum Trick {
 }
 
 /// Which scripts a trick is for.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Order {
     trick: Trick,
+    /// It is for scripts with this among their keys or arguments; for any if it is empty.
+    part: String,
     /// Scripts that still pass before it.
     after: u64,
     /// Whether it is for all scripts from then on.
@@ -95,12 +97,18 @@ impl ScriptProxy {
 
     /// The script after the next `after` ones meets `trick`; those behind it pass.
     pub fn play(&self, trick: Trick, after: u64) {
-        self.shared.state.lock().order = Some(Order { trick, after, all: false });
+        self.shared.state.lock().order = Some(Order { trick, part: String::new(), after, all: false });
+    }
+
+    /// The next script with `part` among its keys or arguments meets `trick`; all others pass.
+    pub fn play_on(&self, trick: Trick, part: &str) {
+        let part = part.to_owned();
+        self.shared.state.lock().order = Some(Order { trick, part, after: 0, all: false });
     }
 
     /// Every script from now on meets `trick`.
     pub fn play_all(&self, trick: Trick) {
-        self.shared.state.lock().order = Some(Order { trick, after: 0, all: true });
+        self.shared.state.lock().order = Some(Order { trick, part: String::new(), after: 0, all: true });
     }
 
     /// Everything passes again, also what was held back.
@@ -130,9 +138,13 @@ impl Drop for ScriptProxy {
 
 impl Shared {
     /// The trick for the script at hand; `run` once the server has run it.
-    fn trick(&self, run: bool) -> Option<Trick> {
+    fn trick(&self, request: &[u8], run: bool) -> Option<Trick> {
         let mut state = self.state.lock();
         let order = state.order.as_mut()?;
+        let part = order.part.as_bytes();
+        if !part.is_empty() && !request.windows(part.len()).any(|words| words == part) {
+            return None;
+        }
         let before = matches!(order.trick, Trick::Refuse(_) | Trick::Leave);
         if before == run {
             // Those that pass count once the server has run them.
@@ -147,7 +159,7 @@ impl Shared {
             }
             return None;
         }
-        let Order { trick, all, .. } = *order;
+        let (trick, all) = (order.trick, order.all);
         if !all {
             state.order = None;
         }
@@ -172,7 +184,7 @@ async fn carry(client: TcpStream, upstream: SocketAddr, shared: &Shared) -> std:
         let is_script = name == b"EVALSHA" || name == b"EVAL";
         let mut healed = shared.healed.subscribe();
         healed.mark_unchanged();
-        match if is_script { shared.trick(false) } else { None } {
+        match if is_script { shared.trick(&request, false) } else { None } {
             Some(Trick::Refuse(said)) => {
                 client.write_all(said).await?;
                 continue;
@@ -191,7 +203,7 @@ async fn carry(client: TcpStream, upstream: SocketAddr, shared: &Shared) -> std:
         // A server that does not know the script has not run it.
         if is_script && !reply.starts_with(b"-NOSCRIPT") {
             shared.state.lock().scripts += 1;
-            match shared.trick(true) {
+            match shared.trick(&request, true) {
                 Some(Trick::Say(said)) => reply = said.to_vec(),
                 Some(Trick::Delay) => {
                     let _ = healed.changed().await;

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::error::Error as StdError;
 use std::fmt;
+use std::time::Duration;
 
 use quaymaster::{Code, Retry};
 
@@ -48,6 +49,8 @@ struct Inner {
     said: Option<String>,
     field: Option<Cow<'static, str>>,
     detail: String,
+    may_have_run: bool,
+    retry_after: Option<Duration>,
     source: Option<Box<dyn StdError + Send + Sync>>,
 }
 
@@ -57,14 +60,25 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 impl Error {
     /// A failure of `op`, in words.
     pub fn new(op: &'static str, trouble: Trouble, detail: impl Into<String>) -> Self {
+        let detail = detail.into();
         let (code, said, field, source) = (None, None, None, None);
-        Self { inner: Box::new(Inner { op, trouble, code, said, field, detail: detail.into(), source }) }
+        let (may_have_run, retry_after) = (false, None);
+        let inner = Inner { op, trouble, code, said, field, detail, may_have_run, retry_after, source };
+        Self { inner: Box::new(inner) }
     }
 
     /// With its code in the one table.
     #[must_use]
     pub fn coded(mut self, code: Code) -> Self {
         self.inner.code = Some(code);
+        self.inner.may_have_run |= code.retry() == Retry::MayHaveRun;
+        self
+    }
+
+    /// Of a call that has changed something before it failed.
+    #[must_use]
+    pub fn after_a_change(mut self) -> Self {
+        self.inner.may_have_run = true;
         self
     }
 
@@ -116,12 +130,26 @@ impl Error {
         self.inner.said.as_deref()
     }
 
+    /// Whether the call may have changed something, as far as that is known here. A ledger or an object store that
+    /// fails says nothing of it.
+    pub fn may_have_run(&self) -> bool {
+        self.inner.may_have_run
+    }
+
+    /// How long to wait before trying again, where somebody said it.
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.inner.retry_after
+    }
+
     /// The same failure under `code`, in the words and with the parts that it has.
     pub fn under(self, code: Code) -> quaymaster::Error {
         // Without a code of the table the operation is part of the message: nobody else would say where it was.
         let detail = if self.inner.code.is_some() { self.inner.detail.clone() } else { self.to_string() };
-        let field = self.inner.field.clone();
-        quaymaster::Error { field, ..quaymaster::Error::new(self.inner.op, code, detail) }.because(self)
+        let other = quaymaster::Error::new(self.inner.op, code, detail);
+        // A store's error says whether it ran, whatever others of its code do.
+        let may_have_run = self.inner.may_have_run || (self.inner.code != Some(code) && other.may_have_run);
+        let (field, retry_after) = (self.inner.field.clone(), self.inner.retry_after);
+        quaymaster::Error { field, may_have_run, retry_after, ..other }.because(self)
     }
 
     /// What happened, in words, without the operation.
@@ -153,7 +181,9 @@ impl From<quaymaster::Error> for Error {
             (_, Retry::Later | Retry::MayHaveRun) => Trouble::Passing,
         };
         let mut wrapped = Error::new(error.op, trouble, error.detail.clone()).coded(error.code);
-        wrapped.inner.field.clone_from(&error.field);
+        let inner = &mut *wrapped.inner;
+        inner.field.clone_from(&error.field);
+        (inner.may_have_run, inner.retry_after) = (error.may_have_run, error.retry_after);
         wrapped.because(error)
     }
 }
@@ -170,7 +200,7 @@ impl fmt::Display for Error {
 
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Inner { op, trouble, code, said, field, detail, source } = &*self.inner;
+        let Inner { op, trouble, code, said, field, detail, may_have_run, retry_after, source } = &*self.inner;
         f.debug_struct("Error")
             .field("op", op)
             .field("trouble", trouble)
@@ -178,6 +208,8 @@ impl fmt::Debug for Error {
             .field("said", said)
             .field("field", field)
             .field("detail", detail)
+            .field("may_have_run", may_have_run)
+            .field("retry_after", retry_after)
             .field("source", source)
             .finish()
     }
@@ -193,6 +225,39 @@ impl StdError for Error {
 mod tests {
     use super::*;
     use std::io::{Error as Io, ErrorKind as Kind};
+
+    #[test]
+    fn a_stores_error_comes_back_with_all_its_parts() {
+        for (code, ran) in [
+            (Code::ScriptFailed, true),
+            (Code::ScriptFailed, false),
+            (Code::StoreLost, true),
+            // Known not to have run, though others of its code may have.
+            (Code::StoreLost, false),
+            (Code::KeyMalformed, false),
+        ] {
+            let wait = Duration::from_millis(42_001);
+            let told = quaymaster::Error::new("upload.accept", code, "words").field("n").ran(ran).after(wait);
+            let ours = Error::from(told);
+            assert_eq!((ours.may_have_run(), ours.retry_after()), (ran, Some(wait)), "{code}");
+            let back = ours.during("upload.chunk").under(code);
+            assert_eq!((back.op, back.code, back.field.as_deref()), ("upload.chunk", code, Some("n")));
+            assert_eq!((back.detail.as_str(), back.may_have_run), ("words", ran), "{code}");
+            assert_eq!(back.retry_after, Some(wait));
+        }
+    }
+
+    #[test]
+    fn an_error_after_a_change_says_so_under_every_code() {
+        let refused = || Error::new("upload.resume", Trouble::Never, "no").coded(Code::KeyMalformed);
+        assert!(!refused().under(Code::KeyMalformed).may_have_run);
+        assert!(refused().after_a_change().under(Code::KeyMalformed).may_have_run);
+        let uncoded = Error::new("ledger.total", Trouble::Passing, "away");
+        assert!(uncoded.after_a_change().under(Code::UploadBackend).may_have_run);
+        let code = Error::new("upload.chunk", Trouble::Passing, "no").coded(Code::StoreLost);
+        assert!(code.may_have_run(), "as every error of that code");
+        assert!(Error::new("upload.chunk", Trouble::Passing, "no").under(Code::StoreLost).may_have_run);
+    }
 
     #[test]
     fn a_file_systems_refusal_says_what_may_be_done() {

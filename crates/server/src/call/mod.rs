@@ -101,33 +101,43 @@ pub(crate) type Answer = Result<Bytes, Problem>;
 type Run = for<'a> fn(&'a Services, Input<'a>) -> BoxFuture<'a, Answer>;
 
 impl Call {
-    /// Runs it. An error after a step that wrote says that the call may have run; one of a call that only looks never
-    /// does.
+    /// Runs it; its errors are [`honest`].
     pub(crate) async fn answer<'a>(&'a self, services: &'a Services, input: Input<'a>) -> Answer {
-        let (answer, wrote) = quaymaster::watched((self.run)(services, input)).await;
-        answer.map_err(|problem| {
-            // Values of a run's key are fields of their own: its id, a task's.
-            let problem = match problem.field.as_deref().and_then(|field| field.strip_prefix("key")) {
-                Some(value) if self.kind == Kind::Run => {
-                    let own = self
-                        .row
-                        .request
-                        .fields
-                        .iter()
-                        .find(|field| value.strip_prefix('.') == Some(field.name));
-                    problem.field(own.map_or("run_id", |field| field.name))
-                }
-                _ => problem,
-            };
-            // An upload's database and object store are written before the store is asked.
-            let elsewhere = self.kind == Kind::Upload && problem.code.http_status() >= 500;
-            match self.effect {
-                Effect::Reads => problem.only_read(),
-                Effect::Writes if elsewhere || wrote.doubts(problem.code) => problem.may_have_run(),
-                Effect::Writes => problem,
-            }
-        })
+        let answer = honest(self.kind, self.effect, (self.run)(services, input)).await;
+        answer.map_err(|problem| self.own_field(problem))
     }
+
+    /// The same with the field as this call names it.
+    fn own_field(&self, problem: Problem) -> Problem {
+        match problem.field.as_deref().and_then(|field| field.strip_prefix("key")) {
+            // Values of a run's key are fields of their own: its id, a task's.
+            Some(value) if self.kind == Kind::Run => {
+                let fields = self.row.request.fields;
+                let own = fields.iter().find(|field| value.strip_prefix('.') == Some(field.name));
+                problem.field(own.map_or("run_id", |field| field.name))
+            }
+            _ => problem,
+        }
+    }
+}
+
+/// Runs a call or a route to its end. An error after a step that wrote says that it may have run; one of a call that
+/// only looks never does.
+pub(crate) async fn honest<T>(
+    kind: Kind,
+    effect: Effect,
+    run: impl Future<Output = Result<T, Problem>>,
+) -> Result<T, Problem> {
+    let (answer, wrote) = quaymaster::watched(run).await;
+    answer.map_err(|problem| {
+        // An upload's database and object store are written before the store is asked.
+        let elsewhere = kind == Kind::Upload && problem.code.http_status() >= 500;
+        match effect {
+            Effect::Reads => problem.only_read(),
+            Effect::Writes if elsewhere || wrote.doubts(problem.code) => problem.may_have_run(),
+            Effect::Writes => problem,
+        }
+    })
 }
 
 /// One call.

@@ -32,6 +32,8 @@ pub(crate) struct Problem {
     may_have_run: bool,
     /// What failed would have changed nothing: "may have run" has no meaning for it.
     only_read: bool,
+    /// What was written before it was refused is taken back.
+    undone: bool,
     /// What the layer below said: for the log, never for the caller.
     pub(crate) source: Option<Arc<dyn StdError + Send + Sync>>,
 }
@@ -82,6 +84,7 @@ impl Problem {
             wait: None,
             may_have_run,
             only_read: false,
+            undone: false,
             source: None,
         }
     }
@@ -106,7 +109,13 @@ impl Problem {
 
     /// Whether the call may have changed something.
     pub(crate) fn has_doubt(&self) -> bool {
-        self.may_have_run && !self.only_read
+        self.may_have_run && !self.only_read && !self.undone
+    }
+
+    /// The same, of a refusal that takes back what was written before it.
+    pub(crate) fn undone(mut self) -> Self {
+        self.undone = true;
+        self
     }
 
     /// The same, of a question that changes nothing.

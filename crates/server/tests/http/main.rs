@@ -30,6 +30,7 @@ mod stats;
 mod upload_edges;
 mod upload_events;
 mod upload_front;
+mod upload_honest;
 mod upload_start;
 mod uploads;
 mod waiting;

@@ -101,7 +101,8 @@ impl Uploads {
             return given_back();
         };
         tokio::select! {
-            ran = self.drive(errand) => ran,
+            // The ledger says by now whose it is.
+            ran = self.drive(errand) => ran.map_err(Error::after_a_change),
             () = self.until_lost(&fence) => Ok(Ran::Taken),
             () = mine.given_back() => given_back(),
         }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt as _};
+use quaymaster::Code;
 use quaymaster::upload::{
     Accepted, Admitted, Held, Last, MAX_PIECE, Offer, Receipt, Refusal, Reservation, Stage, State, Status,
     Upload,
@@ -398,14 +399,17 @@ impl Uploads {
         let took = match self.offered(id, &offer).await? {
             Err(took) => took,
             Ok(Accepted::Taken { receipt, status }) => {
-                Effect::IngestKeep.of(staging.keep()).await?;
-                let total = self.learn_total(id, incoming, &receipt).await?;
-                return Ok(total.unwrap_or(Took::Received { receipt, status, durable: false }));
+                let kept = async {
+                    Effect::IngestKeep.of(staging.keep()).await?;
+                    self.learn_total(id, incoming, &receipt).await
+                };
+                kept.await.map_err(Error::after_a_change)?;
+                return Ok(Took::Received { receipt, status, durable: false });
             }
             Ok(Accepted::Known { receipt, status, durable }) => {
                 staging.discard().await;
-                let total = self.learn_total(id, incoming, &receipt).await?;
-                return Ok(total.unwrap_or(Took::Received { receipt, status, durable }));
+                self.learn_total(id, incoming, &receipt).await?;
+                return Ok(Took::Received { receipt, status, durable });
             }
             Ok(Accepted::Conflict) => Took::Conflict,
             Ok(Accepted::Refused(Refusal::Unstaged { .. })) => Anew::Lost.took(),
@@ -441,23 +445,26 @@ impl Uploads {
 
     /// The ledger learns how many chunks there are before the last one is acknowledged, so that this is known even if
     /// the store forgets everything.
-    async fn learn_total(&self, id: &str, incoming: &Incoming, receipt: &Receipt) -> Result<Option<Took>> {
+    async fn learn_total(&self, id: &str, incoming: &Incoming, receipt: &Receipt) -> Result<()> {
         let Some(total) = receipt.total_chunks.filter(|_| incoming.last == Last::Yes) else {
-            return Ok(None);
+            return Ok(());
         };
-        Ok(match Effect::IngestTotal.of(self.inner.ledger.learn_total(id, total)).await? {
+        // Errors and not refusals, which say that nothing of the chunk was kept.
+        let wrong = |code, why: String| Err(Error::new(OP, Trouble::Never, why).coded(code));
+        match Effect::IngestTotal.of(self.inner.ledger.learn_total(id, total)).await? {
             Total::Known { all } => {
                 if all {
                     self.inner.whole.notify_one();
                 }
-                None
+                Ok(())
             }
             Total::Differs { total } => {
-                Some(Took::Refused(Refusal::OtherLast { last: total.saturating_sub(1) }))
+                let other = Refusal::OtherLast { last: total.saturating_sub(1) };
+                wrong(Code::UploadRefused, other.to_string())
             }
-            Total::Closed(_) => None,
-            Total::Unknown => Some(Took::Unknown),
-        })
+            Total::Closed(_) => Ok(()),
+            Total::Unknown => wrong(Code::UploadUnknown, format!("the upload {id} was forgotten meanwhile")),
+        }
     }
 
     async fn give_back(&self, staging: Option<Staging>, reservation: Option<Reservation>) {

@@ -73,24 +73,35 @@ impl Uploads {
         let new = self.new_upload(request)?;
         let made = Effect::CreateRow.of(self.inner.ledger.create(&new)).await?;
         match made {
+            // Its row is there by now, or was before.
             Created::Created(upload) => {
-                let upload = self.open_multipart(*upload, Strays::None).await?;
-                Ok(Creation::New(self.show_new(&upload, &new.node).await?))
+                let began = self.begin_new(*upload, &new.node).await;
+                Ok(Creation::New(began.map_err(Error::after_a_change)?))
             }
             Created::Existing(upload) => {
-                let upload = self.open_multipart(*upload, Strays::Cut).await?;
-                let node = self.node_of(&upload).await?;
-                // A store that forgot it must not learn that nothing has come.
-                let over = upload.step.is_over();
-                if !over && self.inner.store.status(&upload.upload_id).await?.is_none() {
-                    self.restore_from(&upload).await?;
-                }
-                Ok(Creation::Existing(self.show_new(&upload, &node).await?))
+                let began = self.begin_again(*upload).await;
+                Ok(Creation::Existing(began.map_err(Error::after_a_change)?))
             }
             Created::Mismatch(_) => Ok(Creation::Mismatch),
             // The node's id is random.
             Created::NodeTaken => Err(Error::new(OP, Trouble::Passing, "the node's id is another one's")),
         }
+    }
+
+    async fn begin_new(&self, upload: Upload, node: &NewNode) -> Result<Began> {
+        let upload = self.open_multipart(upload, Strays::None).await?;
+        self.show_new(&upload, node).await
+    }
+
+    async fn begin_again(&self, upload: Upload) -> Result<Began> {
+        let upload = self.open_multipart(upload, Strays::Cut).await?;
+        let node = self.node_of(&upload).await?;
+        // A store that forgot it must not learn that nothing has come.
+        let over = upload.step.is_over();
+        if !over && self.inner.store.status(&upload.upload_id).await?.is_none() {
+            self.restore_from(&upload).await?;
+        }
+        self.show_new(&upload, &node).await
     }
 
     fn new_upload(&self, request: &Request) -> Result<New> {

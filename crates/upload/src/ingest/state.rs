@@ -172,16 +172,22 @@ impl Uploads {
         };
         let reopen = self.inner.ledger.reopen(id, how, self.time_limit());
         let upload = match Effect::ResumeReopen.of(reopen).await? {
-            Moved::Moved(upload) => self.open_multipart(*upload, Strays::Cut).await?,
+            Moved::Moved(upload) => *upload,
             Moved::Lost(upload) => {
                 let status = Status::parse(upload.step.status()).unwrap_or(Status::Failed);
                 return Ok(Resumed::Ended(status));
             }
             Moved::Unknown => return Ok(Resumed::Unknown),
         };
+        // The ledger says by now that it goes on.
+        self.show_resumed(upload).await.map_err(Error::after_a_change)
+    }
+
+    async fn show_resumed(&self, upload: Upload) -> Result<Resumed> {
+        let upload = self.open_multipart(upload, Strays::Cut).await?;
         Effect::ResumeShown.of(self.reopen_in_store(&upload)).await?;
         self.inner.whole.notify_one();
-        Ok(match self.standing(id).await? {
+        Ok(match self.standing(&upload.upload_id).await? {
             Some(standing) => Resumed::Open(Box::new(standing)),
             None => Resumed::Unknown,
         })

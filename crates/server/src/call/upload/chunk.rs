@@ -107,7 +107,8 @@ pub(crate) async fn put(app: &App, asked: Asked<'_>) -> Result<Response<Body>, P
     let took = uploads.receive_from(Some(&caller), id, &incoming, pieces).await?;
     let (receipt, status, durable) = match took {
         Took::Received { receipt, status, durable } => (receipt, status, durable),
-        other => return Err(refused(id, other, broke.get())),
+        // What it has reserved and staged until then is given back.
+        other => return Err(refused(id, other, broke.get()).undone()),
     };
     uploads.figures().acknowledged.observe(started.elapsed());
     let answer = UploadChunk {

@@ -205,7 +205,8 @@ async fn standing(berth: &Berth, id: &str) -> Answer {
 }
 
 async fn call_off(berth: &Berth, id: &str) -> Answer {
-    match berth.uploads().await?.abort(id).await? {
+    let ran = berth.uploads().await?.abort(id).await?;
+    match &ran {
         Ran::Unknown => Err(unknown(id)),
         // Another caller, or the sweep of one that expired; or one of them that died, whose lease has not ended.
         Ran::Taken => {
@@ -214,7 +215,13 @@ async fn call_off(berth: &Berth, id: &str) -> Answer {
         Ran::LetGo(why) => Err(Problem::new(Code::UploadBackend, format!("it is called off later: {why}"))),
         Ran::Ended(_) | Ran::Failed(_) | Ran::NotYet | Ran::Elsewhere(_) => {
             let Some(standing) = berth.uploads().await?.standing(id).await? else { return Err(unknown(id)) };
-            if standing.state.aborted { Ok(shown(standing)) } else { Err(closed(standing.state.status, "")) }
+            let status = standing.state.status;
+            match ran {
+                _ if standing.state.aborted => Ok(shown(standing)),
+                // It was this call that found its object there, and completed it.
+                Ran::Ended(_) | Ran::Failed(_) => Err(closed(status, "").may_have_run()),
+                _ => Err(closed(status, "")),
+            }
         }
     }
 }
