@@ -341,7 +341,11 @@ async fn a_token_that_may_read_opens_what_the_document_says_and_nothing_else() {
         }
     }
     assert_eq!(opened, 1);
+    let writer = ("authorization", "Bearer WRITER-is-long-enough");
+    let start = request("POST", "/v1/run/pipeline/start", &[writer], br#"{"run_id":"r"}"#);
+    assert_eq!(server.raw(&start).await.status, 200);
     let remaining = br#"{"run_id":"r","items":["a"]}"#;
     let asked = request("POST", "/v1/run/pipeline/remaining", &[reader], remaining);
-    assert_eq!(server.raw(&asked).await.json()["items"], json!(["a"]));
+    let answer = server.raw(&asked).await;
+    assert_eq!((answer.status, &answer.json()["items"]), (200, &json!(["a"])), "{}", answer.text());
 }
