@@ -125,7 +125,7 @@ impl Bound {
 
     /// Runs a call under the operation's name.
     pub(crate) async fn run(&self, op: &'static str, call: Invocation) -> Result<Reply> {
-        let writes = call.script.effect == Effect::Writes;
+        let (keys, writes) = (call.keys.clone(), call.script.effect == Effect::Writes);
         wrote::asked();
         match self.engine.run(call).await {
             Ok(reply) => {
@@ -134,12 +134,10 @@ impl Bound {
                 }
                 Ok(reply)
             }
-            Err(mut error) => {
-                if let Some(keys) = error.keys.take() {
-                    error = Box::pin(self.naming(error, *keys)).await;
-                }
-                Err(error.during(op))
+            Err(error) if error.code == Code::KeyWrongType => {
+                Err(Box::pin(self.naming(error, keys)).await.during(op))
             }
+            Err(error) => Err(error.during(op)),
         }
     }
 

@@ -6,8 +6,6 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::Words;
-
 /// What went wrong, in which operation. Every part is put where the error is made: nobody reads the detail to find out
 /// what it is about.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -26,8 +24,6 @@ pub struct Error {
     pub may_have_run: bool,
     /// How long to wait before trying again, where somebody said it.
     pub retry_after: Option<Duration>,
-    /// The keys of the call, where one of them has a wrong type and the store does not say which.
-    pub keys: Option<Box<Words>>,
     /// What the layer below said.
     #[source]
     pub source: Option<Arc<dyn std::error::Error + Send + Sync>>,
@@ -40,8 +36,7 @@ impl Error {
     /// An error with its detail.
     pub fn new(op: &'static str, code: Code, detail: impl Into<String>) -> Self {
         let may_have_run = code.retry() == Retry::MayHaveRun;
-        let (field, retry_after, keys, source) = (None, None, None, None);
-        Self { op, code, field, detail: detail.into(), may_have_run, retry_after, keys, source }
+        Self { op, code, field: None, detail: detail.into(), may_have_run, retry_after: None, source: None }
     }
 
     /// The same about this field of the request.
@@ -73,14 +68,6 @@ impl Error {
     /// The same with its cause.
     pub fn because(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         self.source = Some(Arc::from(source.into()));
-        self
-    }
-
-    /// The same of a call on `keys`, where it matters which they were.
-    pub(crate) fn of(mut self, keys: Words) -> Self {
-        if self.code == Code::KeyWrongType {
-            self.keys = Some(Box::new(keys));
-        }
         self
     }
 

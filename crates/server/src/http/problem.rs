@@ -186,7 +186,7 @@ impl Problem {
 
 impl From<Error> for Problem {
     fn from(error: Error) -> Self {
-        let Error { op, code, field, detail, may_have_run, retry_after, source, .. } = error;
+        let Error { op, code, field, detail, may_have_run, retry_after, source } = error;
         let field = field.map(Cow::into_owned);
         Self { op: Some(op), field, may_have_run, wait: retry_after, source, ..Self::new(code, detail) }
     }
@@ -199,8 +199,7 @@ impl Problem {
         let field = self.field.map(Cow::Owned);
         let Self { code, wait: retry_after, source, .. } = self;
         let detail = self.detail.into_owned();
-        let error = Error::new(self.op.unwrap_or(op), code, detail);
-        Error { field, may_have_run, retry_after, source, ..error }
+        Error { op: self.op.unwrap_or(op), code, field, detail, may_have_run, retry_after, source }
     }
 }
 

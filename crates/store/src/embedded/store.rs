@@ -61,8 +61,7 @@ impl EmbeddedStore {
     async fn run_call(&self, call: Invocation) -> Result<Reply> {
         let script = ScriptRef { id: call.script.id, sha: call.script.sha, source: call.script.source };
         if let Some(owner) = self.keeper.owner() {
-            let run = owner.run(script, &call.keys, &call.args, self.keeper.options.deadline).await;
-            return run.map_err(|error| error.of(call.keys));
+            return owner.run(script, &call.keys, &call.args, self.keeper.options.deadline).await;
         }
         let op = call.script.id;
         let deadline = self.deadline();
@@ -81,8 +80,7 @@ impl EmbeddedStore {
                         return Err(unexpected(op));
                     };
                     let left = deadline.saturating_duration_since(Instant::now());
-                    let run = owner.run(script, keys, args, left).await;
-                    return run.map_err(|error| told(error).of(keys.clone()));
+                    return owner.run(script, keys, args, left).await.map_err(told);
                 }
             };
             match link.call(&request, deadline).await {
@@ -93,12 +91,7 @@ impl EmbeddedStore {
                         (Bytes::from_static(op.as_bytes()), Bytes::from_static(text.source.as_bytes()));
                     request = Request::RunSource { id, source, keys, args };
                 }
-                Ok(Answer::Failed(failure)) => {
-                    let (Request::Run { keys, .. } | Request::RunSource { keys, .. }) = request else {
-                        return Err(unexpected(op));
-                    };
-                    return Err(told(failure.into_error(op)).of(keys));
-                }
+                Ok(Answer::Failed(failure)) => return Err(told(failure.into_error(op))),
                 Ok(_) => return Err(unexpected(op)),
                 Err(miss) => {
                     self.keeper.again(op, miss, repeat).await.map_err(told)?;

@@ -196,7 +196,7 @@ async fn tend(inner: Arc<Inner>) {
 
 impl Engine for RedisStore {
     fn run(&self, call: Invocation) -> BoxFuture<'_, Result<Reply>> {
-        Box::pin(async move { self.inner.run(&call).await.map_err(|error| error.of(call.keys)) })
+        Box::pin(async move { self.inner.run(&call).await })
     }
 
     fn time_us(&self) -> BoxFuture<'_, Result<i64>> {
