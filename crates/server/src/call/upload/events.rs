@@ -27,7 +27,8 @@ const EVENTS: Call = call!(
     "Read completions in their order, as the outbox keeps them",
     streamed: Some(Streamed {
         about: "Those behind `after` first, each with its JSON in `data` and its `seq` in `id`, and then each as it happens.",
-        headers: &[LAST_EVENT_ID],
+        // A page passes it over, whatever it is.
+        headers: &[Field { spec: Spec::text(), ..LAST_EVENT_ID }],
         open: |app, opening| Box::pin(follow(app, opening)).boxed(),
     }),
 );
@@ -35,7 +36,7 @@ const EVENTS: Call = call!(
 const AFTER: Spec = Spec::integer(0, i64::MAX as u64).default("0").strict();
 const LAST_EVENT_ID: Field = Field {
     name: sse::LAST_EVENT_ID,
-    about: "Of a stream: the `seq` of the last event that the reader has; it counts in place of `after`.",
+    about: "Of a stream: the `seq` of the last event that the reader has, a whole number; it counts in place of `after`.",
     spec: Spec { default: None, ..AFTER },
 };
 
