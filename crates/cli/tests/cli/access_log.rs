@@ -148,7 +148,7 @@ fn each_call_has_a_line_that_says_who_did_what_and_how_it_ended() {
             "token-1",
             "run.night",
             "start",
-            "ok",
+            "started",
         ),
         (
             ask(writer, "POST", "/v1/event/news/publish", r#"{"key":{"topic":"all"},"data":1}"#),
