@@ -193,6 +193,55 @@ fn each_call_has_a_line_that_says_who_did_what_and_how_it_ended() {
     assert!(digests[7].is_null() && digests[8].is_null() && digests[12].is_null(), "no key, no digest");
 }
 
+#[test]
+fn paths_without_a_verb_have_the_one_of_their_operation_and_a_stream_has_its_key() {
+    let folder = folder(&[("shop.toml", SHOP), ("quaymaster.toml", TOKENS)]);
+    let mut command = command(folder.path());
+    command.args(["serve", "--store", "memory", "--listen", &any_port()]);
+    command.env("WRITER", "writer-writer-writer").env("READER", "reader-reader-reader");
+    let served = Served::spawn(&mut command);
+    let news = "/v1/event/news/stream?key.topic=all&nothing=1";
+    let rows = [
+        ("reader-reader-reader", "GET", "/v1/upload/inbox/U1", "upload.inbox", "show", "resource.unknown"),
+        (
+            "writer-writer-writer",
+            "DELETE",
+            "/v1/upload/inbox/U1",
+            "upload.inbox",
+            "delete",
+            "resource.unknown",
+        ),
+        (
+            "reader-reader-reader",
+            "PUT",
+            "/v1/upload/inbox/U1/chunk/0",
+            "upload.inbox",
+            "chunk",
+            "auth.forbidden",
+        ),
+        (
+            "reader-reader-reader",
+            "GET",
+            "/v1/upload/inbox/U1/content",
+            "upload.inbox",
+            "content",
+            "resource.unknown",
+        ),
+        ("reader-reader-reader", "GET", news, "event.news", "stream", "request.field"),
+    ];
+    for (token, method, path, ..) in rows {
+        asked(&served.address, token, method, path, "");
+    }
+    assert_eq!(served.stop().code, 0);
+    let found = lines(&folder.path().join("access.log"));
+    assert_eq!(found.len(), rows.len(), "{found:#?}");
+    for (line, (_, _, path, resource, verb, outcome)) in found.iter().zip(rows) {
+        let got = ["resource", "verb", "outcome"].map(|name| line[name].clone());
+        assert_eq!(got, [json!(resource), json!(verb), json!(outcome)], "{path}: {line}");
+    }
+    assert_eq!(found[4]["key_digest"], json!(digest("news:all")));
+}
+
 /// The first digits of a key's SHA-256, as coreutils say it.
 fn digest(key: &str) -> String {
     let said = Command::new("sh").args(["-c", r#"printf %s "$1" | sha256sum"#, "sh", key]).output().unwrap();
