@@ -249,6 +249,9 @@ pub(crate) struct Serve {
     /// Also send the jobs of queues with `push` to their HTTP services.
     #[arg(long, env = "QUAYMASTER_WORKERS", value_parser = BoolishValueParser::new())]
     pub(crate) workers: bool,
+    /// Append a line of JSON for each call to this file; `-` is standard output.
+    #[arg(long, env = "QUAYMASTER_ACCESS_LOG", value_name = "FILE")]
+    pub(crate) access_log: Option<String>,
 }
 
 #[derive(Debug, ClapArgs)]

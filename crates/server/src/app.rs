@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use axum::body::Body;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::request::Parts;
-use axum::http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Request, Response};
+use axum::http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use futures_util::FutureExt as _;
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
@@ -18,6 +18,7 @@ use quaymaster::Code;
 use quaymaster::layer::{Peer, Trust};
 use quaymaster::schema::Kind;
 
+use crate::access::{AccessLog, Answered, Note};
 use crate::call::{self, Call, Effect, Given, Handler, Input, Open, Opening, Operation, upload};
 use crate::config::Thresholds;
 use crate::fan::Fan;
@@ -88,6 +89,8 @@ pub(crate) struct App {
     pub(crate) reports: Reports,
     /// What was last heard of the uploads.
     pub(crate) counted: Counted,
+    /// Where each call is noted, if anywhere.
+    pub(crate) access: Option<AccessLog>,
 }
 
 /// What a request turned out to be for.
@@ -112,6 +115,8 @@ struct Line<'a> {
     presence: &'a Presence,
     activity: &'a Activity,
     upgrade: Option<OnUpgrade>,
+    /// Where calls are logged, what becomes known of this one.
+    note: Option<&'a Note>,
 }
 
 impl App {
@@ -144,10 +149,12 @@ impl App {
             self.in_flight.fetch_add(1, Relaxed).saturating_sub(waiting) >= self.bounds.max_requests
         };
         let route = route(&target).unwrap_or(self.metrics.unmatched());
-        let line = Line { presence, activity, upgrade };
+        let note = self.access.as_ref().map(|_| Note::default());
+        let (asked, preflight) = (note.as_ref().map(|_| asked_for(&target)), origin::is_preflight(&parts));
+        let line = Line { presence, activity, upgrade, note: note.as_ref() };
         let listed = self.guard.origins.of(&parts.headers).cloned();
         let answered = match target {
-            _ if origin::is_preflight(&parts) => match &listed {
+            _ if preflight => match &listed {
                 Some(_) => Ok(origin::preflight(&parts.headers)),
                 None => Err(auth::unlisted(&parts.headers)),
             },
@@ -170,6 +177,7 @@ impl App {
         };
         drop(place);
         body::discard(incoming, &parts.headers);
+        let code = answered.as_ref().err().map(|problem| problem.code);
         let mut response = answered.unwrap_or_else(|problem| {
             // A store that is away is told once by the probe, not once per request.
             if problem.code.http_status() == 500 {
@@ -184,11 +192,19 @@ impl App {
             origin::allow(&mut response, origin);
         }
         let took = started.elapsed();
-        self.metrics.observe(route, response.status().as_u16(), took);
+        let status = response.status();
+        self.metrics.observe(route, status.as_u16(), took);
+        if let (Some(note), Some((resource, verb))) = (&note, asked) {
+            let resource = resource.as_ref().map(|(kind, name)| (*kind, &**name));
+            let quiet = (exempt || preflight) && !matches!(status.as_u16(), 401 | 403);
+            if !quiet {
+                self.noted(note, &Answered { resource, verb, status, code, took });
+            }
+        }
         tracing::debug!(
             method = %parts.method,
             path = parts.uri.path(),
-            status = response.status().as_u16(),
+            status = status.as_u16(),
             took_us = took.as_micros() as u64,
             "request"
         );
@@ -224,9 +240,22 @@ impl App {
     }
 
     /// Counts a request that a layer in front has answered.
-    pub(crate) fn turned_away(&self, method: &Method, path: &str, status: u16, took: Duration) {
-        let route = route(&target(method, path)).unwrap_or(self.metrics.unmatched());
-        self.metrics.observe(route, status, took);
+    pub(crate) fn turned_away(&self, method: &Method, path: &str, status: StatusCode, took: Duration) {
+        let target = target(method, path);
+        let route = route(&target).unwrap_or(self.metrics.unmatched());
+        self.metrics.observe(route, status.as_u16(), took);
+        if self.access.is_some() {
+            let (resource, verb) = asked_for(&target);
+            let resource = resource.as_ref().map(|(kind, name)| (*kind, &**name));
+            let code = (status == StatusCode::TOO_MANY_REQUESTS).then_some(Code::LimitExceeded);
+            self.noted(&Note::of("refused"), &Answered { resource, verb, status, code, took });
+        }
+    }
+
+    fn noted(&self, note: &Note, answered: &Answered<'_>) {
+        if let Some(log) = &self.access {
+            log.write(self.services.quaymaster.schema(), &self.guard, note, answered);
+        }
     }
 
     async fn run(
@@ -237,7 +266,8 @@ impl App {
         line: Line<'_>,
     ) -> Result<Response<Body>, Problem> {
         let host = auth::host(parts)?;
-        let caller = Caller { headers: &parts.headers, host };
+        let note = line.note;
+        let caller = Caller { headers: &parts.headers, host, who: note.map(|note| &note.who) };
         match target {
             Target::Page(page) => {
                 if page.access == page::Access::Token {
@@ -251,7 +281,7 @@ impl App {
                 match operation.handler {
                     Handler::Call(call) => match call.row.streamed.filter(|_| wants_stream(parts)) {
                         Some(streamed) => self.open(streamed.open, &named.name, parts, line).await,
-                        None => self.call(call, &named.name, parts, incoming, line.presence).await,
+                        None => self.call(call, &named.name, parts, incoming, &line).await,
                     },
                     Handler::Stream(open) => self.open(open, &named.name, parts, line).await,
                     Handler::Page(page) => {
@@ -259,6 +289,7 @@ impl App {
                         (page.run)(self, query).await.map_err(Problem::only_read)
                     }
                     Handler::Upload(answer) => {
+                        note.inspect(|note| note.id("upload_id", &named.id));
                         let Line { presence, activity, .. } = line;
                         let asked = upload::Asked {
                             name: &named.name,
@@ -287,8 +318,9 @@ impl App {
         parts: &Parts,
         line: Line<'_>,
     ) -> Result<Response<Body>, Problem> {
-        let Line { presence, activity, upgrade } = line;
+        let Line { presence, activity, upgrade, note } = line;
         let query = parts.uri.query().unwrap_or_default();
+        note.inspect(|note| note.query(query));
         let opening = Opening { name, query, headers: &parts.headers, activity, presence, upgrade };
         open(self, opening).await.map_err(Problem::only_read)
     }
@@ -299,7 +331,7 @@ impl App {
         name: &str,
         parts: &Parts,
         incoming: &mut Incoming,
-        caller: &Presence,
+        line: &Line<'_>,
     ) -> Result<Response<Body>, Problem> {
         let bytes;
         let outage = OnceLock::new();
@@ -314,8 +346,11 @@ impl App {
                 Given::Body(&bytes, max_json_depth)
             }
         };
-        let input = Input { name, given, outage: &outage, caller, progress: None };
-        let mut response = Response::new(Body::from(call.answer(&self.services, input).await?));
+        let Line { presence: caller, note, .. } = *line;
+        let input = Input { name, given, outage: &outage, caller, progress: None, note };
+        let answer = call.answer(&self.services, input).await?;
+        note.inspect(|note| note.answered(call, &answer));
+        let mut response = Response::new(Body::from(answer));
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         if let Some(policy) = outage.get() {
             response.headers_mut().insert(OUTAGE, HeaderValue::from_static(policy.name()));
@@ -350,6 +385,18 @@ fn route(target: &Result<Target<'_>, Problem>) -> Option<usize> {
         Ok(Target::Operation(index, ..)) => page::PAGES.len() + index,
         Err(_) => return None,
     })
+}
+
+/// The resource that a request is for, and the word for what it wants: a verb, or the path of a page.
+fn asked_for(target: &Result<Target<'_>, Problem>) -> (Option<(Kind, String)>, Option<&'static str>) {
+    match target {
+        Ok(Target::Page(page)) => (None, Some(page.path)),
+        Ok(Target::Operation(_, operation, named)) => match operation.handler {
+            Handler::Page(page) => (None, Some(page.path)),
+            _ => (Some((operation.kind, named.name.to_string())), Some(operation.verb)),
+        },
+        Err(_) => (None, None),
+    }
 }
 
 /// Where a request goes, from its method and path alone.

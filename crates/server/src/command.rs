@@ -158,6 +158,7 @@ impl Command {
             outage: &outage,
             caller: &caller,
             progress: Some(progress),
+            note: None,
         };
         let answer =
             self.0.answer(services, input).await.map_err(|problem| problem.into_error(self.0.template))?;

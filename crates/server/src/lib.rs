@@ -7,6 +7,7 @@
 //! | `services` | what a call needs, whoever asks |
 //! | `serve`, `late` | from settings to a running server, also while the store is away |
 //! | `app` | from a request to its handler and back: routing, bounds, panics, counts |
+//! | `access` | the access log: a line for each call, written by a thread of its own |
 //! | `call` | the calls under `/v1/<kind>/<name>/<verb>`: one table |
 //! | `request` | how a request is declared, read and described |
 //! | `command` | the same calls for the command line |
@@ -19,6 +20,7 @@
 //! | `own` | what the server does to its own requests: records them, limits them |
 //! | `http` | connections, bodies, queries, tokens, problems |
 
+mod access;
 mod app;
 mod call;
 pub mod command;
@@ -39,6 +41,7 @@ mod services;
 mod threshold;
 mod worker;
 
+pub use access::{AccessConfig, AccessLog, AccessTo, Keys, Reopen};
 pub use depot::{ChunkPlace, Depot, UploadConfig, told as upload_error};
 pub use http::auth::{Role, Token};
 pub use http::listen::Address;

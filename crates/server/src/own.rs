@@ -213,7 +213,7 @@ impl Service<Request<Incoming>> for Guarded {
         Box::pin(async move {
             let response = answer.await?;
             if response.extensions().get::<Refused>().is_some() {
-                app.turned_away(&method, uri.path(), response.status().as_u16(), began.elapsed());
+                app.turned_away(&method, uri.path(), response.status(), began.elapsed());
             }
             Ok(response.map(Body::new))
         })

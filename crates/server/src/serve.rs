@@ -10,6 +10,7 @@ use quaymaster::store::{self, StoreOptions};
 use quaymaster::{Code, Engine, Error, Quaymaster, Result, Retry};
 use tokio_util::sync::CancellationToken;
 
+use crate::access::AccessLog;
 use crate::app::{App, Bounds, Serves};
 use crate::config::{ServerConfig, Thresholds};
 use crate::depot::Depot;
@@ -140,6 +141,7 @@ impl Server {
             runs: Recent::default(),
             reports: Reports::default(),
             counted: Counted::default(),
+            access: None,
         };
         let limits = Limits {
             max_connections: config.max_connections,
@@ -163,6 +165,13 @@ impl Server {
     pub fn with_uploads(self, depot: Depot) -> Self {
         let app =
             Arc::try_unwrap(self.app).map(|app| App { services: Services { depot, ..app.services }, ..app });
+        let app = app.map_or_else(|shared| shared, Arc::new);
+        Self { app, ..self }
+    }
+
+    /// The same, noting each call in a log.
+    pub fn with_access_log(self, log: AccessLog) -> Self {
+        let app = Arc::try_unwrap(self.app).map(|app| App { access: Some(log), ..app });
         let app = app.map_or_else(|shared| shared, Arc::new);
         Self { app, ..self }
     }
@@ -227,6 +236,9 @@ impl Server {
             tracing::warn!(left, "the grace is over; connections still open are dropped");
         }
         own.stop().await;
+        if let Some(log) = &self.app.access {
+            log.close().await;
+        }
         // What this node counted by itself ends with it.
         if let Err(error) = self.app.services.quaymaster.outages().settle().await {
             tracing::warn!(%error, "what was counted while the store was away could not be told to it");

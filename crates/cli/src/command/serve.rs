@@ -6,7 +6,7 @@ use quaymaster::Quaymaster;
 use quaymaster::schema::Severity;
 use quaymaster_server::config::Overrides;
 use quaymaster_server::doctor::Eviction;
-use quaymaster_server::{Depot, Listening, Server, Workers, open_store};
+use quaymaster_server::{AccessLog, Depot, Listening, Reopen, Server, Workers, open_store};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::args::{Global, Serve};
@@ -19,6 +19,7 @@ pub(crate) async fn run(args: Serve, global: &Global) -> anyhow::Result<ExitCode
         accept_eviction: args.accept_eviction,
         insecure_listen: args.insecure_listen,
         workers: args.workers,
+        access_log: args.access_log,
         ..setup::overrides(args.place)
     };
     let config = setup::config(global, overrides)?;
@@ -39,7 +40,12 @@ pub(crate) async fn run(args: Serve, global: &Global) -> anyhow::Result<ExitCode
     let eviction = if config.accept_eviction { Eviction::Accepted } else { Eviction::Refused };
     let settings = config.settings();
     let works = config.server.workers;
+    let access = config.server.access.clone();
     let listening = Listening::bind(config.server).await?;
+    let access = access.as_ref().map(AccessLog::open).transpose()?;
+    if let Some(log) = &access {
+        reopen(log.reopener())?;
+    }
     // In a task of its own: opening a large folder may keep its thread busy, and a stop must not wait for it.
     let opening = tokio::spawn(open_store(config.store, schema.clone(), eviction));
     let engine = tokio::select! {
@@ -54,6 +60,9 @@ pub(crate) async fn run(args: Serve, global: &Global) -> anyhow::Result<ExitCode
     let depot = Depot::new(&quaymaster, &config.uploads);
     depot.check().await.map_err(NothingRan::from)?;
     let mut server = Server::new(listening, quaymaster, config.thresholds).with_uploads(depot);
+    if let Some(log) = access {
+        server = server.with_access_log(log);
+    }
     if let Some(workers) = workers {
         let queues = workers.names().collect::<Vec<_>>().join(", ");
         if queues.is_empty() {
@@ -76,6 +85,17 @@ pub(crate) async fn run(args: Serve, global: &Global) -> anyhow::Result<ExitCode
     server.run(stop).await?;
     tracing::info!("stopped");
     Ok(ExitCode::SUCCESS)
+}
+
+/// Opens the access log anew with every SIGHUP: whoever moved the file away can compress it then.
+fn reopen(log: Reopen) -> anyhow::Result<()> {
+    let mut hangup = signal(SignalKind::hangup())?;
+    tokio::spawn(async move {
+        while hangup.recv().await.is_some() {
+            log.now();
+        }
+    });
+    Ok(())
 }
 
 /// Waits for the next request to stop; its name.

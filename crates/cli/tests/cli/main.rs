@@ -1,6 +1,7 @@
 //! The command as its users run it.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod access_log;
 mod calls;
 #[path = "../../../testkit/src/servers/certificates.rs"]
 #[expect(dead_code, unreachable_pub, clippy::expect_used, reason = "public there, private here")]

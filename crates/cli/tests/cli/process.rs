@@ -214,6 +214,11 @@ impl Served {
         self.child.stderr = Some(err.into_inner());
     }
 
+    /// The next line of its standard output; 0 at its end.
+    pub(crate) fn read_line(&mut self, line: &mut String) -> usize {
+        self.out.read_line(line).unwrap()
+    }
+
     /// Waits for its end.
     pub(crate) fn stop_code(mut self) -> i32 {
         wait(&mut self.child)

@@ -9,6 +9,8 @@ mod matching;
 pub(crate) mod template;
 mod value;
 
+use std::fmt::Write as _;
+
 use crate::code::Code;
 use crate::diagnostic::excerpt;
 use crate::kind::{BucketUnit, Spelling};
@@ -144,6 +146,27 @@ impl Pattern {
     ) -> Result<Option<Bucket>, KeyError> {
         let picked = self.pick(values)?;
         Ok(append(self.parts(spelling), &picked, now_us, out))
+    }
+
+    /// The key as people write it down, a time bucket as the pattern has it: `rl:PSP001:{minute}`. `None` where a value
+    /// is missing or may not be one.
+    pub fn shown<'v>(&self, value_of: impl Fn(&str) -> Option<&'v str>) -> Option<String> {
+        let mut out = String::with_capacity(self.text.len() + 32);
+        for part in &self.single {
+            match part {
+                Part::Text(text) => out.push_str(text),
+                Part::Bucket(unit) => {
+                    let _ = write!(out, "{{{unit}}}");
+                }
+                Part::Value(at) => {
+                    let placeholder = self.placeholders.get(*at)?;
+                    let value = value_of(&placeholder.name)?;
+                    placeholder.check(value).ok()?;
+                    out.push_str(value);
+                }
+            }
+        }
+        Some(out)
     }
 
     /// Validates every value and appends a side key, `prefix{tag}:suffix`, which shares the pattern's slot.

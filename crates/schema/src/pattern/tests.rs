@@ -115,3 +115,11 @@ fn an_error_names_its_placeholder_beside_its_words() {
     let error = render(&psp(), &[("psp_id", "")], Spelling::Single).unwrap_err().called("id");
     assert_eq!((error.detail().as_str(), error.placeholder.as_deref()), ("`id` is empty", Some("id")));
 }
+
+#[test]
+fn a_key_for_people_keeps_its_bucket_as_the_pattern_has_it() {
+    let shown = |value: Option<&'static str>| psp().shown(|_| value);
+    assert_eq!(shown(Some("PSP001")).as_deref(), Some("rl:PSP001:{minute}"));
+    assert_eq!(shown(None), None);
+    assert_eq!(shown(Some("a:b")), None, "a value that makes no key is not shown");
+}

@@ -15,6 +15,7 @@ pub(crate) mod stats;
 pub(crate) mod upload;
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -24,12 +25,14 @@ use quaymaster::Token;
 use quaymaster::schema::{Kind, Outage};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Serialize;
+use serde_json::value::RawValue;
 
 pub(crate) use operation::{
     AnswerSchema, Answers, Handler, OPERATIONS, Open, Opening, Operation, Streamed, Takes, find, find_at,
     verbs,
 };
 
+use crate::access::Note;
 use crate::command::{Fields, Progress};
 use crate::http::auth::Role;
 use crate::http::presence::Presence;
@@ -58,6 +61,8 @@ pub(crate) struct Input<'a> {
     pub(crate) caller: &'a Presence,
     /// Told how far a long call has come, where somebody watches.
     pub(crate) progress: Option<Progress<'a>>,
+    /// Told what the request says, where it is logged.
+    pub(crate) note: Option<&'a Note>,
 }
 
 /// A request, as it came.
@@ -74,11 +79,15 @@ pub(crate) enum Given<'a> {
 impl<'a> Input<'a> {
     /// Reads the request.
     pub(crate) fn read<T: Request<'a>>(&self) -> Result<T, Problem> {
-        T::of(match self.given {
+        let slots = match self.given {
             Given::Query(query) => request::query::query(T::SHAPE, query)?,
             Given::Body(body, max_depth) => request::read::body(T::SHAPE, body, max_depth)?,
             Given::Named(key, fields) => request::read::named(T::SHAPE, key, fields)?,
-        })
+        };
+        if let Some(note) = self.note {
+            note.read(&slots);
+        }
+        T::of(slots)
     }
 
     /// Notes the policy that answered, if one did; its name is the answer's `outage`.
@@ -101,6 +110,15 @@ pub(crate) type Answer = Result<Bytes, Problem>;
 type Run = for<'a> fn(&'a Services, Input<'a>) -> BoxFuture<'a, Answer>;
 
 impl Call {
+    /// Whether this answer of it, as it is written in JSON, is a "no".
+    pub(crate) fn is_no(&self, answer: &str) -> bool {
+        if self.row.no == No::Never {
+            return false;
+        }
+        let fields: BTreeMap<Cow<'_, str>, &RawValue> = serde_json::from_str(answer).unwrap_or_default();
+        self.row.no.is_said(|field| fields.get(field).map(|value| value.get()))
+    }
+
     /// Runs it; its errors are [`honest`].
     pub(crate) async fn answer<'a>(&'a self, services: &'a Services, input: Input<'a>) -> Answer {
         let answer = honest(self.kind, self.effect, (self.run)(services, input)).await;

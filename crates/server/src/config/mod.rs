@@ -22,6 +22,7 @@ pub use password::{STORE_PASSWORD, STORE_PASSWORD_FILE};
 pub use read::RawConfig;
 pub use walk::Env;
 
+use crate::access::{AccessConfig, AccessTo, Keys};
 use crate::depot::UploadConfig;
 use crate::doctor::{self, Eviction, Finding, SealKey};
 use crate::http::auth::Token;
@@ -99,6 +100,8 @@ pub struct ServerConfig {
     pub workers: bool,
     /// What the server does to its own requests.
     pub own: OwnConfig,
+    /// Where each call is noted; nowhere unless told.
+    pub access: Option<AccessConfig>,
 }
 
 /// When to warn.
@@ -146,6 +149,8 @@ pub struct Overrides {
     pub insecure_listen: bool,
     /// `--workers`
     pub workers: bool,
+    /// `--access-log`
+    pub access_log: Option<String>,
     /// Keys for values marked `sensitive`; the environment gives them, and no flag: others see a command line.
     pub seal_keys: Option<String>,
     /// The store's password, [`STORE_PASSWORD`]; no flag, for the same reason.
@@ -193,6 +198,11 @@ impl Config {
             seal.map_err(|error| problems.push(format!("{}: {}", doctor::SEAL_KEY, error.detail))).ok();
         let listen = overrides.listen.or(raw.server.listen).unwrap_or_else(|| "127.0.0.1:7420".into());
         let listen = address(&listen).map_err(|why| problems.push(why)).ok();
+        let access_to = overrides.access_log.as_deref().map(AccessTo::new).or(raw.server.access_log);
+        if access_to.is_none() && raw.server.access_log_keys.is_some() {
+            problems
+                .push("server.access_log_keys: there is no access log; set access_log in [server]".into());
+        }
         let tokens = raw.server.tokens;
         if let Some(listen) = &listen
             && tokens.is_empty()
@@ -224,6 +234,8 @@ impl Config {
             origins: raw.server.origins,
             workers: overrides.workers || raw.server.workers.unwrap_or(false),
             own: raw.server.own,
+            access: access_to
+                .map(|to| AccessConfig { to, keys: raw.server.access_log_keys.unwrap_or(Keys::Digest) }),
         };
         let schemas =
             if overrides.schemas.is_empty() { raw.schemas.unwrap_or_default() } else { overrides.schemas };

@@ -12,6 +12,7 @@ use quaymaster::store::redis::{PoolOptions, Pools};
 
 use super::walk::{Env, Origin, Scalar, Table, Walk};
 use super::{ConfigError, Thresholds, uploads};
+use crate::access::{AccessTo, Keys};
 use crate::http::auth::{Role, Token};
 use crate::http::origin::Origins;
 use crate::own::{OwnConfig, OwnLimit};
@@ -48,6 +49,8 @@ pub(super) struct RawServer {
     pub(super) origins: Origins,
     pub(super) workers: Option<bool>,
     pub(super) own: OwnConfig,
+    pub(super) access_log: Option<AccessTo>,
+    pub(super) access_log_keys: Option<Keys>,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -151,6 +154,8 @@ fn server(root: &Table<'_, '_>, folder: &Path) -> RawServer {
         "instance",
         "limit",
         "proxies",
+        "access_log",
+        "access_log_keys",
     ];
     let Some(table) = root.table("server", &known) else { return RawServer::default() };
     RawServer {
@@ -180,6 +185,14 @@ fn server(root: &Table<'_, '_>, folder: &Path) -> RawServer {
         origins: origins(&table),
         workers: table.get("workers", Scalar::bool),
         own: own(&table),
+        access_log: table.get("access_log", |scalar| {
+            Ok(match AccessTo::new(&scalar.text()?) {
+                AccessTo::File(path) => AccessTo::File(folder.join(path)),
+                AccessTo::Stdout => AccessTo::Stdout,
+            })
+        }),
+        access_log_keys: table
+            .get("access_log_keys", |scalar| Ok(if scalar.bool()? { Keys::Plain } else { Keys::Digest })),
     }
 }
 

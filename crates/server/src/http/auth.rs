@@ -1,6 +1,8 @@
 //! Who may call: bearer tokens with a role, or, without tokens, only this machine; and which web pages.
 
+use std::borrow::Cow;
 use std::net::IpAddr;
+use std::sync::OnceLock;
 
 use axum::http::header::{AUTHORIZATION, HOST, ORIGIN};
 use axum::http::request::Parts;
@@ -48,6 +50,8 @@ pub(crate) struct Caller<'a> {
     pub(crate) headers: &'a HeaderMap,
     /// Host and port the request is meant for; HTTP/1.0 may leave it out.
     pub(crate) host: Option<&'a str>,
+    /// Told whose token it is, also where it may not do what was asked.
+    pub(crate) who: Option<&'a OnceLock<Granted>>,
 }
 
 /// Whom the request is meant for. HTTP/1.1 names exactly one host, and so do browsers, always.
@@ -121,6 +125,9 @@ impl Guard {
                 granted = Some((number, token.role));
             }
         }
+        if let (Some((number, _)), Some(who)) = (granted, caller.who) {
+            let _ = who.set(Granted::Token(number));
+        }
         match granted {
             Some((number, has)) if has >= role => Ok(Granted::Token(number)),
             Some(_) => {
@@ -129,6 +136,14 @@ impl Guard {
             None => {
                 Err(Problem::new(Code::AuthRequired, "the token is not one of ours").field("authorization"))
             }
+        }
+    }
+
+    /// What a token is called in the access log: `token-1` is the first of the settings. Nobody's name without tokens.
+    pub(crate) fn name_of(&self, granted: Granted) -> Option<Cow<'_, str>> {
+        match granted {
+            Granted::Anybody => None,
+            Granted::Token(number) => Some(Cow::Owned(format!("token-{}", number + 1))),
         }
     }
 
@@ -236,7 +251,7 @@ mod tests {
     fn told(tokens: &[Token], headers: &HeaderMap, role: Role) -> Result<(), Code> {
         let origins = Origins::new(&["http://localhost:3000".to_owned()]).unwrap();
         let guard = Guard::new(tokens.to_vec(), origins, &Address::Tcp(([127, 0, 0, 1], 7420).into()));
-        let caller = Caller { headers, host: Some("localhost:7420") };
+        let caller = Caller { headers, host: Some("localhost:7420"), who: None };
         guard.check(caller, role).map(drop).map_err(|problem| problem.code)
     }
 
@@ -299,7 +314,8 @@ mod tests {
             let origins = Origins::new(&["https://console.example".to_owned()]).unwrap();
             let listens = Address::Tcp(std::net::SocketAddr::new(listens.parse().unwrap(), 7420));
             let guard = Guard::new(Vec::new(), origins, &listens);
-            guard.check(Caller { headers: &HeaderMap::new(), host: Some(host) }, Role::Read).is_ok()
+            let caller = Caller { headers: &HeaderMap::new(), host: Some(host), who: None };
+            guard.check(caller, Role::Read).is_ok()
         };
         for host in ["localhost", "LOCALHOST:7420", "127.0.0.1", "127.9.8.7:80", "[::1]", "[::1]:7420"] {
             assert!(named(host, "127.0.0.1"), "{host}");

@@ -37,6 +37,14 @@ async fn metrics(app: &App) -> Response<Body> {
         app.probe.started.elapsed().as_secs(),
     );
     app.metrics.write(&mut out, app.in_flight.load(Relaxed), app.services.waiting.load(Relaxed));
+    if let Some(log) = &app.access {
+        let counts = log.counts();
+        let (written, dropped) = (counts.written.load(Relaxed), counts.dropped.load(Relaxed));
+        let help = "Lines of the access log that were written.";
+        counter(&mut out, "quaymaster_access_log_lines_total", help, Some(written));
+        let help = "Lines of the access log that were lost because its disk was slow or full.";
+        counter(&mut out, "quaymaster_access_log_dropped_total", help, Some(dropped));
+    }
     limits(&mut out, app);
     idempotencies(&mut out, app);
     locks(&mut out, app);

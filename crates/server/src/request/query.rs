@@ -44,7 +44,8 @@ pub(crate) fn query<'a>(shape: &'static Shape, query: &'a str) -> Result<Slots<'
     slots.check()
 }
 
-fn placeholder<'a>(name: &Cow<'a, str>) -> Option<Cow<'a, str>> {
+/// The placeholder whose value a parameter of this name is.
+pub(crate) fn placeholder<'a>(name: &Cow<'a, str>) -> Option<Cow<'a, str>> {
     fn part(name: &str) -> Option<&str> {
         name.strip_prefix("key.").or_else(|| name.strip_prefix("key[")?.strip_suffix(']'))
     }

@@ -89,7 +89,6 @@ impl<'a> Slots<'a> {
     }
 
     /// The key's values.
-    #[cfg(test)]
     pub(crate) fn key(&self) -> &[(Cow<'a, str>, Cow<'a, str>)] {
         &self.key
     }
