@@ -40,10 +40,10 @@ mod threshold;
 mod worker;
 
 pub use depot::{ChunkPlace, Depot, UploadConfig, told as upload_error};
-pub use http::auth::{Role, Token};
 pub use http::listen::Address;
 pub use http::origin::Origins;
 pub use http::problem::{Asked, document as problem_document, reading_advice};
+pub use http::rights::{Resources, Role, Token};
 pub use own::{OwnConfig, OwnLimit};
 pub use page::describe::describe;
 pub use page::explain::{KeyActual, KeyExplained};

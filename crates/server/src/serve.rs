@@ -18,6 +18,7 @@ use crate::duty;
 use crate::fan::Fan;
 use crate::http::auth::Guard;
 use crate::http::connection::{self, Limits};
+use crate::http::guesses::Guesses;
 use crate::http::listen::{Address, Listener};
 use crate::late::{Connect, LateStore};
 use crate::metrics::Metrics;
@@ -128,7 +129,8 @@ impl Server {
                 request_timeout: config.request_timeout,
                 heartbeat: config.heartbeat,
             },
-            guard: Guard::new(config.tokens, config.origins, &address),
+            guard: Guard::new(config.tokens, config.anonymous, config.origins, &address),
+            guesses: Guesses::default(),
             thresholds,
             metrics: Metrics::default(),
             probe: Probe::default(),

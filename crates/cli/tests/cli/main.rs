@@ -29,6 +29,7 @@ mod stats;
 mod strangers;
 mod thresholds;
 mod tls;
+mod tokens;
 mod topic;
 mod uploads;
 

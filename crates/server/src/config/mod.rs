@@ -24,9 +24,9 @@ pub use walk::Env;
 
 use crate::depot::UploadConfig;
 use crate::doctor::{self, Eviction, Finding, SealKey};
-use crate::http::auth::Token;
 use crate::http::listen::Address;
 use crate::http::origin::Origins;
+use crate::http::rights::{Role, Token};
 use crate::own::OwnConfig;
 use crate::worker::WorkerConfig;
 
@@ -93,6 +93,8 @@ pub struct ServerConfig {
     pub heartbeat: Duration,
     /// Who may call; nobody else, unless empty.
     pub tokens: Vec<Token>,
+    /// What callers may do where there are no tokens.
+    pub anonymous: Role,
     /// Origins whose web pages may call, beside the server's own.
     pub origins: Origins,
     /// Whether `serve` also sends the jobs of queues with `push`.
@@ -194,6 +196,11 @@ impl Config {
         let listen = overrides.listen.or(raw.server.listen).unwrap_or_else(|| "127.0.0.1:7420".into());
         let listen = address(&listen).map_err(|why| problems.push(why)).ok();
         let tokens = raw.server.tokens;
+        if raw.server.anonymous.is_some() && !tokens.is_empty() {
+            problems.push(
+                "server.anonymous: with tokens nobody calls without one; leave it or the tokens out".into(),
+            );
+        }
         if let Some(listen) = &listen
             && tokens.is_empty()
             && !listen.is_local()
@@ -221,6 +228,7 @@ impl Config {
             max_subscribers: raw.server.max_subscribers.unwrap_or(6144) as usize,
             heartbeat: raw.server.heartbeat.unwrap_or(Duration::from_secs(15)),
             tokens,
+            anonymous: raw.server.anonymous.unwrap_or(Role::Admin),
             origins: raw.server.origins,
             workers: overrides.workers || raw.server.workers.unwrap_or(false),
             own: raw.server.own,
@@ -259,9 +267,13 @@ impl Config {
         }
     }
 
-    /// Refuses settings of the server's own stats and limit that the schema has not.
+    /// Refuses settings of the server that name what the schema has not: its own stats and limit, resources of tokens.
     pub fn check_own(&self, schema: &Schema) -> quaymaster::Result<()> {
-        self.server.own.check(schema)
+        self.server.own.check(schema)?;
+        match self.server.tokens.iter().find_map(|token| token.misfit(schema)) {
+            Some(why) => Err(Error::new("serve", quaymaster::Code::ConfigInvalid, why)),
+            None => Ok(()),
+        }
     }
 
     /// What would be stored readable although the schema calls it `sensitive`.

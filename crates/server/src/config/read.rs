@@ -12,8 +12,8 @@ use quaymaster::store::redis::{PoolOptions, Pools};
 
 use super::walk::{Env, Origin, Scalar, Table, Walk};
 use super::{ConfigError, Thresholds, uploads};
-use crate::http::auth::{Role, Token};
 use crate::http::origin::Origins;
+use crate::http::rights::{Resources, Role, Token};
 use crate::own::{OwnConfig, OwnLimit};
 use crate::worker::WorkerConfig;
 
@@ -45,6 +45,7 @@ pub(super) struct RawServer {
     pub(super) heartbeat: Option<Duration>,
     pub(super) insecure_listen: Option<bool>,
     pub(super) tokens: Vec<Token>,
+    pub(super) anonymous: Option<Role>,
     pub(super) origins: Origins,
     pub(super) workers: Option<bool>,
     pub(super) own: OwnConfig,
@@ -145,6 +146,7 @@ fn server(root: &Table<'_, '_>, folder: &Path) -> RawServer {
         "heartbeat",
         "insecure_listen",
         "tokens",
+        "anonymous",
         "origins",
         "workers",
         "stats",
@@ -177,6 +179,7 @@ fn server(root: &Table<'_, '_>, folder: &Path) -> RawServer {
         heartbeat: table.get("heartbeat", Scalar::duration),
         insecure_listen: table.get("insecure_listen", Scalar::bool),
         tokens: tokens(&table),
+        anonymous: table.get("anonymous", |scalar| Role::named(&scalar.text()?)),
         origins: origins(&table),
         workers: table.get("workers", Scalar::bool),
         own: own(&table),
@@ -222,21 +225,41 @@ fn origins(server: &Table<'_, '_>) -> Origins {
 }
 
 fn tokens(server: &Table<'_, '_>) -> Vec<Token> {
+    let mut names: Vec<String> = Vec::new();
     let mut tokens = Vec::new();
-    for table in server.tables("tokens", &["env", "role"]) {
-        let role = table.get("role", |scalar| match scalar.text()?.as_str() {
-            "read" => Ok(Role::Read),
-            "write" => Ok(Role::Write),
-            _ => Err("must be \"read\" or \"write\"".into()),
+    for table in server.tables("tokens", &["env", "role", "name", "resources"]) {
+        let role = table.get("role", |scalar| Role::named(&scalar.text()?));
+        let name = table.get("name", token_name);
+        if let Some(name) = &name {
+            if names.contains(name) {
+                table.report("name", "another token has this name", None);
+            }
+            names.push(name.clone());
+        }
+        let resources = table.texts("resources").map(|texts| {
+            Resources::new(&texts).unwrap_or_else(|why| {
+                table.report("resources", &why, None);
+                Resources::default()
+            })
         });
-        if let Some(secret) = table.variable("env") {
+        if let Some((variable, secret)) = table.variable("env") {
             if secret.len() < 16 {
                 table.report("env", "the token in this variable is shorter than 16 bytes", None);
             }
-            tokens.push(Token::new(secret, role.unwrap_or(Role::Write)));
+            let token = Token::new(secret, role.unwrap_or(Role::Admin)).named(name.unwrap_or(variable));
+            tokens.push(token.reaching(resources.unwrap_or_else(Resources::all)));
         }
     }
     tokens
+}
+
+/// Names of tokens are in logs and refusals.
+fn token_name(scalar: &Scalar) -> Result<String, String> {
+    let text = scalar.text()?;
+    if text.chars().count() > 64 || text.chars().any(char::is_control) {
+        return Err("must be 1 to 64 characters without control characters".into());
+    }
+    Ok(text)
 }
 
 fn store(root: &Table<'_, '_>, folder: &Path) -> RawStore {
