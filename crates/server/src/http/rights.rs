@@ -299,6 +299,7 @@ name = "test"
 owner = "tests"
 [limit.psp]
 key = "rl:{psp_id}"
+algorithm = "fixed_window"
 limit = 3
 window = "60s"
 [lock.door]
@@ -329,7 +330,7 @@ push = { url = "http://localhost/", result_to = "queue.jobs" }
     #[test]
     fn what_a_declaration_names_is_needed_too_and_a_circle_ends() {
         let loaded = load(&[Source { name: "test.toml", text: SCHEMA }], &|_| None);
-        let schema = loaded.schema.unwrap();
+        let schema = loaded.schema.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics));
         let refused = |resources: &[&str], kind, name| {
             let token = token(resources);
             let told = Rights::of(&token).need_declared(&schema, kind, name);
