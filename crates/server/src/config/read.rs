@@ -14,6 +14,7 @@ use super::walk::{Env, Origin, Scalar, Table, Walk};
 use super::{ConfigError, Thresholds, uploads};
 use crate::http::origin::Origins;
 use crate::http::rights::{Resources, Role, Token};
+use crate::http::tls::TlsFiles;
 use crate::own::{OwnConfig, OwnLimit};
 use crate::worker::WorkerConfig;
 
@@ -46,6 +47,8 @@ pub(super) struct RawServer {
     pub(super) insecure_listen: Option<bool>,
     pub(super) tokens: Vec<Token>,
     pub(super) anonymous: Option<Role>,
+    pub(super) tls: Option<TlsFiles>,
+    pub(super) insecure_http: Option<bool>,
     pub(super) origins: Origins,
     pub(super) workers: Option<bool>,
     pub(super) own: OwnConfig,
@@ -145,6 +148,8 @@ fn server(root: &Table<'_, '_>, folder: &Path) -> RawServer {
         "max_subscribers",
         "heartbeat",
         "insecure_listen",
+        "insecure_http",
+        "tls",
         "tokens",
         "anonymous",
         "origins",
@@ -178,6 +183,8 @@ fn server(root: &Table<'_, '_>, folder: &Path) -> RawServer {
         max_subscribers: table.get("max_subscribers", |scalar| scalar.integer(1)),
         heartbeat: table.get("heartbeat", Scalar::duration),
         insecure_listen: table.get("insecure_listen", Scalar::bool),
+        insecure_http: table.get("insecure_http", Scalar::bool),
+        tls: server_tls(&table, folder),
         tokens: tokens(&table),
         anonymous: table.get("anonymous", |scalar| Role::named(&scalar.text()?)),
         origins: origins(&table),
@@ -251,6 +258,19 @@ fn tokens(server: &Table<'_, '_>) -> Vec<Token> {
         }
     }
     tokens
+}
+
+fn server_tls(server: &Table<'_, '_>, folder: &Path) -> Option<TlsFiles> {
+    let table = server.table("tls", &["certificate", "key", "client_ca"])?;
+    let path = |field: &str| table.get(field, |scalar| scalar.text().map(|text| folder.join(text)));
+    let needed = |field: &str| {
+        if !table.has(field) {
+            server.report("tls", &format!("{field} is missing; name a file in PEM"), None);
+        }
+        path(field)
+    };
+    let (certificate, key) = (needed("certificate"), needed("key"));
+    Some(TlsFiles { certificate: certificate?, key: key?, client_ca: path("client_ca") })
 }
 
 /// Names of tokens are in logs and refusals.

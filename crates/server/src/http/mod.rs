@@ -12,4 +12,5 @@ pub(crate) mod query;
 pub(crate) mod rights;
 pub(crate) mod socket;
 pub(crate) mod sse;
+pub(crate) mod tls;
 pub(crate) mod ws;
