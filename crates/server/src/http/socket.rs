@@ -92,6 +92,7 @@ impl Socket {
 
     /// Ends when it has. Waits on a descriptor of its own: whoever reads must not miss that there is something to read.
     pub(crate) async fn closed(&self) -> io::Result<()> {
+        #[expect(deprecated, reason = "its successor is unsafe; an OwnedFd fulfils what that asks for")]
         let own = AsyncFd::with_interest(self.as_fd().try_clone_to_owned()?, Interest::READABLE)?;
         loop {
             let mut ready = own.readable().await?;
