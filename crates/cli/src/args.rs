@@ -246,6 +246,9 @@ pub(crate) struct Serve {
     /// Listen on an address others reach although no token is configured.
     #[arg(long, env = "QUAYMASTER_INSECURE_LISTEN", value_parser = BoolishValueParser::new())]
     pub(crate) insecure_listen: bool,
+    /// Listen on an address others reach without TLS although tokens can be read there on their way.
+    #[arg(long, env = "QUAYMASTER_INSECURE_HTTP", value_parser = BoolishValueParser::new())]
+    pub(crate) insecure_http: bool,
     /// Also send the jobs of queues with `push` to their HTTP services.
     #[arg(long, env = "QUAYMASTER_WORKERS", value_parser = BoolishValueParser::new())]
     pub(crate) workers: bool,
@@ -275,6 +278,9 @@ pub(crate) struct Worker {
     /// Answer on an address others reach although no token is configured.
     #[arg(long, env = "QUAYMASTER_INSECURE_LISTEN", value_parser = BoolishValueParser::new())]
     pub(crate) insecure_listen: bool,
+    /// Answer on an address others reach without TLS although tokens can be read there on their way.
+    #[arg(long, env = "QUAYMASTER_INSECURE_HTTP", value_parser = BoolishValueParser::new())]
+    pub(crate) insecure_http: bool,
 }
 
 #[derive(Debug, ClapArgs)]

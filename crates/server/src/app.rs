@@ -19,23 +19,27 @@ use quaymaster::layer::{Peer, Trust};
 use quaymaster::schema::Kind;
 
 use crate::access::{AccessLog, Answered, Note};
-use crate::call::{self, Call, Effect, Given, Handler, Input, Open, Opening, Operation, upload};
+use crate::call::{
+    self, Call, Effect, Given, Handler, Input, Needs, Open, Opening, Operation, Reaches, upload,
+};
 use crate::config::Thresholds;
 use crate::fan::Fan;
-use crate::http::auth::{self, Caller, Granted, Guard, Role};
+use crate::http::auth::{self, Caller, Deed, Denied, Guard};
 use crate::http::body;
 use crate::http::connection::{Activity, Pace};
+use crate::http::guesses::Guesses;
 use crate::http::origin;
 use crate::http::presence::Presence;
 use crate::http::problem::{Problem, excerpt, unknown};
 use crate::http::query::{self, Plus, decode};
+use crate::http::rights::Rights;
 use crate::http::sse;
 use crate::metrics::Metrics;
 use crate::page::queues::Depths;
 use crate::page::runs::Recent;
 use crate::page::stats::Reports;
 use crate::page::uploads::Counted;
-use crate::page::{self, Page};
+use crate::page::{self, Page, Visit};
 use crate::probe::Probe;
 use crate::services::{Services, Taken};
 use crate::worker::Workers;
@@ -70,6 +74,8 @@ pub(crate) struct App {
     pub(crate) services: Services,
     pub(crate) bounds: Bounds,
     pub(crate) guard: Guard,
+    /// Who tries tokens.
+    pub(crate) guesses: Guesses,
     pub(crate) thresholds: Thresholds,
     pub(crate) metrics: Metrics,
     pub(crate) probe: Probe,
@@ -176,6 +182,12 @@ impl App {
             }
         };
         drop(place);
+        if let Err(problem) = &answered
+            && !problem.held_back.is_zero()
+        {
+            // Whoever waits here takes no place of a request, and no stop waits for them.
+            let _ = tokio::time::timeout(problem.held_back, self.services.stopping.cancelled()).await;
+        }
         body::discard(incoming, &parts.headers);
         let code = answered.as_ref().err().map(|problem| problem.code);
         let mut response = answered.unwrap_or_else(|problem| {
@@ -213,17 +225,40 @@ impl App {
 
     /// What callers are told from each other by: their token, else their address, of which one subscriber of IPv6 has
     /// 64 bits to choose from.
-    fn caller_of(&self, granted: Granted, activity: &Activity, headers: &HeaderMap) -> String {
-        let Granted::Anybody = granted else { return format!("{granted:?}") };
-        let mut connection = Extensions::new();
-        if let Some(peer) = activity.peer() {
-            connection.insert(Peer(peer));
+    fn caller_of(&self, rights: Rights<'_>, activity: &Activity, headers: &HeaderMap) -> String {
+        if let Some(number) = self.guard.number(rights) {
+            return format!("token {number}");
         }
-        match self.trust.caller(&connection, headers).map(|address| address.to_canonical()) {
+        match self.address_of(activity, headers) {
             Some(IpAddr::V6(address)) => format!("{:x?}", &address.segments()[..4]),
             Some(address) => address.to_string(),
             None => String::new(),
         }
+    }
+
+    /// The address for which a request is made, as far as proxies are believed.
+    fn address_of(&self, activity: &Activity, headers: &HeaderMap) -> Option<IpAddr> {
+        let mut connection = Extensions::new();
+        if let Some(peer) = activity.peer() {
+            connection.insert(Peer(peer));
+        }
+        self.trust.caller(&connection, headers).map(|address| address.to_canonical())
+    }
+
+    /// What the caller may do, if they may call at all. Whoever brings a wrong token again and again waits for the answer.
+    fn admit(&self, caller: Caller<'_>, deed: Deed, line: &Line<'_>) -> Result<Rights<'_>, Problem> {
+        let rights = self.guard.admit(caller, deed).map_err(|denied| {
+            let guessed = matches!(denied, Denied::Unknown);
+            let mut problem = Problem::from(denied);
+            if guessed {
+                problem.held_back = self.guesses.failed(self.address_of(line.activity, caller.headers));
+            }
+            problem
+        })?;
+        if let (Some(note), Some(number)) = (line.note, self.guard.number(rights)) {
+            let _ = note.who.set(number);
+        }
+        Ok(rights)
     }
 
     fn target<'a>(&self, method: &Method, path: &'a str) -> Result<Target<'a>, Problem> {
@@ -267,26 +302,30 @@ impl App {
     ) -> Result<Response<Body>, Problem> {
         let host = auth::host(parts)?;
         let note = line.note;
-        let caller = Caller { headers: &parts.headers, host, who: note.map(|note| &note.who) };
+        let caller = Caller { headers: &parts.headers, host };
         match target {
             Target::Page(page) => {
-                if page.access == page::Access::Token {
-                    self.guard.check(caller, Role::Read)?;
-                }
+                let rights = match page.access {
+                    page::Access::Token => self.admit(caller, Deed::Looks, &line)?,
+                    page::Access::Open => Rights::owner(),
+                };
+                rights.need(Needs::Read)?;
+                let visit = Visit { query: parts.uri.query().unwrap_or_default(), rights };
                 // No page changes anything.
-                (page.run)(self, parts.uri.query().unwrap_or_default()).await.map_err(Problem::only_read)
+                (page.run)(self, visit).await.map_err(Problem::only_read)
             }
             Target::Operation(_, operation, named) => {
-                let granted = self.guard.check(caller, operation.needs.role())?;
+                let rights = self.admit(caller, operation.needs.into(), &line)?;
+                self.check_rights(rights, operation, &named.name)?;
                 match operation.handler {
                     Handler::Call(call) => match call.row.streamed.filter(|_| wants_stream(parts)) {
                         Some(streamed) => self.open(streamed.open, &named.name, parts, line).await,
-                        None => self.call(call, &named.name, parts, incoming, &line).await,
+                        None => self.call(call, &named.name, parts, incoming, rights, &line).await,
                     },
                     Handler::Stream(open) => self.open(open, &named.name, parts, line).await,
                     Handler::Page(page) => {
-                        let query = parts.uri.query().unwrap_or_default();
-                        (page.run)(self, query).await.map_err(Problem::only_read)
+                        let visit = Visit { query: parts.uri.query().unwrap_or_default(), rights };
+                        (page.run)(self, visit).await.map_err(Problem::only_read)
                     }
                     Handler::Upload(answer) => {
                         note.inspect(|note| note.id("upload_id", &named.id));
@@ -298,7 +337,7 @@ impl App {
                             query: parts.uri.query().unwrap_or_default(),
                             headers: &parts.headers,
                             body: incoming,
-                            caller: self.caller_of(granted, activity, &parts.headers),
+                            caller: self.caller_of(rights, activity, &parts.headers),
                             activity,
                             presence,
                         };
@@ -307,6 +346,20 @@ impl App {
                     }
                 }
             }
+        }
+    }
+
+    /// Refuses callers whose role is too low for an operation, or who do not reach its resource, or what that declares.
+    fn check_rights(&self, rights: Rights<'_>, operation: &Operation, name: &str) -> Result<(), Problem> {
+        rights.need(operation.needs)?;
+        if !operation.is_on_resource() {
+            return Ok(());
+        }
+        match operation.handler {
+            Handler::Call(call) if call.row.reaches == Reaches::Declared => {
+                rights.need_declared(self.services.quaymaster.schema(), operation.kind, name)
+            }
+            _ => rights.need_resource(operation.kind, name),
         }
     }
 
@@ -331,6 +384,7 @@ impl App {
         name: &str,
         parts: &Parts,
         incoming: &mut Incoming,
+        rights: Rights<'_>,
         line: &Line<'_>,
     ) -> Result<Response<Body>, Problem> {
         let bytes;
@@ -347,7 +401,8 @@ impl App {
             }
         };
         let Line { presence: caller, note, .. } = *line;
-        let input = Input { name, given, outage: &outage, caller, progress: None, note };
+        let schema = self.services.quaymaster.schema();
+        let input = Input { name, given, rights, schema, outage: &outage, caller, progress: None, note };
         let answer = call.answer(&self.services, input).await?;
         note.inspect(|note| note.answered(call, &answer));
         let mut response = Response::new(Body::from(answer));

@@ -13,6 +13,7 @@ use serde_json::{Map, Value};
 use crate::call::{CALLS, Call, Effect, Given, Input, No};
 use crate::http::presence::Presence;
 use crate::http::problem::excerpt;
+use crate::http::rights::Rights;
 use crate::request::field::{Field, Holds, Shape};
 use crate::services::Services;
 
@@ -155,6 +156,8 @@ impl Command {
         let input = Input {
             name,
             given: Given::Named(key, fields),
+            rights: Rights::owner(),
+            schema: services.quaymaster.schema(),
             outage: &outage,
             caller: &caller,
             progress: Some(progress),

@@ -18,7 +18,7 @@
 //! | `duty` | what happens by itself: sweeps, statuses |
 //! | `page` | what is served at fixed paths: probes, metrics, documents, dashboard |
 //! | `own` | what the server does to its own requests: records them, limits them |
-//! | `http` | connections, bodies, queries, tokens, problems |
+//! | `http` | connections, TLS, bodies, queries, tokens, problems |
 
 mod access;
 mod app;
@@ -43,10 +43,11 @@ mod worker;
 
 pub use access::{AccessConfig, AccessLog, AccessTo, Keys, Reopen};
 pub use depot::{ChunkPlace, Depot, UploadConfig, told as upload_error};
-pub use http::auth::{Role, Token};
 pub use http::listen::Address;
 pub use http::origin::Origins;
 pub use http::problem::{Asked, document as problem_document, reading_advice};
+pub use http::rights::{Resources, Role, Token};
+pub use http::tls::TlsFiles;
 pub use own::{OwnConfig, OwnLimit};
 pub use page::describe::describe;
 pub use page::explain::{KeyActual, KeyExplained};

@@ -30,6 +30,8 @@ pub(crate) struct Metrics {
     panics: AtomicU64,
     pub(crate) connections: AtomicU64,
     pub(crate) connections_refused: AtomicU64,
+    pub(crate) handshakes_failed: AtomicU64,
+    pub(crate) handshakes_refused: AtomicU64,
 }
 
 impl Default for Metrics {
@@ -40,6 +42,8 @@ impl Default for Metrics {
             panics: AtomicU64::default(),
             connections: AtomicU64::default(),
             connections_refused: AtomicU64::default(),
+            handshakes_failed: AtomicU64::default(),
+            handshakes_refused: AtomicU64::default(),
         }
     }
 }
@@ -107,6 +111,18 @@ impl Metrics {
                 "counter",
                 "Connections refused because every place was taken.",
                 &self.connections_refused,
+            ),
+            (
+                "quaymaster_tls_handshakes_failed_total",
+                "counter",
+                "Connections that did not become TLS connections.",
+                &self.handshakes_failed,
+            ),
+            (
+                "quaymaster_tls_handshakes_refused_total",
+                "counter",
+                "Connections closed because too many shook hands.",
+                &self.handshakes_refused,
             ),
             ("quaymaster_http_panics_total", "counter", "Handlers that panicked.", &self.panics),
         ] {

@@ -19,7 +19,9 @@ use crate::duty;
 use crate::fan::Fan;
 use crate::http::auth::Guard;
 use crate::http::connection::{self, Limits};
+use crate::http::guesses::Guesses;
 use crate::http::listen::{Address, Listener};
+use crate::http::tls::{self, Tls};
 use crate::late::{Connect, LateStore};
 use crate::metrics::Metrics;
 use crate::own::{Own, OwnConfig};
@@ -38,6 +40,7 @@ use crate::worker::Workers;
 #[derive(Debug)]
 pub struct Listening {
     listener: Listener,
+    tls: Option<Arc<Tls>>,
     address: Address,
     config: ServerConfig,
 }
@@ -47,6 +50,7 @@ pub struct Listening {
 pub struct Server {
     app: Arc<App>,
     listener: Listener,
+    tls: Option<Arc<Tls>>,
     limits: Limits,
     address: Address,
     own: OwnConfig,
@@ -102,8 +106,13 @@ fn not_run(mut error: Error) -> Error {
 }
 
 impl Listening {
-    /// Takes the address.
+    /// Takes the address, if it is safe to listen there with these settings.
     pub async fn bind(config: ServerConfig) -> Result<Self> {
+        let wrong = |detail: String| Error::new("serve", Code::ConfigInvalid, detail);
+        if let Some(why) = config.exposed() {
+            return Err(wrong(why));
+        }
+        let tls = config.tls.clone().map(Tls::new).transpose().map_err(wrong)?.map(Arc::new);
         raise_file_limit();
         let taken = |error: std::io::Error| {
             let detail = format!("listen: cannot listen on {}: {error}", config.listen);
@@ -111,14 +120,14 @@ impl Listening {
         };
         let listener = Listener::bind(&config.listen).await.map_err(taken)?;
         let address = listener.address().map_err(taken)?;
-        Ok(Self { listener, address, config })
+        Ok(Self { listener, tls, address, config })
     }
 }
 
 impl Server {
     /// Serves `quaymaster` there; nothing is answered before [`Server::run`].
     pub fn new(listening: Listening, quaymaster: Quaymaster, thresholds: Thresholds) -> Self {
-        let Listening { listener, address, config } = listening;
+        let Listening { listener, tls, address, config } = listening;
         let app = App {
             serves: Serves::Everything,
             services: Services::bounded(quaymaster, Depot::default(), config.max_waiting),
@@ -129,7 +138,8 @@ impl Server {
                 request_timeout: config.request_timeout,
                 heartbeat: config.heartbeat,
             },
-            guard: Guard::new(config.tokens, config.origins, &address),
+            guard: Guard::new(config.tokens, config.anonymous, config.origins, &address),
+            guesses: Guesses::default(),
             thresholds,
             metrics: Metrics::default(),
             probe: Probe::default(),
@@ -150,7 +160,7 @@ impl Server {
             shutdown_drain: config.shutdown_drain,
             patience: config.heartbeat * 2,
         };
-        Self { app: Arc::new(app), listener, limits, address, own: config.own }
+        Self { app: Arc::new(app), listener, tls, limits, address, own: config.own }
     }
 
     /// The same, working too.
@@ -193,13 +203,24 @@ impl Server {
             stop.cancelled().await;
             stopping.cancel();
         };
-        let serving = connection::serve(app.clone(), self.listener, self.limits, own, stopping.clone());
-        tokio::join!(serving, stopped, app.probe.watch(&app.services.quaymaster, &stopping));
+        let certificates = tls::watch(self.tls.clone(), &stopping);
+        let serving =
+            connection::serve(app.clone(), self.listener, self.tls, self.limits, own, stopping.clone());
+        let looking = app.probe.watch(&app.services.quaymaster, &stopping);
+        tokio::join!(serving, stopped, looking, certificates);
     }
 
     /// Where it listens; the real port where 0 was asked for.
     pub fn address(&self) -> &Address {
         &self.address
+    }
+
+    /// How a client names it: `https://127.0.0.1:7420`, `http://…` without TLS, or `unix:PATH`.
+    pub fn url(&self) -> String {
+        match (&self.tls, self.address.tcp()) {
+            (Some(_), Some(address)) => format!("https://{address}"),
+            _ => self.address.url(),
+        }
     }
 
     /// Serves until `stop` is done, lets requests in flight finish, closes the store.
@@ -219,14 +240,16 @@ impl Server {
                 Ok(())
             }
         };
+        let certificates = tls::watch(self.tls.clone(), &token);
+        let (app, limits) = (self.app.clone(), self.limits);
         let serving =
-            connection::serve(self.app.clone(), self.listener, self.limits, own.clone(), token.clone());
+            connection::serve(app, self.listener, self.tls.clone(), limits, own.clone(), token.clone());
         let duties = duty::run(&self.app.services.quaymaster, &token);
         let uploads = self.app.services.depot.work(&token, self.limits.shutdown_grace);
         let looking = self.app.probe.watch(&self.app.services.quaymaster, &token);
         let thresholds = threshold::watch(&self.app, &token);
-        let (finished, worked, (), (), (), ()) =
-            tokio::join!(serving, working, duties, uploads, looking, thresholds);
+        let (finished, worked, (), (), (), (), ()) =
+            tokio::join!(serving, working, duties, uploads, looking, thresholds, certificates);
         watch.abort();
         if let Err(error) = worked {
             tracing::error!(%error, "the workers ended");

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use quaymaster::Quaymaster;
+use quaymaster::schema::Kind;
 use quaymaster::store::{Deployment, Health};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -11,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::app::App;
 use crate::config::Thresholds;
+use crate::http::rights::Rights;
 use crate::page::latency;
 
 /// How often the log's look is taken.
@@ -112,15 +114,17 @@ pub fn warnings(limits: &Thresholds, health: &Health, facts: &Deployment) -> Vec
     of_store(limits, health, Some(facts)).iter().map(Exceeded::sentence).collect()
 }
 
-/// What is beyond its threshold, the caches of this process included.
+/// What is beyond its threshold, the caches of this process that the caller reaches included.
 pub(crate) fn exceeded(
     limits: &Thresholds,
     health: &Health,
     facts: Option<&Deployment>,
     quaymaster: &Quaymaster,
+    rights: Rights<'_>,
 ) -> Vec<Exceeded> {
     let mut out = of_store(limits, health, facts);
-    let mut caches: Vec<_> = quaymaster.caches().collect();
+    let mut caches: Vec<_> =
+        quaymaster.caches().filter(|cache| rights.reach(Kind::Cache, cache.name())).collect();
     caches.sort_by_key(|cache| cache.name());
     for cache in caches {
         let reads = cache.counts().recent();
@@ -147,7 +151,8 @@ pub(crate) async fn watch(app: &App, stop: &CancellationToken) {
     while stop.run_until_cancelled(every.tick()).await.is_some() {
         let engine = app.services.quaymaster.engine();
         let facts = app.probe.deployment(&**engine).await.ok();
-        let now = exceeded(&app.thresholds, &engine.health(), facts.as_ref(), &app.services.quaymaster);
+        let (health, quaymaster) = (engine.health(), &app.services.quaymaster);
+        let now = exceeded(&app.thresholds, &health, facts.as_ref(), quaymaster, Rights::owner());
         for change in told.changes(Instant::now(), now) {
             match change {
                 Change::Begun(Exceeded { threshold, subject, action, detail }) => {

@@ -18,6 +18,7 @@ pub(crate) async fn run(args: Serve, global: &Global) -> anyhow::Result<ExitCode
         listen: args.listen,
         accept_eviction: args.accept_eviction,
         insecure_listen: args.insecure_listen,
+        insecure_http: args.insecure_http,
         workers: args.workers,
         access_log: args.access_log,
         ..setup::overrides(args.place)
@@ -72,7 +73,7 @@ pub(crate) async fn run(args: Serve, global: &Global) -> anyhow::Result<ExitCode
         }
         server = server.with_workers(workers);
     }
-    let address = server.address().url();
+    let address = server.url();
     output::print(&format!("quaymaster listening on {address} (store: {store}, schemas: {names})"))?;
     let stop = async move {
         let name = signalled(&mut terminate, &mut interrupt).await;

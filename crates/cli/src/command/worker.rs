@@ -21,6 +21,7 @@ pub(crate) async fn run(args: Worker, global: &Global) -> anyhow::Result<ExitCod
         listen: args.metrics,
         accept_eviction: args.accept_eviction,
         insecure_listen: args.insecure_listen,
+        insecure_http: args.insecure_http,
         ..setup::overrides(args.place)
     };
     let config = setup::config(global, overrides)?;
@@ -69,7 +70,7 @@ pub(crate) async fn run(args: Worker, global: &Global) -> anyhow::Result<ExitCod
         }
     });
     let metrics = watching.as_ref().map(|server| match server.address() {
-        Address::Tcp(address) => format!(", metrics on http://{address}/metrics"),
+        Address::Tcp(_) => format!(", metrics on {}/metrics", server.url()),
         socket @ Address::Unix(_) => format!(", metrics on {socket}"),
     });
     let metrics = metrics.unwrap_or_default();

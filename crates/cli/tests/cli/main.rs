@@ -30,6 +30,7 @@ mod stats;
 mod strangers;
 mod thresholds;
 mod tls;
+mod tokens;
 mod topic;
 mod uploads;
 

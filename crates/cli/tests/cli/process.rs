@@ -138,7 +138,7 @@ impl Served {
         let mut out = BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();
         out.read_line(&mut line).unwrap();
-        let address = line.split("http://").nth(1).and_then(|rest| rest.split(' ').next());
+        let address = line.split("://").nth(1).and_then(|rest| rest.split(' ').next());
         let Some(address) = address.map(str::to_owned) else {
             let _ = child.kill();
             let mut err = String::new();

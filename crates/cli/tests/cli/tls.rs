@@ -1,4 +1,4 @@
-//! `--ca-file`: a server behind TLS, whose certificate an authority of our own has signed.
+//! `--ca-file`: a server with TLS or behind it, whose certificate an authority of our own has signed.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -146,5 +146,51 @@ fn a_ca_file_that_cannot_be_used_is_named() {
         );
         let named = format!("--ca-file {}", ca_file.display());
         assert!(refused.err.contains(&named), "{named}: {}", refused.err);
+    }
+}
+
+#[test]
+fn a_server_speaks_https_by_itself_and_the_command_line_talks_to_it() {
+    let ours = Certificates::new();
+    let (cert, key) = (ours.server.cert.display(), ours.server.key.display());
+    let settings = format!("{SETTINGS}[server.tls]\ncertificate = \"{cert}\"\nkey = \"{key}\"\n");
+    let here = folder(&[("shop.toml", SCHEMA), ("quaymaster.toml", &settings)]);
+    let mut serve = command(here.path());
+    serve.args(["serve", "--store", "memory", "--schema", "shop.toml", "--listen", &any_port()]);
+    let served = Served::spawn(serve.env("WRITER", TOKEN));
+    assert!(served.line.starts_with("quaymaster listening on https://"), "{}", served.line);
+    let call = |verb: &[&str], ca_file: Option<&Path>| {
+        let mut call = command(here.path());
+        call.args(["cache"]).args(verb).args(["page", "--key", "id=a", "--json"]);
+        call.args(["--server", &format!("https://{}", served.address)]).env("QUAYMASTER_TOKEN", TOKEN);
+        if let Some(file) = ca_file {
+            call.arg("--ca-file").arg(file);
+        }
+        call
+    };
+    let mut put = call(&["put"], Some(&ours.ca));
+    let put = said(put.args(["--value", "v"]));
+    assert_eq!((put.code, put.json()), (0, json!({"stored": true})), "{}", put.err);
+    let hit = said(&mut call(&["get"], Some(&ours.ca)));
+    assert_eq!((hit.code, &hit.json()["value"]), (0, &json!("v")), "{}", hit.err);
+    let refused = said(&mut call(&["get"], None));
+    assert_eq!((refused.code, refused.json()["code"].clone()), (3, json!("store.refused")), "{refused:?}");
+    assert_eq!(served.stop().code, 0);
+}
+
+#[test]
+fn settings_of_tls_that_are_wrong_are_told() {
+    for (tls, part) in [
+        ("key = \"k\"", "certificate is missing"),
+        ("certificate = \"c\"", "key is missing"),
+        ("certificate = \"c\"\nkey = \"k\"\nca = \"a\"", "has no setting \"ca\""),
+        ("certificate = \"c\"\nkey = \"k\"", "server.tls.certificate: c:"),
+    ] {
+        let settings = format!("[server.tls]\n{tls}\n");
+        let here = folder(&[("shop.toml", SCHEMA), ("quaymaster.toml", &settings)]);
+        let mut serve = command(here.path());
+        serve.args(["serve", "--store", "memory", "--schema", "shop.toml", "--listen", &any_port()]);
+        let told = said(&mut serve);
+        assert_eq!((told.code, told.err.contains(part)), (2, true), "{part}: {told:?}");
     }
 }

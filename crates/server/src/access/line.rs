@@ -33,7 +33,7 @@ impl Line<'_> {
         out.push_str(r#"{"time":""#);
         moment(&mut out, self.now);
         out.push_str(r#"","token":"#);
-        let token = note.who.get().and_then(|granted| self.guard.name_of(*granted));
+        let token = note.who.get().map(|number| self.guard.name_of(*number));
         string(&mut out, token.as_deref());
         out.push_str(r#","resource":"#);
         match answered.resource {

@@ -4,7 +4,6 @@ use std::borrow::Cow;
 use std::sync::OnceLock;
 
 use crate::call::Call;
-use crate::http::auth::Granted;
 use crate::http::query::parameters;
 use crate::request::Slots;
 use crate::request::query::placeholder;
@@ -13,8 +12,8 @@ use crate::request::slots::Slot;
 /// Begins empty; each part is told once, by whoever comes to know it.
 #[derive(Debug, Default)]
 pub(crate) struct Note {
-    /// Whose token it was, also where the token may not do what was asked.
-    pub(crate) who: OnceLock<Granted>,
+    /// The number of the token it came with, also where the token may not do what was asked.
+    pub(crate) who: OnceLock<usize>,
     /// The placeholders that were given, by name.
     pub(super) values: OnceLock<Vec<(Box<str>, Box<str>)>>,
     /// What the answer says.

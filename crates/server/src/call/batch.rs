@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::{Answer, Call, Input, Needs, No, Repeat, call, millis, pairs, written};
+use super::{Answer, Call, Input, Needs, No, Reaches, Repeat, call, millis, pairs, written};
 use crate::request::{JSON, KEY, KeyValues, REQUEST_ID, REQUEST_ID_UNUSED, Spec, request};
 use crate::services::Services;
 
@@ -17,6 +17,7 @@ pub(super) const CALLS: &[Call] = &[ADD, LIST, CLOSE, SWEEP];
 const ADD: Call = call!(
     Batch "batch" "add", Writes, BatchAdd => BatchAdded, add,
     "Put an item into the open batch, or begin one with it",
+    reaches: Reaches::Declared,
     no: No::Truth("duplicate", true),
     refusals: &[(429, "too many batches are open")],
 );
@@ -24,14 +25,14 @@ const LIST: Call =
     call!(Batch "batch" "list", Reads, BatchAsk => BatchList, list, "Show the batches that are open");
 const CLOSE: Call = call!(
     Batch "batch" "close", Writes, BatchClose => BatchClosed, close, "Close the open batch and queue it",
-    needs: Needs::Operate,
+    needs: Needs::Operate, reaches: Reaches::Declared,
     no: No::Words("outcome", &["none"]),
     refusals: &[(429, "its queue is full: the batch takes no more items, and a sweep queues it")],
 );
 const SWEEP: Call = call!(
     Batch "batch" "sweep", Writes, BatchSweep => BatchSwept, sweep,
     "Queue the batches that are due, as every server does by itself",
-    repeat: Repeat::Safe,
+    reaches: Reaches::Declared, repeat: Repeat::Safe,
 );
 
 const GROUP_KEY: Spec = KEY.example(r#"{"camera_id": "front_door"}"#);

@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 
 use super::idempotency::IdempotencyReplay;
 use super::limit::LimitAnswer;
-use super::{Answer, Call, Input, MISMATCH, No, Policy, call, millis, pairs, token, written};
+use super::{Answer, Call, Input, MISMATCH, No, Policy, Reaches, call, millis, pairs, token, written};
 use crate::http::problem::Problem;
 use crate::request::{Holds, JSON, KEY, KeyValues, REQUEST_ID, Spec, VISIBLE, request};
 use crate::services::Services;
@@ -24,12 +24,14 @@ pub(super) const CALLS: &[Call] = &[ENTER, LEAVE];
 const ENTER: Call = call!(
     Guard "guard" "enter", Writes, GuardEnter => GuardEntered, enter,
     "Enter the idempotency, the lock and the limits together, all or none",
+    reaches: Reaches::Declared,
     no: No::Words("outcome", &["mismatch", "in_progress", "held", "limited"]),
     refusals: &[MISMATCH],
 );
 const LEAVE: Call = call!(
     Guard "guard" "leave", Writes, GuardLeave => GuardLeft, leave,
     "Finish or abandon the operation and give the lock back",
+    reaches: Reaches::Declared,
     no: No::Words("outcome", &["lost"]),
     refusals: &[MISMATCH],
 );

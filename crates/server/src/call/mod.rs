@@ -22,7 +22,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use quaymaster::Token;
-use quaymaster::schema::{Kind, Outage};
+use quaymaster::schema::{self, Kind, Outage};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -34,9 +34,9 @@ pub(crate) use operation::{
 
 use crate::access::Note;
 use crate::command::{Fields, Progress};
-use crate::http::auth::Role;
 use crate::http::presence::Presence;
 use crate::http::problem::Problem;
+use crate::http::rights::Rights;
 use crate::request::{self, Request, Shape};
 use crate::services::Services;
 
@@ -55,6 +55,10 @@ pub(crate) struct Input<'a> {
     /// The resource's name.
     pub(crate) name: &'a str,
     pub(crate) given: Given<'a>,
+    /// What the caller may do.
+    pub(crate) rights: Rights<'a>,
+    /// What resources declare.
+    pub(crate) schema: &'a schema::Schema,
     /// The policy that answered while the store could not be asked; becomes a header.
     pub(crate) outage: &'a OnceLock<Outage>,
     /// Whoever waits for the answer.
@@ -77,13 +81,16 @@ pub(crate) enum Given<'a> {
 }
 
 impl<'a> Input<'a> {
-    /// Reads the request.
+    /// Reads the request, and refuses one that names resources out of the caller's reach.
     pub(crate) fn read<T: Request<'a>>(&self) -> Result<T, Problem> {
         let slots = match self.given {
             Given::Query(query) => request::query::query(T::SHAPE, query)?,
             Given::Body(body, max_depth) => request::read::body(T::SHAPE, body, max_depth)?,
             Given::Named(key, fields) => request::read::named(T::SHAPE, key, fields)?,
         };
+        if !self.rights.reach_all() {
+            request::touched::check(&slots, self.rights, self.schema)?;
+        }
         if let Some(note) = self.note {
             note.read(&slots);
         }
@@ -180,6 +187,7 @@ pub(crate) struct Row {
     /// The schema of its answer.
     pub(crate) answer: AnswerSchema,
     pub(crate) needs: Needs,
+    pub(crate) reaches: Reaches,
     pub(crate) repeat: Repeat,
     pub(crate) no: No,
     /// Statuses that only some calls answer with, and when.
@@ -191,50 +199,16 @@ pub(crate) struct Row {
 /// Of calls whose fields can ask for something that the schema does not declare.
 pub(crate) const MISMATCH: (u16, &str) = (422, "the schema does not declare the resource for this");
 
-/// What a caller must be allowed to do.
+/// The role that a call needs.
+pub(crate) use crate::http::rights::Role as Needs;
+
+/// Which resources a call writes beside the one it is on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Needs {
-    /// Look.
-    Read,
-    /// Also keep a system running: pause, resume, redrive, reset.
-    Operate,
-    /// Also everything that programs do.
-    Write,
-    /// Also remove what others hold: clear, break, forget.
-    Admin,
-}
-
-impl Needs {
-    /// Every role, each with what those before it may do.
-    pub(crate) const ALL: [Self; 4] = [Self::Read, Self::Operate, Self::Write, Self::Admin];
-
-    /// The role's name.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Read => "read",
-            Self::Operate => "operate",
-            Self::Write => "write",
-            Self::Admin => "admin",
-        }
-    }
-
-    /// The role that a token must have. Tokens have two: one that may do more than look may do everything.
-    pub(crate) fn role(self) -> Role {
-        match self {
-            Self::Read => Role::Read,
-            Self::Operate | Self::Write | Self::Admin => Role::Write,
-        }
-    }
-
-    /// What the role may do.
-    pub(crate) fn about(self) -> &'static str {
-        match self {
-            Self::Read => "Calls that only look",
-            Self::Operate => "Also calls that keep a system running: pause, resume, redrive, reset",
-            Self::Write => "Also every call of programs",
-            Self::Admin => "Also calls that remove what others hold: clear, break, forget",
-        }
-    }
+pub(crate) enum Reaches {
+    /// None but those that its request names.
+    Named,
+    /// Also those that the resource's declaration names: a guard's parts, a batch's queue, where results go.
+    Declared,
 }
 
 /// Whether a call may be sent again when its answer was lost.
@@ -308,7 +282,16 @@ impl Row {
             Effect::Reads => (Needs::Read, Repeat::Safe),
             Effect::Writes => (Needs::Write, Repeat::WithRequestId),
         };
-        Self { request, answer, needs, repeat, no: No::Never, refusals: &[], streamed: None }
+        Self {
+            request,
+            answer,
+            needs,
+            reaches: Reaches::Named,
+            repeat,
+            no: No::Never,
+            refusals: &[],
+            streamed: None,
+        }
     }
 }
 
@@ -406,6 +389,7 @@ impl JsonSchema for Policy {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::request::{Holds, Names};
 
     /// Calls that change something and keep a system running.
     const OPERATE: [&str; 12] = [
@@ -441,6 +425,24 @@ mod tests {
             };
             assert_eq!(call.row.needs, wanted, "{id}");
         }
+    }
+
+    /// A resource that a request names and nobody looks at would be open to every token.
+    #[test]
+    fn names_in_parts_of_requests_say_what_they_name() {
+        fn parts(shape: &'static Shape, found: &mut Vec<&'static Shape>) {
+            for field in shape.fields {
+                if let Holds::Object(part) | Holds::Objects(part, _) = field.spec.holds {
+                    found.push(part);
+                    parts(part, found);
+                }
+            }
+        }
+        let mut found = Vec::new();
+        CALLS.iter().for_each(|call| parts(call.row.request, &mut found));
+        let named = found.iter().flat_map(|part| part.fields).filter(|field| field.name == "name");
+        let named: Vec<Names> = named.map(|field| field.spec.names).collect();
+        assert_eq!(named, [Names::Resource(Kind::Dedupe), Names::Called]);
     }
 
     #[test]

@@ -25,9 +25,10 @@ pub use walk::Env;
 use crate::access::{AccessConfig, AccessTo, Keys};
 use crate::depot::UploadConfig;
 use crate::doctor::{self, Eviction, Finding, SealKey};
-use crate::http::auth::Token;
 use crate::http::listen::Address;
 use crate::http::origin::Origins;
+use crate::http::rights::{Role, Token};
+use crate::http::tls::TlsFiles;
 use crate::own::OwnConfig;
 use crate::worker::WorkerConfig;
 
@@ -94,6 +95,12 @@ pub struct ServerConfig {
     pub heartbeat: Duration,
     /// Who may call; nobody else, unless empty.
     pub tokens: Vec<Token>,
+    /// What callers may do where there are no tokens.
+    pub anonymous: Role,
+    /// Certificate and key; without them HTTP is spoken as it is.
+    pub tls: Option<TlsFiles>,
+    /// Whether tokens and data may cross a network as they are.
+    pub plain_http: PlainHttp,
     /// Origins whose web pages may call, beside the server's own.
     pub origins: Origins,
     /// Whether `serve` also sends the jobs of queues with `push`.
@@ -102,6 +109,34 @@ pub struct ServerConfig {
     pub own: OwnConfig,
     /// Where each call is noted; nowhere unless told.
     pub access: Option<AccessConfig>,
+}
+
+/// Whether tokens may be sent over a network as they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PlainHttp {
+    /// They may not.
+    Refused,
+    /// `--insecure-http`
+    Accepted,
+}
+
+impl ServerConfig {
+    /// Why it is not safe to listen with these settings, if it is not.
+    pub(crate) fn exposed(&self) -> Option<String> {
+        let listen = &self.listen;
+        if self.tls.is_some() && listen.tcp().is_none() {
+            return Some(format!(
+                "server.tls: {listen} is a socket file, which needs no TLS; leave one of them out"
+            ));
+        }
+        let open = !listen.is_local() && self.tls.is_none() && !self.tokens.is_empty();
+        (open && self.plain_http == PlainHttp::Refused).then(|| {
+            format!(
+                "listen: {listen} is reachable by others, who can read tokens on their way; set certificate and key in \
+                 [server.tls], listen on 127.0.0.1, or pass --insecure-http where something else encrypts"
+            )
+        })
+    }
 }
 
 /// When to warn.
@@ -147,6 +182,8 @@ pub struct Overrides {
     pub accept_eviction: bool,
     /// `--insecure-listen`
     pub insecure_listen: bool,
+    /// `--insecure-http`
+    pub insecure_http: bool,
     /// `--workers`
     pub workers: bool,
     /// `--access-log`
@@ -204,8 +241,16 @@ impl Config {
                 .push("server.access_log_keys: there is no access log; set access_log in [server]".into());
         }
         let tokens = raw.server.tokens;
+        if raw.server.anonymous.is_some() && !tokens.is_empty() {
+            problems.push(
+                "server.anonymous: with tokens nobody calls without one; leave it or the tokens out".into(),
+            );
+        }
+        let plain_http = overrides.insecure_http || raw.server.insecure_http.unwrap_or(false);
+        let knows_clients = raw.server.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
         if let Some(listen) = &listen
             && tokens.is_empty()
+            && !knows_clients
             && !listen.is_local()
             && !(overrides.insecure_listen || raw.server.insecure_listen.unwrap_or(false))
         {
@@ -231,6 +276,9 @@ impl Config {
             max_subscribers: raw.server.max_subscribers.unwrap_or(6144) as usize,
             heartbeat: raw.server.heartbeat.unwrap_or(Duration::from_secs(15)),
             tokens,
+            tls: raw.server.tls,
+            plain_http: if plain_http { PlainHttp::Accepted } else { PlainHttp::Refused },
+            anonymous: raw.server.anonymous.unwrap_or(Role::Admin),
             origins: raw.server.origins,
             workers: overrides.workers || raw.server.workers.unwrap_or(false),
             own: raw.server.own,
@@ -271,9 +319,13 @@ impl Config {
         }
     }
 
-    /// Refuses settings of the server's own stats and limit that the schema has not.
+    /// Refuses settings of the server that name what the schema has not: its own stats and limit, resources of tokens.
     pub fn check_own(&self, schema: &Schema) -> quaymaster::Result<()> {
-        self.server.own.check(schema)
+        self.server.own.check(schema)?;
+        match self.server.tokens.iter().find_map(|token| token.misfit(schema)) {
+            Some(why) => Err(Error::new("serve", quaymaster::Code::ConfigInvalid, why)),
+            None => Ok(()),
+        }
     }
 
     /// What would be stored readable although the schema calls it `sensitive`.

@@ -13,8 +13,9 @@ use quaymaster::store::redis::{PoolOptions, Pools};
 use super::walk::{Env, Origin, Scalar, Table, Walk};
 use super::{ConfigError, Thresholds, uploads};
 use crate::access::{AccessTo, Keys};
-use crate::http::auth::{Role, Token};
 use crate::http::origin::Origins;
+use crate::http::rights::{Resources, Role, Token};
+use crate::http::tls::TlsFiles;
 use crate::own::{OwnConfig, OwnLimit};
 use crate::worker::WorkerConfig;
 
@@ -46,6 +47,9 @@ pub(super) struct RawServer {
     pub(super) heartbeat: Option<Duration>,
     pub(super) insecure_listen: Option<bool>,
     pub(super) tokens: Vec<Token>,
+    pub(super) anonymous: Option<Role>,
+    pub(super) tls: Option<TlsFiles>,
+    pub(super) insecure_http: Option<bool>,
     pub(super) origins: Origins,
     pub(super) workers: Option<bool>,
     pub(super) own: OwnConfig,
@@ -147,7 +151,10 @@ fn server(root: &Table<'_, '_>, folder: &Path) -> RawServer {
         "max_subscribers",
         "heartbeat",
         "insecure_listen",
+        "insecure_http",
+        "tls",
         "tokens",
+        "anonymous",
         "origins",
         "workers",
         "stats",
@@ -181,7 +188,10 @@ fn server(root: &Table<'_, '_>, folder: &Path) -> RawServer {
         max_subscribers: table.get("max_subscribers", |scalar| scalar.integer(1)),
         heartbeat: table.get("heartbeat", Scalar::duration),
         insecure_listen: table.get("insecure_listen", Scalar::bool),
+        insecure_http: table.get("insecure_http", Scalar::bool),
+        tls: server_tls(&table, folder),
         tokens: tokens(&table),
+        anonymous: table.get("anonymous", |scalar| Role::named(&scalar.text()?)),
         origins: origins(&table),
         workers: table.get("workers", Scalar::bool),
         own: own(&table),
@@ -235,21 +245,54 @@ fn origins(server: &Table<'_, '_>) -> Origins {
 }
 
 fn tokens(server: &Table<'_, '_>) -> Vec<Token> {
+    let mut names: Vec<String> = Vec::new();
     let mut tokens = Vec::new();
-    for table in server.tables("tokens", &["env", "role"]) {
-        let role = table.get("role", |scalar| match scalar.text()?.as_str() {
-            "read" => Ok(Role::Read),
-            "write" => Ok(Role::Write),
-            _ => Err("must be \"read\" or \"write\"".into()),
+    for table in server.tables("tokens", &["env", "role", "name", "resources"]) {
+        let role = table.get("role", |scalar| Role::named(&scalar.text()?));
+        let name = table.get("name", token_name);
+        if let Some(name) = &name {
+            if names.contains(name) {
+                table.report("name", "another token has this name", None);
+            }
+            names.push(name.clone());
+        }
+        let resources = table.texts("resources").map(|texts| {
+            Resources::new(&texts).unwrap_or_else(|why| {
+                table.report("resources", &why, None);
+                Resources::default()
+            })
         });
-        if let Some(secret) = table.variable("env") {
+        if let Some((variable, secret)) = table.variable("env") {
             if secret.len() < 16 {
                 table.report("env", "the token in this variable is shorter than 16 bytes", None);
             }
-            tokens.push(Token::new(secret, role.unwrap_or(Role::Write)));
+            let token = Token::new(secret, role.unwrap_or(Role::Admin)).named(name.unwrap_or(variable));
+            tokens.push(token.reaching(resources.unwrap_or_else(Resources::all)));
         }
     }
     tokens
+}
+
+fn server_tls(server: &Table<'_, '_>, folder: &Path) -> Option<TlsFiles> {
+    let table = server.table("tls", &["certificate", "key", "client_ca"])?;
+    let path = |field: &str| table.get(field, |scalar| scalar.text().map(|text| folder.join(text)));
+    let needed = |field: &str| {
+        if !table.has(field) {
+            server.report("tls", &format!("{field} is missing; name a file in PEM"), None);
+        }
+        path(field)
+    };
+    let (certificate, key) = (needed("certificate"), needed("key"));
+    Some(TlsFiles { certificate: certificate?, key: key?, client_ca: path("client_ca") })
+}
+
+/// Names of tokens are in logs and refusals.
+fn token_name(scalar: &Scalar) -> Result<String, String> {
+    let text = scalar.text()?;
+    if text.chars().count() > 64 || text.chars().any(char::is_control) {
+        return Err("must be 1 to 64 characters without control characters".into());
+    }
+    Ok(text)
 }
 
 fn store(root: &Table<'_, '_>, folder: &Path) -> RawStore {

@@ -209,8 +209,8 @@ impl<'w, 't> Table<'w, 't> {
         Some(scalar)
     }
 
-    /// The value of the environment variable whose name is the text of `field`.
-    pub(super) fn variable(&self, field: &str) -> Option<String> {
+    /// The name of an environment variable, which is the text of `field`, and its value.
+    pub(super) fn variable(&self, field: &str) -> Option<(String, String)> {
         let name = self.get(field, Scalar::text);
         if self.value(field).is_none() {
             self.walk.report(0, format!("{}: env is missing", self.name), None);
@@ -220,7 +220,7 @@ impl<'w, 't> Table<'w, 't> {
         if found.is_none() {
             self.report(field, &format!("the environment variable {name} is not set"), None);
         }
-        found
+        found.map(|found| (name, found))
     }
 
     fn scalar(&self, value: &Spanned<DeValue<'t>>) -> Result<Scalar, String> {

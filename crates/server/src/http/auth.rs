@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::net::IpAddr;
-use std::sync::OnceLock;
 
 use axum::http::header::{AUTHORIZATION, HOST, ORIGIN};
 use axum::http::request::Parts;
@@ -12,37 +11,9 @@ use quaymaster::Code;
 use super::listen::Address;
 use super::origin::{Origins, authority};
 use super::problem::{Problem, excerpt};
+use super::rights::{Rights, Role, Token};
 
 const FETCH_SITE: &str = "sec-fetch-site";
-
-/// What a token may do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Role {
-    /// Calls that read.
-    Read,
-    /// Every call.
-    Write,
-}
-
-/// A bearer token and its role. `Debug` does not show it.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Token {
-    secret: String,
-    role: Role,
-}
-
-impl Token {
-    /// A token; its text comes from the environment.
-    pub fn new(secret: String, role: Role) -> Self {
-        Self { secret, role }
-    }
-}
-
-impl std::fmt::Debug for Token {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Token").field("role", &self.role).finish_non_exhaustive()
-    }
-}
 
 /// Who asks, and which server they think they ask.
 #[derive(Debug, Clone, Copy)]
@@ -50,8 +21,20 @@ pub(crate) struct Caller<'a> {
     pub(crate) headers: &'a HeaderMap,
     /// Host and port the request is meant for; HTTP/1.0 may leave it out.
     pub(crate) host: Option<&'a str>,
-    /// Told whose token it is, also where it may not do what was asked.
-    pub(crate) who: Option<&'a OnceLock<Granted>>,
+}
+
+/// What a request does, as far as a browser's word about its page matters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Deed {
+    Looks,
+    Changes,
+}
+
+impl From<Role> for Deed {
+    /// An operation for readers changes nothing, also where it is a POST.
+    fn from(needed: Role) -> Self {
+        if needed == Role::Read { Self::Looks } else { Self::Changes }
+    }
 }
 
 /// Whom the request is meant for. HTTP/1.1 names exactly one host, and so do browsers, always.
@@ -77,73 +60,86 @@ pub(crate) fn host(parts: &Parts) -> Result<Option<&str>, Problem> {
 #[derive(Debug)]
 pub(crate) struct Guard {
     tokens: Vec<Token>,
+    /// What callers may do where there are no tokens.
+    anonymous: Role,
     /// Nobody else can reach the address; only a name made to point at it could bring others in.
     loopback: bool,
     pub(crate) origins: Origins,
 }
 
-/// Who was let in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Granted {
-    /// Whoever reaches the server: it has no tokens.
-    Anybody,
-    /// Whoever has the token with this number.
-    Token(usize),
+/// Why somebody was not let in.
+#[derive(Debug)]
+pub(crate) enum Denied {
+    /// They brought a token that is none of ours.
+    Unknown,
+    /// Something else.
+    Problem(Problem),
+}
+
+impl From<Problem> for Denied {
+    fn from(problem: Problem) -> Self {
+        Self::Problem(problem)
+    }
+}
+
+impl From<Denied> for Problem {
+    fn from(denied: Denied) -> Self {
+        match denied {
+            Denied::Unknown => {
+                Problem::new(Code::AuthRequired, "the token is not one of ours").field("authorization")
+            }
+            Denied::Problem(problem) => problem,
+        }
+    }
 }
 
 impl Guard {
-    pub(crate) fn new(tokens: Vec<Token>, origins: Origins, listens: &Address) -> Self {
+    pub(crate) fn new(tokens: Vec<Token>, anonymous: Role, origins: Origins, listens: &Address) -> Self {
         let loopback = listens.tcp().is_some_and(|address| address.ip().is_loopback());
-        Self { tokens, loopback, origins }
+        Self { tokens, anonymous, loopback, origins }
     }
 
-    /// Whether the caller may do what needs `role`.
-    pub(crate) fn check(&self, caller: Caller<'_>, role: Role) -> Result<Granted, Problem> {
+    /// What the caller may do, if they may call at all.
+    pub(crate) fn admit(&self, caller: Caller<'_>, deed: Deed) -> Result<Rights<'_>, Denied> {
         if self.tokens.is_empty() {
             if self.loopback {
                 self.check_host(caller.host)?;
             }
-            check_site(caller.headers, role)?;
+            check_site(caller.headers, deed)?;
         }
         self.check_origin(caller)?;
         if self.tokens.is_empty() {
-            return Ok(Granted::Anybody);
+            return Ok(Rights::anonymous(self.anonymous));
         }
         let Some(value) = caller.headers.get(AUTHORIZATION) else {
-            return Err(
-                Problem::new(Code::AuthRequired, "there is no authorization header").field("authorization")
-            );
+            let detail = "there is no authorization header";
+            return Err(Problem::new(Code::AuthRequired, detail).field("authorization").into());
         };
         let given = bearer(value.as_bytes()).ok_or_else(|| {
             Problem::new(Code::AuthRequired, "the authorization header is not `Bearer <token>`")
                 .field("authorization")
         })?;
         // All tokens are compared, each in constant time: how long it takes tells nothing about any of them.
-        let mut granted = None;
-        for (number, token) in self.tokens.iter().enumerate() {
-            if same(given, token.secret.as_bytes()) {
-                granted = Some((number, token.role));
+        let mut found = None;
+        for token in &self.tokens {
+            if same(given, token.secret()) {
+                found = Some(token);
             }
         }
-        if let (Some((number, _)), Some(who)) = (granted, caller.who) {
-            let _ = who.set(Granted::Token(number));
-        }
-        match granted {
-            Some((number, has)) if has >= role => Ok(Granted::Token(number)),
-            Some(_) => {
-                Err(Problem::new(Code::AuthForbidden, "this token may only read").field("authorization"))
-            }
-            None => {
-                Err(Problem::new(Code::AuthRequired, "the token is not one of ours").field("authorization"))
-            }
-        }
+        found.map(Rights::of).ok_or(Denied::Unknown)
     }
 
-    /// What a token is called in the access log: `token-1` is the first of the settings. Nobody's name without tokens.
-    pub(crate) fn name_of(&self, granted: Granted) -> Option<Cow<'_, str>> {
-        match granted {
-            Granted::Anybody => None,
-            Granted::Token(number) => Some(Cow::Owned(format!("token-{}", number + 1))),
+    /// The number of the token that a caller has; none for callers without one.
+    pub(crate) fn number(&self, rights: Rights<'_>) -> Option<usize> {
+        let token = rights.token()?;
+        self.tokens.iter().position(|known| std::ptr::eq(known, token))
+    }
+
+    /// What the token of this number is called in the access log: by its name, else `token-1` for the first.
+    pub(crate) fn name_of(&self, number: usize) -> Cow<'_, str> {
+        match self.tokens.get(number).map(Token::name) {
+            Some(name) if !name.is_empty() => Cow::Borrowed(name),
+            _ => Cow::Owned(format!("token-{}", number + 1)),
         }
     }
 
@@ -209,12 +205,12 @@ fn same(a: &[u8], b: &[u8]) -> bool {
 
 /// What needs no script (an image, a form) has no origin, but current browsers say whence it comes. Another port of this
 /// machine is the same site.
-fn check_site(headers: &HeaderMap, role: Role) -> Result<(), Problem> {
+fn check_site(headers: &HeaderMap, deed: Deed) -> Result<(), Problem> {
     if headers.contains_key(ORIGIN) {
         return Ok(());
     }
     let foreign = headers.get(FETCH_SITE).is_some_and(|site| {
-        site == "cross-site" || (role == Role::Write && site != "same-origin" && site != "none")
+        site == "cross-site" || (deed == Deed::Changes && site != "same-origin" && site != "none")
     });
     if foreign {
         let detail = "sec-fetch-site: pages of other sites need a token, and none is configured";
@@ -250,9 +246,12 @@ mod tests {
 
     fn told(tokens: &[Token], headers: &HeaderMap, role: Role) -> Result<(), Code> {
         let origins = Origins::new(&["http://localhost:3000".to_owned()]).unwrap();
-        let guard = Guard::new(tokens.to_vec(), origins, &Address::Tcp(([127, 0, 0, 1], 7420).into()));
-        let caller = Caller { headers, host: Some("localhost:7420"), who: None };
-        guard.check(caller, role).map(drop).map_err(|problem| problem.code)
+        let listens = Address::Tcp(([127, 0, 0, 1], 7420).into());
+        let guard = Guard::new(tokens.to_vec(), Role::Admin, origins, &listens);
+        let caller = Caller { headers, host: Some("localhost:7420") };
+        let deed = if role == Role::Read { Deed::Looks } else { Deed::Changes };
+        let admitted = guard.admit(caller, deed).map_err(Problem::from);
+        admitted.and_then(|rights| rights.need(role)).map_err(|problem| problem.code)
     }
 
     #[test]
@@ -313,9 +312,8 @@ mod tests {
         let named = |host: &str, listens: &str| {
             let origins = Origins::new(&["https://console.example".to_owned()]).unwrap();
             let listens = Address::Tcp(std::net::SocketAddr::new(listens.parse().unwrap(), 7420));
-            let guard = Guard::new(Vec::new(), origins, &listens);
-            let caller = Caller { headers: &HeaderMap::new(), host: Some(host), who: None };
-            guard.check(caller, Role::Read).is_ok()
+            let guard = Guard::new(Vec::new(), Role::Admin, origins, &listens);
+            guard.admit(Caller { headers: &HeaderMap::new(), host: Some(host) }, Deed::Looks).is_ok()
         };
         for host in ["localhost", "LOCALHOST:7420", "127.0.0.1", "127.9.8.7:80", "[::1]", "[::1]:7420"] {
             assert!(named(host, "127.0.0.1"), "{host}");
@@ -340,10 +338,5 @@ mod tests {
         }
         assert!(named("console.example", "127.0.0.1"), "a proxy passes the name of a listed page on");
         assert!(named("evil.example", "0.0.0.0"), "--insecure-listen: others reach it by names of their own");
-    }
-
-    #[test]
-    fn a_token_is_not_shown() {
-        assert!(!format!("{:?}", Token::new("s3cret".into(), Role::Read)).contains("s3cret"));
     }
 }

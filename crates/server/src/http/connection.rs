@@ -24,15 +24,19 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::listen::Listener;
-use super::presence::Stream;
+use super::presence::{Presence, Stream};
 use super::problem::Problem;
 use super::socket::Socket;
+use super::tls::{Channel, HANDSHAKE, Tls, Unsecured};
 use crate::app::App;
 use crate::own::{Answering, Own};
 
 /// What a connection on which no request is being answered gets after the drain, to finish sending an answer or a
 /// request's head. Without it, half a head would hold the stop up for the whole grace.
 const LINGER: Duration = Duration::from_millis(250);
+
+/// What a handshake gets after the drain.
+const LAST_HANDSHAKE: Duration = Duration::from_secs(1);
 
 /// How long those are waited for who have begun to connect when nobody new may.
 const LAST: Duration = Duration::from_millis(50);
@@ -59,12 +63,14 @@ pub(crate) struct Limits {
 pub(crate) async fn serve(
     app: Arc<App>,
     mut listener: Listener,
+    tls: Option<Arc<Tls>>,
     limits: Limits,
     own: Arc<Own>,
     stop: CancellationToken,
 ) -> bool {
     let places = Places {
         app,
+        tls,
         limits,
         own,
         stop: stop.clone(),
@@ -105,6 +111,7 @@ pub(crate) async fn serve(
 /// Every open connection, and what each needs.
 struct Places {
     app: Arc<App>,
+    tls: Option<Arc<Tls>>,
     limits: Limits,
     own: Arc<Own>,
     stop: CancellationToken,
@@ -127,17 +134,60 @@ impl Places {
         let metrics = &self.app.metrics;
         if self.open.len() >= self.limits.max_connections {
             metrics.connections_refused.fetch_add(1, Relaxed);
-            self.open.spawn(turn_away(socket));
+            // Over TLS an answer would cost a handshake.
+            if self.tls.is_none() {
+                self.open.spawn(turn_away(socket));
+            }
             return;
         }
         metrics.connections.fetch_add(1, Relaxed);
-        let (app, own, limits) = (self.app.clone(), self.own.clone(), self.limits);
+        let (app, own, limits, tls) = (self.app.clone(), self.own.clone(), self.limits, self.tls.clone());
         let ends = Ends { stop: self.stop.clone(), drained: self.drained.clone() };
         self.open.spawn(async move {
             let _open = own.connected(peer);
-            converse(app.clone(), socket, peer, limits, own.clone(), ends).await;
+            socket.send_at_once();
+            if let Some(line) = Line::open(socket, tls.as_deref(), &app, &ends.drained).await {
+                converse(app.clone(), line, peer, limits, own.clone(), ends).await;
+            }
             app.metrics.connections.fetch_sub(1, Relaxed);
         });
+    }
+}
+
+/// An open connection.
+struct Line {
+    channel: Channel,
+    presence: Presence,
+}
+
+impl Line {
+    /// Shakes hands where there is TLS; `None` where the connection is none.
+    async fn open(socket: Socket, tls: Option<&Tls>, app: &App, drained: &CancellationToken) -> Option<Self> {
+        let stream = Stream::new(socket);
+        let Some(tls) = tls else {
+            let presence = stream.presence();
+            return Some(Self { channel: Channel::Plain(stream), presence });
+        };
+        let presence = stream.encrypted_presence();
+        let late = async {
+            drained.cancelled().await;
+            sleep(LAST_HANDSHAKE).await;
+        };
+        let done = tokio::select! {
+            done = tls.accept(stream, HANDSHAKE) => done,
+            () = late => Err(Unsecured::Late),
+        };
+        match done {
+            Ok(secured) => Some(Self { channel: Channel::Tls(Box::new(secured)), presence }),
+            Err(why) => {
+                let counts = &app.metrics;
+                let refused = matches!(why, Unsecured::Busy);
+                let count = if refused { &counts.handshakes_refused } else { &counts.handshakes_failed };
+                count.fetch_add(1, Relaxed);
+                tracing::debug!(%why, "no handshake");
+                None
+            }
+        }
     }
 }
 
@@ -249,20 +299,11 @@ enum Phase {
     Ending,
 }
 
-async fn converse(
-    app: Arc<App>,
-    socket: Socket,
-    peer: SocketAddr,
-    limits: Limits,
-    own: Arc<Own>,
-    ends: Ends,
-) {
+async fn converse(app: Arc<App>, line: Line, peer: SocketAddr, limits: Limits, own: Arc<Own>, ends: Ends) {
     let Limits { idle_timeout, patience, .. } = limits;
     let Ends { stop, drained } = ends;
-    socket.send_at_once();
+    let Line { channel, presence } = line;
     let activity = Arc::new(Activity::with(peer));
-    let stream = Stream::new(socket);
-    let presence = stream.presence();
     let way = (!own.is_off()).then(|| {
         let (app, presence, activity) = (app.clone(), presence.clone(), activity.clone());
         own.way(Answering { app, presence, activity })
@@ -289,7 +330,7 @@ async fn converse(
     let connection = http1::Builder::new()
         .half_close(true)
         .max_buf_size(64 * 1024)
-        .serve_connection(TokioIo::new(stream), service)
+        .serve_connection(TokioIo::new(channel), service)
         .with_upgrades();
     let mut connection = std::pin::pin!(connection);
     let mut seen = 0;

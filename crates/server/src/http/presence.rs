@@ -39,7 +39,17 @@ pub(crate) struct Stream {
 
 /// The other end, as far as it can be seen from here.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Presence(Option<Arc<Socket>>);
+pub(crate) struct Presence(Option<(Arc<Socket>, Goodbye)>);
+
+/// How the other end takes its leave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Goodbye {
+    /// There is nothing more to read.
+    Silent,
+    /// TLS: there is a last record to read before that. It is encrypted, so that only the end of the connection behind it
+    /// tells it from a request.
+    Said,
+}
 
 impl Stream {
     pub(crate) fn new(socket: Socket) -> Self {
@@ -75,7 +85,12 @@ impl Stream {
     }
 
     pub(crate) fn presence(&self) -> Presence {
-        Presence(Some(self.socket.clone()))
+        Presence(Some((self.socket.clone(), Goodbye::Silent)))
+    }
+
+    /// The same where what is sent is encrypted.
+    pub(crate) fn encrypted_presence(&self) -> Presence {
+        Presence(Some((self.socket.clone(), Goodbye::Said)))
     }
 }
 
@@ -83,17 +98,22 @@ impl Presence {
     /// Ends when the other end has closed its side or is gone. One that went without a word is not noticed, and one
     /// that has sent more is there.
     pub(crate) async fn gone(&self) {
-        if let Some(socket) = &self.0
-            && matches!(socket.peek().await, Ok(0) | Err(_))
-        {
-            return;
+        let gone = match &self.0 {
+            None => false,
+            Some((socket, Goodbye::Silent)) => matches!(socket.peek().await, Ok(0) | Err(_)),
+            Some((socket, Goodbye::Said)) => socket.closed().await.is_ok(),
+        };
+        if !gone {
+            std::future::pending::<()>().await;
         }
-        std::future::pending::<()>().await;
     }
 
     /// Whether it is gone now: asked of the system itself, which may know before we are told.
     pub(crate) fn is_gone(&self) -> bool {
-        let Some(socket) = &self.0 else { return false };
+        let Some((socket, goodbye)) = &self.0 else { return false };
+        if *goodbye == Goodbye::Said {
+            return socket.is_closed();
+        }
         match socket.look() {
             Ok(count) => count == 0,
             Err(error) => !matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted),
@@ -102,7 +122,10 @@ impl Presence {
 
     /// Whether it has sent something that nobody has read yet.
     pub(crate) fn has_sent(&self) -> bool {
-        self.0.as_ref().is_some_and(|socket| socket.look().is_ok_and(|count| count > 0))
+        self.0.as_ref().is_some_and(|(socket, goodbye)| {
+            let last_words = *goodbye == Goodbye::Said && socket.is_closed();
+            !last_words && socket.look().is_ok_and(|count| count > 0)
+        })
     }
 }
 

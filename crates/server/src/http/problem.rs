@@ -34,6 +34,8 @@ pub(crate) struct Problem {
     only_read: bool,
     /// What was written before it was refused is taken back.
     undone: bool,
+    /// How long the answer is held back.
+    pub(crate) held_back: Duration,
     /// What the layer below said: for the log, never for the caller.
     pub(crate) source: Option<Arc<dyn StdError + Send + Sync>>,
 }
@@ -85,6 +87,7 @@ impl Problem {
             may_have_run,
             only_read: false,
             undone: false,
+            held_back: Duration::ZERO,
             source: None,
         }
     }

@@ -5,8 +5,10 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::task::{Context, Poll};
 
 use bytes::BufMut;
+use futures_util::FutureExt as _;
 use rustix::net::RecvFlags;
 use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
 use tokio::net::{TcpStream, UnixStream};
 
 #[derive(Debug)]
@@ -79,7 +81,29 @@ impl Socket {
         rustix::net::recv(self, &mut [0; 1], flags).map(|(_, count)| count).map_err(io::Error::from)
     }
 
-    /// The same, once there is something to read or the other end has closed its side.
+    /// Whether the other end has closed its side, as far as the runtime has heard, whatever there is to read before that.
+    pub(crate) fn is_closed(&self) -> bool {
+        let ready = match self {
+            Self::Tcp(stream) => stream.ready(Interest::READABLE).now_or_never(),
+            Self::Unix(stream) => stream.ready(Interest::READABLE).now_or_never(),
+        };
+        matches!(ready, Some(Ok(ready)) if ready.is_read_closed())
+    }
+
+    /// Ends when it has. Waits on a descriptor of its own: whoever reads must not miss that there is something to read.
+    pub(crate) async fn closed(&self) -> io::Result<()> {
+        #[expect(deprecated, reason = "its successor is unsafe; an OwnedFd fulfils what that asks for")]
+        let own = AsyncFd::with_interest(self.as_fd().try_clone_to_owned()?, Interest::READABLE)?;
+        loop {
+            let mut ready = own.readable().await?;
+            if ready.ready().is_read_closed() {
+                return Ok(());
+            }
+            ready.clear_ready();
+        }
+    }
+
+    /// The same as [`Socket::look`], once there is something to read or the other end has closed its side.
     pub(crate) async fn peek(&self) -> io::Result<usize> {
         match self {
             Self::Tcp(stream) => stream.async_io(Interest::READABLE, || self.look()).await,

@@ -11,7 +11,7 @@ use quaymaster::{Code, Engine, Schema};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::{Access, Page, Place, json};
+use super::{Access, Page, Place, Visit, json};
 use crate::app::App;
 use crate::call::{Answers, Handler, Operation};
 use crate::http::problem::Problem;
@@ -33,7 +33,7 @@ pub(super) const PAGE: Page = Page {
     path: PATH,
     access: Access::Token,
     place: Place::Needed,
-    run: |app, query| explain(app, query).boxed(),
+    run: |app, visit| explain(app, visit).boxed(),
 };
 
 /// The longest key that is looked at; Redis takes longer ones, no pattern of ours makes them.
@@ -129,8 +129,8 @@ impl KeyExplained {
 }
 
 /// Which resource a key belongs to, and what is there.
-async fn explain(app: &App, query: &str) -> Result<Response<Body>, Problem> {
-    let KeyAsk { key, .. } = KeyAsk::of(query::query(KeyAsk::SHAPE, query)?)?;
+async fn explain(app: &App, visit: Visit<'_>) -> Result<Response<Body>, Problem> {
+    let KeyAsk { key, .. } = KeyAsk::of(query::query(KeyAsk::SHAPE, visit.query)?)?;
     let wrong = |detail: String| Err(Problem::new(Code::RequestInvalid, detail).field("key"));
     if key.is_empty() {
         return wrong("key is empty; give it as ?key=…".into());
@@ -139,6 +139,10 @@ async fn explain(app: &App, query: &str) -> Result<Response<Body>, Problem> {
         return wrong(format!("key is longer than {KEY_MAX} characters"));
     }
     let quaymaster = &app.services.quaymaster;
+    match quaymaster.schema().explain(key.as_bytes()) {
+        Some(found) => visit.rights.need_resource(found.resource.kind, &found.resource.name)?,
+        None => visit.rights.need_all("a key that no resource has")?,
+    }
     let told = KeyExplained::look_up(quaymaster.schema(), &**quaymaster.engine(), key.as_bytes()).await?;
     Ok(json(&told))
 }

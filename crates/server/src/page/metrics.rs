@@ -6,11 +6,13 @@ use std::sync::atomic::Ordering::Relaxed;
 use axum::body::Body;
 use axum::http::Response;
 use futures_util::FutureExt as _;
+use quaymaster::schema::Kind;
 use quaymaster::store::health::LATENCY_BOUNDS_US;
 use quaymaster::store::{Class, Deployment, Health};
 
 use super::{Access, Page, Place, latency, queues, text};
 use crate::app::App;
+use crate::http::rights::Rights;
 use crate::metrics::{header, histogram, seconds};
 use crate::threshold::{Threshold, exceeded};
 
@@ -18,11 +20,11 @@ pub(super) const PAGE: Page = Page {
     path: "/metrics",
     access: Access::Token,
     place: Place::Exempt,
-    run: |app, _| metrics(app).map(Ok).boxed(),
+    run: |app, visit| metrics(app, visit.rights).map(Ok).boxed(),
 };
 
 /// Counters and gauges for Prometheus.
-async fn metrics(app: &App) -> Response<Body> {
+async fn metrics(app: &App, rights: Rights<'_>) -> Response<Body> {
     let engine = app.services.quaymaster.engine();
     let told = app.probe.deployment(&**engine).await;
     let health = engine.health();
@@ -45,6 +47,20 @@ async fn metrics(app: &App) -> Response<Body> {
         let help = "Lines of the access log that were lost because its disk was slow or full.";
         counter(&mut out, "quaymaster_access_log_dropped_total", help, Some(dropped));
     }
+    for (name, help, count) in [
+        (
+            "quaymaster_http_tokens_failed_total",
+            "Requests with a token that is none of ours.",
+            &app.guesses.failed,
+        ),
+        (
+            "quaymaster_http_tokens_slowed_total",
+            "Those among them whose answer was held back.",
+            &app.guesses.slowed,
+        ),
+    ] {
+        counter(&mut out, name, help, Some(count.load(Relaxed)));
+    }
     limits(&mut out, app);
     idempotencies(&mut out, app);
     locks(&mut out, app);
@@ -64,7 +80,7 @@ async fn metrics(app: &App) -> Response<Body> {
         deployment(&mut out, app, facts);
     }
     header(&mut out, "quaymaster_threshold_exceeded", "gauge", "1 while a configured threshold is exceeded.");
-    let exceeded = exceeded(&app.thresholds, &health, told.as_ref().ok(), &app.services.quaymaster);
+    let exceeded = exceeded(&app.thresholds, &health, told.as_ref().ok(), &app.services.quaymaster, rights);
     let value = |threshold| u8::from(exceeded.iter().any(|one| one.is_of(threshold)));
     for threshold in Threshold::ALL {
         let (name, value) = (threshold.name(), value(threshold));
@@ -81,7 +97,31 @@ async fn metrics(app: &App) -> Response<Body> {
         let (name, action, value) = (threshold.name(), threshold.action(), value(threshold));
         let _ = writeln!(out, "{family}{{threshold=\"{name}\",action=\"{action}\"}} {value}");
     }
+    if !rights.reach_all() {
+        out = reachable(&out, rights);
+    }
     text("text/plain; version=0.0.4; charset=utf-8", out)
+}
+
+/// Leaves out samples of resources that the caller does not reach.
+fn reachable(all: &str, rights: Rights<'_>) -> String {
+    let shown = |line: &&str| resource(line).is_none_or(|(kind, name)| rights.reach(kind, name));
+    all.split_inclusive('\n').filter(shown).collect()
+}
+
+/// The resource that a sample is about: its first label is the kind, or is called `kind`, and the next one `name`.
+fn resource(line: &str) -> Option<(Kind, &str)> {
+    let (family, labels) = line.split_once('{')?;
+    if family.starts_with('#') {
+        return None;
+    }
+    // Names of resources have neither quotes nor backslashes.
+    let (label, rest) = labels.split_once("=\"")?;
+    let (value, rest) = rest.split_once('"')?;
+    match label {
+        "kind" => Some((value.parse().ok()?, rest.strip_prefix(",name=\"")?.split_once('"')?.0)),
+        _ => Some((label.parse().ok()?, value)),
+    }
 }
 
 fn limits(out: &mut String, app: &App) {

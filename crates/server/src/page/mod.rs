@@ -27,6 +27,7 @@ use serde::Serialize;
 
 use crate::app::App;
 use crate::http::problem::Problem;
+use crate::http::rights::Rights;
 
 /// Whether a page needs a token where tokens are configured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,7 +47,16 @@ pub(crate) enum Place {
     Exempt,
 }
 
-type Run = for<'a> fn(&'a App, &'a str) -> BoxFuture<'a, Result<Response<Body>, Problem>>;
+/// What a page was asked, and for whom.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Visit<'a> {
+    /// The query, still encoded.
+    pub(crate) query: &'a str,
+    /// What the visitor may see.
+    pub(crate) rights: Rights<'a>,
+}
+
+type Run = for<'a> fn(&'a App, Visit<'a>) -> BoxFuture<'a, Result<Response<Body>, Problem>>;
 
 /// A path that takes GET.
 #[derive(Debug)]

@@ -64,6 +64,13 @@ pub(crate) struct QueueStatus {
     pushes: Option<u32>,
 }
 
+impl QueueStatus {
+    /// Its name in the schema.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+}
+
 /// Retries that are due are not in the list, but they wait: a worker that died with all there was leaves only them.
 fn unattended(told: &Pressure) -> bool {
     (told.current_length > 0 || told.oldest_age.is_some()) && told.leased == 0 && !told.paused

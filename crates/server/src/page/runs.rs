@@ -73,6 +73,13 @@ pub(crate) struct RunStatus {
     last_activity: String,
 }
 
+impl RunStatus {
+    /// Its name in the schema.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+}
+
 /// The last active runs of every name that could be asked.
 pub(crate) async fn status(app: &App) -> Vec<RunStatus> {
     let shown = |(name, run): (String, RunState)| RunStatus {

@@ -64,6 +64,13 @@ pub(crate) struct StatsStatus {
     report: StatsReport,
 }
 
+impl StatsStatus {
+    /// Its name in the schema.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+}
+
 /// All stats that anybody counted into and that could be asked.
 pub(crate) async fn status(app: &App) -> Vec<StatsStatus> {
     let known = app.reports.now(app).await;

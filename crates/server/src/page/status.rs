@@ -3,6 +3,7 @@
 use axum::body::Body;
 use axum::http::Response;
 use futures_util::FutureExt as _;
+use quaymaster::schema::Kind;
 use quaymaster::store::{Deployment, Health};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -15,6 +16,7 @@ use super::uploads::UploadStatus;
 use super::{Access, Page, Place, json};
 use crate::app::App;
 use crate::doctor::{self, Eviction};
+use crate::http::rights::Rights;
 use crate::probe;
 use crate::threshold::{Exceeded, exceeded};
 
@@ -22,7 +24,7 @@ pub(super) const PAGE: Page = Page {
     path: "/v1/status",
     access: Access::Token,
     place: Place::Needed,
-    run: |app, _| status(app).map(Ok).boxed(),
+    run: |app, visit| status(app, visit.rights).map(Ok).boxed(),
 };
 
 /// The whole document.
@@ -80,14 +82,18 @@ pub(crate) struct OutageAnswers {
     answers: u64,
 }
 
-async fn outages(app: &App) -> OutageStatus {
+async fn outages(app: &App, rights: Rights<'_>) -> OutageStatus {
     let outages = app.services.quaymaster.outages();
     let waiting = outages.uncarried().await;
     let answers =
         |(kind, name, policy, answers): (quaymaster::schema::Kind, &str, quaymaster::Outage, u64)| {
             OutageAnswers { kind: kind.name(), name: name.to_owned(), policy: policy.name(), answers }
         };
-    let mut given: Vec<OutageAnswers> = outages.counts().filter(|count| count.3 > 0).map(answers).collect();
+    let mut given: Vec<OutageAnswers> = outages
+        .counts()
+        .filter(|(kind, name, _, answers)| *answers > 0 && rights.reach(*kind, name))
+        .map(answers)
+        .collect();
     given.sort_by(|a, b| (a.kind, &a.name).cmp(&(b.kind, &b.name)));
     OutageStatus {
         nodes: outages.nodes(),
@@ -176,11 +182,12 @@ pub(crate) struct CacheStatus {
     errors: u64,
 }
 
-fn caches(app: &App) -> Vec<CacheStatus> {
+fn caches(app: &App, rights: Rights<'_>) -> Vec<CacheStatus> {
     let mut caches: Vec<CacheStatus> = app
         .services
         .quaymaster
         .caches()
+        .filter(|cache| rights.reach(Kind::Cache, cache.name()))
         .map(|cache| CacheStatus {
             name: cache.name().to_owned(),
             hits: cache.counts().reads().hits,
@@ -267,67 +274,82 @@ fn clock_warning(health: &Health, facts: Option<&Deployment>) -> Option<String> 
     })
 }
 
-/// The store, the schema and the limits' counts.
-async fn status(app: &App) -> Response<Body> {
+/// The store, the schema and the limits' counts: as much of them as the caller reaches.
+async fn status(app: &App, rights: Rights<'_>) -> Response<Body> {
     let engine = app.services.quaymaster.engine();
     let told = app.probe.deployment(&**engine).await;
     let health = engine.health();
-    let thresholds = exceeded(&app.thresholds, &health, told.as_ref().ok(), &app.services.quaymaster);
+    let facts = told.as_ref().ok();
+    let thresholds = exceeded(&app.thresholds, &health, facts, &app.services.quaymaster, rights);
+    let mut queues = queues::status(app).await;
+    queues.retain(|queue| rights.reach(Kind::Queue, queue.name()));
+    let mut runs = runs::status(app).await;
+    runs.retain(|run| rights.reach(Kind::Run, run.name()));
+    let mut stats = super::stats::status(app).await;
+    stats.retain(|stats| rights.reach(Kind::Stats, stats.name()));
+    let mut uploads = super::uploads::status(app).await;
+    uploads.retain(|upload| rights.reach(Kind::Upload, upload.name()));
     let mut warnings: Vec<String> = thresholds.iter().map(Exceeded::sentence).collect();
-    warnings.extend(clock_warning(&health, told.as_ref().ok()));
-    if !app.services.quaymaster.seals() {
-        warnings.extend(
-            doctor::unsealed(app.services.quaymaster.schema())
-                .map(|finding| format!("{}; {}", finding.message, finding.fix)),
-        );
-    }
-    if let Some(problem) = app.probe.refused() {
-        warnings.push(format!("not ready: {}: {}; {}", problem.code, problem.detail, problem.code.advice()));
-    }
-    let policy = told.as_ref().ok().and_then(|facts| facts.eviction_policy.as_deref());
-    warnings.extend(
-        policy
-            .and_then(|policy| doctor::evicts(app.services.quaymaster.schema(), policy, Eviction::Accepted))
-            .map(|finding| format!("{}; {}", finding.message, finding.fix)),
-    );
-    let queues = queues::status(app).await;
+    warnings.extend(general_warnings(app, rights, &health, facts));
     warnings.extend(queues::warnings(&queues));
-    let runs = runs::status(app).await;
     warnings.extend(runs::warnings(&runs));
-    let mut limits: Vec<LimitStatus> = app
-        .services
-        .quaymaster
-        .limits()
-        .map(|limit| LimitStatus {
-            name: limit.name().to_owned(),
-            algorithm: limit.spec().algorithm.name(),
-            limit: limit.spec().effective(),
-            window_ms: limit.spec().window.as_millis() as u64,
-            allowed: limit.counts().allowed(),
-            limited: limit.counts().limited(),
-            errors: limit.counts().errors(),
-            stale: limit.counts().stale(),
-        })
-        .collect();
-    limits.sort_by(|a, b| a.name.cmp(&b.name));
     json(&Status {
         version: env!("CARGO_PKG_VERSION"),
         uptime_ms: app.probe.started.elapsed().as_millis() as u64,
         store: StoreStatus::new(&health, &told),
-        outages: outages(app).await,
+        outages: outages(app, rights).await,
         warnings,
         thresholds,
-        limits,
-        caches: caches(app),
+        limits: limits(app, rights),
+        caches: caches(app, rights),
         queues,
         runs,
-        stats: super::stats::status(app).await,
-        uploads: super::uploads::status(app).await,
-        resources: resources(app),
+        stats,
+        uploads,
+        resources: resources(app, rights),
     })
 }
 
-fn resources(app: &App) -> Vec<ResourceStatus> {
+/// What is to be said of the store and of the schema as a whole. Findings about the schema name resources: they are for
+/// those who reach all of them.
+fn general_warnings(
+    app: &App,
+    rights: Rights<'_>,
+    health: &Health,
+    facts: Option<&Deployment>,
+) -> Vec<String> {
+    let quaymaster = &app.services.quaymaster;
+    let mut warnings: Vec<String> = clock_warning(health, facts).into_iter().collect();
+    let unsealed =
+        doctor::unsealed(quaymaster.schema()).filter(|_| rights.reach_all() && !quaymaster.seals());
+    warnings.extend(unsealed.map(|finding| format!("{}; {}", finding.message, finding.fix)));
+    if let Some(problem) = app.probe.refused() {
+        warnings.push(format!("not ready: {}: {}; {}", problem.code, problem.detail, problem.code.advice()));
+    }
+    let policy = facts.and_then(|facts| facts.eviction_policy.as_deref()).filter(|_| rights.reach_all());
+    let evicts = policy.and_then(|policy| doctor::evicts(quaymaster.schema(), policy, Eviction::Accepted));
+    warnings.extend(evicts.map(|finding| format!("{}; {}", finding.message, finding.fix)));
+    warnings
+}
+
+fn limits(app: &App, rights: Rights<'_>) -> Vec<LimitStatus> {
+    let limits = app.services.quaymaster.limits().filter(|limit| rights.reach(Kind::Limit, limit.name()));
+    let shown = limits.map(|limit| LimitStatus {
+        name: limit.name().to_owned(),
+        algorithm: limit.spec().algorithm.name(),
+        limit: limit.spec().effective(),
+        window_ms: limit.spec().window.as_millis() as u64,
+        allowed: limit.counts().allowed(),
+        limited: limit.counts().limited(),
+        errors: limit.counts().errors(),
+        stale: limit.counts().stale(),
+    });
+    let mut limits: Vec<LimitStatus> = shown.collect();
+    limits.sort_by(|a, b| a.name.cmp(&b.name));
+    limits
+}
+
+fn resources(app: &App, rights: Rights<'_>) -> Vec<ResourceStatus> {
     let key = |row: &quaymaster::schema::KeyRow| KeyStatus {
         role: row.role,
         pattern: row.pattern.text().to_owned(),
@@ -338,6 +360,7 @@ fn resources(app: &App) -> Vec<ResourceStatus> {
         .quaymaster
         .schema()
         .resources()
+        .filter(|resource| rights.reach(resource.kind, &resource.name))
         .map(|resource| ResourceStatus {
             kind: resource.kind.name(),
             name: resource.name.clone(),

@@ -47,6 +47,13 @@ pub(crate) struct UploadStatus {
     failures: Vec<UploadFailure>,
 }
 
+impl UploadStatus {
+    /// Its name in the schema.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+}
+
 /// How many uploads have each status.
 #[derive(Debug, Clone, Copy, Default, Serialize, JsonSchema)]
 pub(crate) struct UploadsByStatus {

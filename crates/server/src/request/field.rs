@@ -1,6 +1,7 @@
 //! What a request holds: fields with their types, bounds and defaults, declared once.
 
 use quaymaster::Code;
+use quaymaster::schema::Kind;
 
 /// What a field holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -126,6 +127,21 @@ pub struct Spec {
     pub(crate) bare: bool,
     /// More of its JSON Schema, as JSON: rules that the resource enforces, such as a pattern.
     pub also: &'static str,
+    /// What its text is the name of.
+    pub(crate) names: Names,
+}
+
+/// What a text is the name of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Names {
+    /// Nothing that a caller needs a right on.
+    Nothing,
+    /// A resource of this kind.
+    Resource(Kind),
+    /// A call on a resource that the next field names: `queue.push`.
+    Call,
+    /// The resource of the call that the field before names.
+    Called,
 }
 
 impl Spec {
@@ -142,6 +158,7 @@ impl Spec {
             nullable: !matches!(holds, Holds::Key | Holds::Json | Holds::Texts { .. }),
             bare: false,
             also: "",
+            names: Names::Nothing,
         }
     }
 
@@ -198,6 +215,12 @@ impl Spec {
     /// Adds rules that the resource enforces to the schema in documents.
     pub(crate) const fn also(mut self, json: &'static str) -> Self {
         self.also = json;
+        self
+    }
+
+    /// Its text is the name of this. Callers need the right on resources that a request names.
+    pub(crate) const fn names(mut self, names: Names) -> Self {
+        self.names = names;
         self
     }
 

@@ -6,9 +6,11 @@ pub(crate) mod query;
 pub(crate) mod read;
 pub(crate) mod schema;
 pub(crate) mod slots;
+pub(crate) mod touched;
 
 pub(crate) use field::{
-    Field, Form, Holds, JSON, KEY, KEY_PART, MILLIS, REQUEST_ID, REQUEST_ID_UNUSED, Shape, Spec, VISIBLE,
+    Field, Form, Holds, JSON, KEY, KEY_PART, MILLIS, Names, REQUEST_ID, REQUEST_ID_UNUSED, Shape, Spec,
+    VISIBLE,
 };
 pub(crate) use slots::{FromSlot, KeyValues, Slots};
 

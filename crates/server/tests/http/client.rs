@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::net::SocketAddr;
 
 use serde_json::Value;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 /// An answer as it came over the wire.
@@ -34,19 +34,24 @@ impl Answer {
     }
 }
 
+/// What a connection lies on: TCP, or TLS on it.
+pub(crate) trait Wire: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> Wire for T {}
+
 /// One kept connection.
 pub(crate) struct Connection {
-    stream: TcpStream,
+    stream: Box<dyn Wire>,
     buffer: Vec<u8>,
 }
 
 impl Connection {
     pub(crate) async fn open(address: SocketAddr) -> Self {
-        Self { stream: TcpStream::connect(address).await.unwrap(), buffer: Vec::new() }
+        Self::of(TcpStream::connect(address).await.unwrap())
     }
 
-    pub(crate) fn of(stream: TcpStream) -> Self {
-        Self { stream, buffer: Vec::new() }
+    pub(crate) fn of(stream: impl Wire + 'static) -> Self {
+        Self { stream: Box::new(stream), buffer: Vec::new() }
     }
 
     /// Whether it could be sent.
@@ -98,6 +103,11 @@ impl Connection {
         let head = String::from_utf8(self.buffer.drain(..end).collect()).unwrap();
         let status = head.split(' ').nth(1).unwrap().parse().unwrap();
         Some(Answer { status, head, body: Vec::new() })
+    }
+
+    /// Takes its leave, as a program does that ends.
+    pub(crate) async fn close(mut self) {
+        self.stream.shutdown().await.unwrap();
     }
 
     /// Everything until the connection ends, as it came.

@@ -27,6 +27,8 @@ mod slow_senders;
 mod snippets;
 mod sockets;
 mod stats;
+mod tls;
+mod tokens;
 mod upload_edges;
 mod upload_events;
 mod upload_front;

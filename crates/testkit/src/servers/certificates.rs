@@ -1,5 +1,6 @@
 //! A certificate authority of our own, for servers and clients on loopback.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use rcgen::{
@@ -83,5 +84,8 @@ fn write(folder: &Path, name: &str, cert: &str, key: &str) -> Identity {
         Identity { cert: folder.join(format!("{name}.pem")), key: folder.join(format!("{name}.key.pem")) };
     std::fs::write(&identity.cert, cert).expect("the certificate can be written");
     std::fs::write(&identity.key, key).expect("the key can be written");
+    // Servers refuse a key that everybody may read.
+    let owner = std::fs::Permissions::from_mode(0o600);
+    std::fs::set_permissions(&identity.key, owner).expect("the key can be kept to its owner");
     identity
 }

@@ -8,7 +8,7 @@ use quaymaster::queue::{Purge, Redrive};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::super::{Answer, Call, Input, Needs, No, call, written};
+use super::super::{Answer, Call, Input, Needs, No, Reaches, call, written};
 use super::{COUNT, QueueRaw, count_of, owned, write_items};
 use crate::request::{Holds, MILLIS, REQUEST_ID, Spec, request};
 use crate::services::Services;
@@ -19,7 +19,7 @@ const DEAD: Call = call!(Queue "queue" "dead", Reads, QueueDeadAsk => QueueDead,
 const REDRIVE: Call = call!(
     Queue "queue" "redrive", Writes, QueueRedrive => QueueRedriven, redrive,
     "Put dead letters back into the queue, oldest first",
-    needs: Needs::Operate,
+    needs: Needs::Operate, reaches: Reaches::Declared,
     no: No::Truth("full", true),
 );
 const PURGE: Call = call!(

@@ -5,22 +5,24 @@ use std::time::Duration;
 
 use quaymaster::Code;
 use quaymaster::queue::{DELAY_MAX, MAX_PUSH, Push, PushDedupe};
+use quaymaster::schema::Kind;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::super::cache::stored_text;
-use super::super::{Answer, Call, Input, No, call, written};
+use super::super::{Answer, Call, Input, No, Reaches, call, written};
 use super::{owned, owned_pairs, verbatim};
 use crate::http::problem::Problem;
 use crate::request::read::Nested;
-use crate::request::{Holds, JSON, KEY, KEY_PART, KeyValues, REQUEST_ID, Spec, request};
+use crate::request::{Holds, JSON, KEY, KEY_PART, KeyValues, Names, REQUEST_ID, Spec, request};
 use crate::services::Services;
 
 pub(in super::super) const CALLS: &[Call] = &[PUSH];
 
 const PUSH: Call = call!(
     Queue "queue" "push", Writes, QueuePush => QueuePushed, push, "Put jobs at the end of the queue",
+    reaches: Reaches::Declared,
     no: No::Truth("duplicate", true),
     refusals: &[
         (422, "the queue has no priorities; or on a cluster the dedupe lies elsewhere than the queue"),
@@ -58,7 +60,8 @@ request! {
     /// A dedupe of the same schema.
     pub(crate) struct QueuePushDedupe<'a> {
         /// The dedupe's name in the schema.
-        name: Cow<'a, str> = Spec::text().required("it is a dedupe of the schema"),
+        name: Cow<'a, str> =
+            Spec::text().required("it is a dedupe of the schema").names(Names::Resource(Kind::Dedupe)),
         /// The placeholders of its key, by name.
         key: KeyValues<'a> = KEY,
         /// What later ones are told; `1` unless given.

@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 
 use super::push::{DELAY_MS, PRIORITY};
 use super::{owned, owned_pairs, verbatim};
-use crate::request::{Holds, JSON, KeyValues, Spec, request};
+use crate::request::{Holds, JSON, KeyValues, Names, Spec, request};
 
 request! {
     /// One call made in the ack's own step.
@@ -16,9 +16,11 @@ request! {
         /// Which call.
         call: Cow<'a, str> = Spec::of(Holds::Word(&["batch.add", "event.publish", "queue.push"]))
             .required("")
+            .names(Names::Call)
             .example(r#""event.publish""#),
         /// The batch, event or queue, by its name in the schema.
-        name: Cow<'a, str> = Spec::text().required("").example(r#""security_events""#),
+        name: Cow<'a, str> =
+            Spec::text().required("").names(Names::Called).example(r#""security_events""#),
         /// The placeholders of the batch's key, by name.
         key: Option<KeyValues<'a>> = Spec::of(Holds::Key),
         /// The item: any JSON, kept as it was written.

@@ -1,0 +1,72 @@
+//! `tokens` in `[server]`: what may be written there, and what a server says of wrong ones.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+
+use crate::process::{SCHEMA, Served, any_port, command, folder, said};
+
+fn settings(tokens: &str) -> String {
+    format!("schemas = [\"shop.toml\"]\n[server]\n{tokens}\n")
+}
+
+/// The status of a request with this token.
+fn status(served: &Served, token: &str) -> String {
+    let mut stream = TcpStream::connect(&served.address).unwrap();
+    let head = format!(
+        "GET /v1/status HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\nauthorization: Bearer {token}\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).unwrap();
+    let mut stream = BufReader::new(stream);
+    let mut line = String::new();
+    stream.read_line(&mut line).unwrap();
+    stream.read_to_end(&mut Vec::new()).unwrap();
+    line.split(' ').nth(1).unwrap().to_owned()
+}
+
+#[test]
+fn wrong_tokens_are_told_with_their_line() {
+    for (tokens, part) in [
+        (
+            r#"tokens = [{ env = "A", role = "owner" }]"#,
+            "must be \"read\", \"operate\", \"write\" or \"admin\"",
+        ),
+        (r#"tokens = [{ env = "A", name = "x" }, { env = "B", name = "x" }]"#, "another token has this name"),
+        (r#"tokens = [{ env = "A", name = "" }]"#, "server.tokens.name: must not be empty"),
+        (r#"tokens = [{ env = "A", resources = [] }]"#, "server.tokens.resources: must not be empty"),
+        (r#"tokens = [{ env = "A", resources = ["limits.psp"] }]"#, "did you mean \"limit\"?"),
+        (r#"tokens = [{ env = "A", resources = ["queue"] }]"#, "is not a resource such as"),
+        (r#"tokens = [{ env = "A", resource = ["queue.*"] }]"#, "did you mean `resources`?"),
+        (r#"anonymous = "nobody""#, "server.anonymous: must be"),
+        ("tokens = [{ env = \"A\" }]\nanonymous = \"read\"", "server.anonymous: with tokens"),
+        (
+            r#"tokens = [{ env = "A", resources = ["limit.order"] }]"#,
+            "has no limit \"order\"; did you mean \"orders\"?",
+        ),
+    ] {
+        let folder = folder(&[("quaymaster.toml", &settings(tokens)), ("shop.toml", SCHEMA)]);
+        let mut serve = command(folder.path());
+        serve.args(["serve", "--store", "memory", "--listen", &any_port()]);
+        let told = said(serve.env("A", "token-of-a-client").env("B", "token-of-another"));
+        assert_eq!((told.code, told.err.contains(part)), (2, true), "{part}: {told:?}");
+    }
+}
+
+#[test]
+fn wrong_tokens_are_logged_by_address_and_never_shown() {
+    let tokens = r#"tokens = [{ env = "A", resources = ["limit.orders"] }]"#;
+    let folder = folder(&[("quaymaster.toml", &settings(tokens)), ("shop.toml", SCHEMA)]);
+    let mut serve = command(folder.path());
+    serve.args(["serve", "--store", "memory", "--listen", &any_port()]).env("A", "token-of-a-client");
+    let served = Served::spawn(&mut serve);
+    let host = served.address.split(':').next().unwrap().to_owned();
+    for _ in 0..3 {
+        assert_eq!(status(&served, "token-of-nobody"), "401");
+    }
+    assert_eq!(status(&served, "token-of-a-client"), "200");
+    let told = served.stop();
+    let lines: Vec<&str> = told.err.lines().filter(|line| line.contains("none of ours")).collect();
+    assert_eq!(lines.len(), 2, "the first and the second: {}", told.err);
+    // A connection between addresses of this machine comes from the one it goes to.
+    assert!(lines[1].contains("failures=2") && lines[1].contains(&host), "{}", lines[1]);
+    assert!(!told.err.contains("token-of"), "{}", told.err);
+}

@@ -1,0 +1,300 @@
+//! Tokens: what each role may call, on which resources, and who tries others.
+
+use serde_json::{Value, json};
+
+use crate::client::{Answer, Connection, request};
+use crate::fixture::{Fixture, SCHEMA, settings};
+
+const MORE: &str = r#"
+[queue.results]
+max_size = 10
+
+[queue.sent]
+max_size = 10
+push = { url = "http://localhost:1/", result_to = "queue.results" }
+
+[key.owned]
+key = "owned:{id}"
+type = "string"
+ttl = "1h"
+"#;
+
+/// Every token's text is its variable's name with this behind it.
+const SUFFIX: &str = "-is-long-enough";
+
+async fn server(tokens: &str) -> Fixture {
+    let toml = format!("[server]\ntokens = [{tokens}]\n");
+    let config = settings(&toml, &|name| Some(format!("{name}{SUFFIX}"))).server;
+    let engine = quaymaster::store::embedded::EmbeddedStore::memory(Default::default()).await.unwrap();
+    Fixture::serving(&format!("{SCHEMA}{MORE}"), config, std::sync::Arc::new(engine)).await
+}
+
+/// A token of these resources.
+fn of(resources: &[&str]) -> String {
+    format!("{{ env = \"T\", name = \"ci\", resources = {resources:?} }}")
+}
+
+async fn ask(server: &Fixture, token: &str, method: &str, path: &str, body: &str) -> Answer {
+    let token = format!("Bearer {token}{SUFFIX}");
+    server.raw(&request(method, path, &[("authorization", &token)], body.as_bytes())).await
+}
+
+async fn post(server: &Fixture, path: &str, body: Value) -> Answer {
+    ask(server, "T", "POST", path, &body.to_string()).await
+}
+
+/// The resource that the refusal names.
+fn lacks(answer: &Answer) -> String {
+    let problem = answer.json();
+    assert_eq!((answer.status, &problem["code"]), (403, &json!("auth.resource")), "{problem}");
+    assert_eq!(problem["field"], "authorization");
+    let detail = problem["detail"].as_str().unwrap();
+    detail.strip_prefix("the token \"ci\" does not reach ").unwrap_or(detail).to_owned()
+}
+
+#[tokio::test]
+async fn a_role_opens_the_calls_that_need_it_and_those_before() {
+    let roles = ["read", "operate", "write", "admin"];
+    let tokens =
+        roles.map(|role| format!("{{ env = \"{role}\", name = \"the {role}er\", role = \"{role}\" }}"));
+    let server = server(&format!("{}, {{ env = \"old\" }}", tokens.join(", "))).await;
+    let calls = [
+        ("GET", "/v1/limit/plain/peek", "", "read"),
+        ("GET", "/v1/status", "", "read"),
+        ("POST", "/v1/run/pipeline/remaining", r#"{"run_id": "1", "items": ["a"]}"#, "read"),
+        ("POST", "/v1/queue/jobs/pause", "{}", "operate"),
+        ("POST", "/v1/queue/jobs/resume", "{}", "operate"),
+        ("POST", "/v1/limit/plain/reset", r#"{"key": {}}"#, "operate"),
+        ("DELETE", "/v1/upload/none/00000000-0000-0000-0000-000000000000", "", "operate"),
+        ("PUT", "/v1/upload/none/00000000-0000-0000-0000-000000000000/chunk/0", "", "write"),
+        ("POST", "/v1/limit/plain/take", r#"{"key": {}}"#, "write"),
+        ("POST", "/v1/queue/jobs/push", r#"{"payload": 1}"#, "write"),
+    ];
+    for (method, path, body, needs) in calls {
+        let least = roles.iter().position(|role| *role == needs).unwrap();
+        for (at, has) in roles.into_iter().enumerate() {
+            let answer = ask(&server, has, method, path, body).await;
+            if at >= least {
+                assert!(answer.status != 403, "{has} {path}: {}", answer.text());
+                continue;
+            }
+            let problem = answer.json();
+            assert_eq!((answer.status, &problem["code"]), (403, &json!("auth.forbidden")), "{has} {path}");
+            let words =
+                format!("this call needs the role \"{needs}\"; the token \"the {has}er\" has \"{has}\"");
+            assert_eq!(problem["detail"], words);
+        }
+        assert!(
+            ask(&server, "old", method, path, body).await.status != 403,
+            "a token without a role is admin"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_call_needs_the_right_on_every_resource_it_writes() {
+    let server = server(&of(&["queue.jobs", "guard.pay", "limit.psp", "batch.camera"])).await;
+    let payload = json!({"payload": 1});
+    assert_eq!(lacks(&post(&server, "/v1/limit/plain/take", json!({"key": {}})).await), "limit.plain");
+    assert_eq!(lacks(&post(&server, "/v1/queue/none/push", payload.clone()).await), "queue.none");
+    assert_eq!(lacks(&ask(&server, "T", "GET", "/v1/limit/plain/peek", "").await), "limit.plain");
+    assert_eq!(lacks(&ask(&server, "T", "GET", "/v1/event/news/stream", "").await), "event.news");
+    assert_eq!(lacks(&ask(&server, "T", "GET", "/v1/upload/any/some-id", "").await), "upload.any");
+    let key = json!({"key": {"psp_id": "a", "id": "1"}});
+    assert_eq!(lacks(&post(&server, "/v1/guard/pay/enter", key).await), "idempotency.pay");
+    assert_eq!(post(&server, "/v1/limit/psp/take", json!({"key": {"psp_id": "a"}})).await.json()["used"], 1);
+    let item = json!({"key": {"camera_id": "a"}, "item": 1});
+    assert_eq!(post(&server, "/v1/batch/camera/add", item).await.status, 200, "with its queue");
+
+    let dedupe = json!({"payload": 1, "dedupe": {"name": "image", "key": {"id": "1"}}});
+    assert_eq!(lacks(&post(&server, "/v1/queue/jobs/push", dedupe).await), "dedupe.image");
+    assert_eq!(
+        post(&server, "/v1/queue/jobs/push", payload).await.json()["queue_length"],
+        1,
+        "nothing was pushed"
+    );
+
+    let jobs = post(&server, "/v1/queue/jobs/claim", json!({})).await.json();
+    let ack = |then: Value| json!({"leases": [jobs["jobs"][0]["lease"]], "then": [then]});
+    for (call, name, more) in
+        [("event.publish", "news", "data"), ("queue.push", "tiny", "payload"), ("batch.add", "other", "item")]
+    {
+        let own = json!({"call": "queue.push", "name": "jobs", "payload": 2});
+        let mut body = ack(own);
+        let mut then = json!({"call": call, "name": name});
+        then[more] = json!(1);
+        body["then"].as_array_mut().unwrap().push(then);
+        let kind = call.split('.').next().unwrap();
+        assert_eq!(lacks(&post(&server, "/v1/queue/jobs/ack", body).await), format!("{kind}.{name}"));
+    }
+    let own = json!({"call": "batch.add", "name": "camera", "item": 1, "key": {"camera_id": "a"}});
+    assert_eq!(
+        post(&server, "/v1/queue/jobs/ack", ack(own)).await.json()["acked"],
+        1,
+        "the lease was still ours"
+    );
+}
+
+#[tokio::test]
+async fn who_pushes_needs_the_right_where_results_go() {
+    let server = server(&of(&["queue.sent"])).await;
+    let push = json!({"payload": 1});
+    assert_eq!(lacks(&post(&server, "/v1/queue/sent/push", push.clone()).await), "queue.results");
+    assert_eq!(lacks(&post(&server, "/v1/queue/sent/redrive", json!({})).await), "queue.results");
+    assert_eq!(post(&server, "/v1/queue/sent/claim", json!({})).await.status, 200, "a claim sends nothing");
+    let both = self::server(&of(&["queue.*"])).await;
+    assert_eq!(post(&both, "/v1/queue/sent/push", push).await.status, 200);
+    let batch = self::server(&of(&["batch.*"])).await;
+    let item = json!({"key": {"camera_id": "a"}, "item": 1});
+    assert_eq!(lacks(&post(&batch, "/v1/batch/camera/add", item).await), "queue.jobs");
+}
+
+#[tokio::test]
+async fn what_is_shown_of_the_whole_server_is_what_the_token_reaches() {
+    let server =
+        server(&format!("{}, {{ env = \"A\" }}", of(&["queue.jobs", "limit.psp", "cache.page", "key.*"])))
+            .await;
+    for call in ["/v1/limit/psp/take", "/v1/limit/pair/take"] {
+        let key = if call.contains("psp") {
+            r#"{"key": {"psp_id": "a"}}"#
+        } else {
+            r#"{"key": {"a": "1", "b": "2"}}"#
+        };
+        assert_eq!(ask(&server, "A", "POST", call, key).await.status, 200);
+    }
+    let all = ask(&server, "A", "GET", "/v1/status", "").await.json();
+    let some = ask(&server, "T", "GET", "/v1/status", "").await.json();
+    let names = |status: &Value, list: &str| -> Vec<String> {
+        let list = status[list].as_array().unwrap();
+        list.iter().map(|one| one["name"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(names(&some, "limits"), ["psp"]);
+    assert_eq!(names(&some, "queues"), ["jobs"]);
+    assert_eq!(names(&some, "caches"), ["page"]);
+    let mut resources = names(&some, "resources");
+    resources.sort();
+    assert_eq!(resources, ["jobs", "owned", "page", "psp"]);
+    assert!(names(&all, "limits").len() == 3 && names(&all, "resources").len() > 15);
+    let unsealed = |status: &Value| status["warnings"].to_string().contains("cache.token");
+    assert!(unsealed(&all) && !unsealed(&some), "{}", all["warnings"]);
+
+    let all = ask(&server, "A", "GET", "/metrics", "").await.text();
+    let some = ask(&server, "T", "GET", "/metrics", "").await.text();
+    for shown in [
+        "{limit=\"psp\"",
+        "{queue=\"jobs\"",
+        "{cache=\"page\"",
+        "quaymaster_store_up 1",
+        "route=\"/v1/limit/",
+    ] {
+        assert!(some.contains(shown), "{shown}: {some}");
+    }
+    let kinds = [
+        "limit",
+        "idempotency",
+        "lock",
+        "cache",
+        "dedupe",
+        "guard",
+        "queue",
+        "batch",
+        "event",
+        "run",
+        "stats",
+    ];
+    for kind in kinds {
+        assert!(all.contains(&format!("{{{kind}=\"")), "the schema has one: {kind}");
+    }
+    for name in [
+        "pair", "plain", "pay", "status", "token", "image", "door", "tiny", "camera", "news", "pipeline",
+        "web",
+    ] {
+        assert!(all.contains(&format!("=\"{name}\"")), "{name}");
+        assert!(!some.contains(&format!("=\"{name}\"")), "{name}: {some}");
+    }
+    let families = |text: &str| text.lines().filter(|line| line.starts_with("# TYPE")).count();
+    assert_eq!(families(&all), families(&some));
+}
+
+#[tokio::test]
+async fn a_key_is_explained_to_who_reaches_its_resource() {
+    let server = server(&format!("{}, {{ env = \"A\" }}", of(&["cache.page", "key.owned"]))).await;
+    let explain = async |token: &str, key: &str| {
+        ask(&server, token, "GET", &format!("/v1/key/explain?key={key}"), "").await
+    };
+    assert_eq!(explain("T", "page:1").await.json()["name"], "page");
+    assert_eq!(explain("T", "owned:1").await.json()["name"], "owned");
+    assert_eq!(lacks(&explain("T", "door:1").await), "lock.door");
+    assert_eq!(lacks(&explain("T", "nobody:1").await), "a key that no resource has, which needs \"*\"");
+    for key in ["page:1", "door:1", "nobody:1"] {
+        assert_eq!(explain("A", key).await.status, 200, "{key}");
+    }
+    assert_eq!(server.get("/openapi.json").await.status, 200, "it says nothing of the schema");
+}
+
+/// A sample's value.
+fn sample(metrics: &str, family: &str) -> u64 {
+    let line = metrics.lines().find_map(|line| line.strip_prefix(&format!("{family} ")));
+    line.unwrap_or_else(|| panic!("{family}: {metrics}")).parse().unwrap()
+}
+
+#[tokio::test]
+async fn wrong_tokens_are_answered_ever_later_and_valid_ones_at_once() {
+    let server = server("{ env = \"T\" }").await;
+    let slowed = async || {
+        let metrics = ask(&server, "T", "GET", "/metrics", "").await.text();
+        let of = |family| sample(&metrics, family);
+        (of("quaymaster_http_tokens_failed_total"), of("quaymaster_http_tokens_slowed_total"))
+    };
+    for _ in 0..5 {
+        assert_eq!(ask(&server, "wrong", "GET", "/metrics", "").await.json()["code"], "auth.required");
+    }
+    assert_eq!(server.get("/metrics").await.status, 401, "none at all is no guess");
+    assert_eq!(slowed().await, (5, 0));
+    let mut guesser = Connection::open(server.address).await;
+    let wrong = format!("Bearer wrong{SUFFIX}");
+    guesser.send(&request("GET", "/v1/status", &[("authorization", &wrong)], b"")).await;
+    while slowed().await != (6, 1) {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(guesser.receive().await.unwrap().status, 401, "later");
+}
+
+#[tokio::test]
+async fn a_stop_does_not_wait_for_who_is_held_back() {
+    let mut server = server("{ env = \"T\" }").await;
+    let wrong = format!("Bearer wrong{SUFFIX}");
+    let guess = request("GET", "/v1/status", &[("authorization", &wrong)], b"");
+    // Many at once: the last one would wait for the longest time there is.
+    let mut guessers = Vec::new();
+    for _ in 0..16 {
+        let mut guesser = Connection::open(server.address).await;
+        guesser.send(&guess).await;
+        guessers.push(guesser);
+    }
+    while sample(
+        &ask(&server, "T", "GET", "/metrics", "").await.text(),
+        "quaymaster_http_tokens_failed_total",
+    ) < 16
+    {
+        tokio::task::yield_now().await;
+    }
+    server.ask_to_stop();
+    for mut guesser in guessers {
+        assert_eq!(guesser.receive().await.unwrap().status, 401);
+    }
+    server.stopped().await;
+}
+
+#[tokio::test]
+async fn callers_without_a_token_have_the_role_that_the_settings_give_them() {
+    let server = Fixture::with(settings("[server]\nanonymous = \"operate\"", &|_| None).server).await;
+    assert_eq!(server.get("/v1/limit/plain/peek").await.status, 200);
+    assert_eq!(server.post("/v1/queue/jobs/pause", "{}").await.status, 200);
+    let refused = server.post("/v1/limit/plain/take", "{\"key\": {}}").await;
+    let detail = refused.json()["detail"].as_str().unwrap().to_owned();
+    assert!(
+        refused.status == 403 && detail.contains("\"write\"") && detail.contains("anonymous"),
+        "{detail}"
+    );
+}
