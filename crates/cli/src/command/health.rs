@@ -1,11 +1,13 @@
-//! `health`: whether the store answers, how fast, and what it is.
+//! `health`: whether the store answers, how fast, what it is, and whether `serve` would use it.
 
 use std::process::ExitCode;
 use std::time::Instant;
 
 use quaymaster::Engine;
-use quaymaster::store::{Health, StoreOptions};
-use quaymaster_server::config::Config;
+use quaymaster::schema::Schema;
+use quaymaster::store::Health;
+use quaymaster_server::config::{Config, Needs};
+use quaymaster_server::doctor::{self, Finding, Level};
 use serde_json::json;
 
 use crate::args;
@@ -17,16 +19,25 @@ use crate::setup::{self, Intent};
 const ROUND_TRIPS: u32 = 10;
 
 pub(crate) async fn run(args: args::Health, global: &args::Global) -> anyhow::Result<ExitCode> {
-    let config = setup::config(global, setup::overrides(args.place))?;
+    let config = setup::config(global, setup::overrides(args.place), Needs::STORE)?;
     let place = config.store.to_string();
-    let warnings = warnings(&config)?;
-    match examine(config.store).await {
-        Ok(mut found) => {
+    let schema = setup::load_part(&config.schemas)?.schema;
+    let mut warnings = warnings(&config, schema.as_ref());
+    match examine(&config, schema.as_ref()).await {
+        Ok((mut found, findings)) => {
+            let (refused, told): (Vec<_>, Vec<_>) =
+                findings.iter().partition(|finding| finding.level == Level::Refuse);
+            warnings.extend(told.into_iter().map(spoken));
+            if !refused.is_empty() {
+                found["status"] = json!("unsafe");
+            }
+            found["refusals"] = json!(refused.iter().map(|finding| spoken(finding)).collect::<Vec<_>>());
             found["warnings"] = json!(warnings);
             let text =
                 if args.json { serde_json::to_string_pretty(&found)? } else { describe(&place, &found) };
             output::print(&text)?;
-            Ok(if found["connected"] == true { ExitCode::SUCCESS } else { ExitCode::from(3) })
+            let usable = found["connected"] == true && refused.is_empty();
+            Ok(if usable { ExitCode::SUCCESS } else { ExitCode::from(3) })
         }
         Err(error) if args.json => {
             let found =
@@ -39,19 +50,34 @@ pub(crate) async fn run(args: args::Health, global: &args::Global) -> anyhow::Re
 }
 
 /// What the schema and the settings together leave unsafe.
-fn warnings(config: &Config) -> anyhow::Result<Vec<String>> {
-    Ok(match setup::load(&config.schemas)?.schema {
-        Some(schema) => {
-            let readable = config.unsealed(&schema);
-            readable.map(|finding| format!("{}; {}", finding.message, finding.fix)).into_iter().collect()
-        }
-        None => vec!["the schema has errors; `quaymaster check` lists them".to_owned()],
-    })
+fn warnings(config: &Config, schema: Option<&Schema>) -> Vec<String> {
+    let Some(schema) = schema else {
+        return vec!["the schema has errors; `quaymaster check` lists them".to_owned()];
+    };
+    let no_schema = config.check_demo().err().map(|error| error.to_string());
+    config.unsealed(schema).as_ref().map(spoken).into_iter().chain(no_schema).collect()
 }
 
-async fn examine(store: StoreOptions) -> anyhow::Result<serde_json::Value> {
-    let engine = setup::open_store(store, Intent::Look).await?;
-    let asked = ask(&*engine).await;
+fn spoken(finding: &Finding) -> String {
+    format!("{}; {}", finding.message, finding.fix)
+}
+
+/// What the store is, and what `serve` would find.
+async fn examine(
+    config: &Config,
+    schema: Option<&Schema>,
+) -> anyhow::Result<(serde_json::Value, Vec<Finding>)> {
+    let engine = setup::open_store(config.store.clone(), Intent::Look).await?;
+    let asked = async {
+        let found = ask(&*engine).await?;
+        let mut findings = Vec::new();
+        if let Some(schema) = schema {
+            findings = doctor::examine(schema, &*engine, config.eviction()).await?;
+            findings.extend(doctor::rights(schema, &*engine, config.store.own_prefix()).await?);
+        }
+        Ok((found, findings))
+    };
+    let asked: quaymaster::Result<_> = asked.await;
     let _ = engine.close().await;
     Ok(asked.map_err(NothingRan::from)?)
 }
@@ -120,7 +146,9 @@ fn describe(place: &str, found: &serde_json::Value) -> String {
         ),
         ("clock offset", format!("{} µs", text("clock_offset_us"))),
     ];
-    let warnings = found["warnings"].as_array().into_iter().flatten().filter_map(|warning| warning.as_str());
-    rows.extend(warnings.map(|warning| ("warning", warning.to_owned())));
+    for (name, list) in [("refused", "refusals"), ("warning", "warnings")] {
+        let told = found[list].as_array().into_iter().flatten().filter_map(|told| told.as_str());
+        rows.extend(told.map(|told| (name, told.to_owned())));
+    }
     table(&rows)
 }

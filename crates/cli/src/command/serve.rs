@@ -4,8 +4,7 @@ use std::process::ExitCode;
 
 use quaymaster::Quaymaster;
 use quaymaster::schema::Severity;
-use quaymaster_server::config::Overrides;
-use quaymaster_server::doctor::Eviction;
+use quaymaster_server::config::{Needs, Overrides};
 use quaymaster_server::{Depot, Listening, Server, Workers, open_store};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -16,12 +15,12 @@ use crate::{output, setup};
 pub(crate) async fn run(args: Serve, global: &Global) -> anyhow::Result<ExitCode> {
     let overrides = Overrides {
         listen: args.listen,
-        accept_eviction: args.accept_eviction,
         insecure_listen: args.insecure_listen,
         workers: args.workers,
         ..setup::overrides(args.place)
     };
-    let config = setup::config(global, overrides)?;
+    let config = setup::config(global, overrides, Needs::ALL)?;
+    config.check_demo()?;
     let loaded = setup::load(&config.schemas)?;
     let warnings = loaded.diagnostics.iter().filter(|problem| problem.severity == Severity::Warning).count();
     if warnings > 0 {
@@ -36,7 +35,7 @@ pub(crate) async fn run(args: Serve, global: &Global) -> anyhow::Result<ExitCode
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let store = config.store.to_string();
-    let eviction = if config.accept_eviction { Eviction::Accepted } else { Eviction::Refused };
+    let eviction = config.eviction();
     let settings = config.settings();
     let works = config.server.workers;
     let listening = Listening::bind(config.server).await?;

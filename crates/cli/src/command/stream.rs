@@ -7,6 +7,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use futures_util::StreamExt as _;
 use quaymaster::event::Message;
+use quaymaster::schema::Kind;
 use quaymaster::{Code, Error};
 use quaymaster_server::command;
 use serde::Deserialize;
@@ -32,7 +33,7 @@ pub(crate) async fn run(listen: Listen, global: &Global) -> anyhow::Result<ExitC
     let Listen { name, key, count, place, .. } = listen;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    let (quaymaster, _) = setup::open_for_call(global, place, Intent::Look).await?;
+    let (quaymaster, _) = setup::open_for_call(global, place, Intent::Look, Kind::Event).await?;
     let key: Vec<(&str, &str)> = key.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
     let event = quaymaster.event(&name).map_err(NothingRan::from)?;
     let mut messages = event.subscribe(&key).await.map_err(NothingRan::from)?;

@@ -186,7 +186,7 @@ impl<'a, 'i> Fields<'a, 'i> {
         }
         let Some(default) = default else {
             let message = format!("`{name}` comes from {}, which is not set", excerpt(&variable));
-            self.add(at, "env-unset", message, Some("set it, or give a `default`".to_owned()));
+            self.report.unset(&self.path, at, &variable, message);
             return Got::Bad;
         };
         if matches!(default.get_ref(), DeValue::Table(_)) {
