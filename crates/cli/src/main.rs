@@ -8,6 +8,7 @@ mod args;
 mod calls;
 mod command;
 mod failure;
+mod notify;
 mod output;
 mod progress;
 mod remote;

@@ -102,6 +102,7 @@ codes! {
     UploadTooLarge   "upload.too_large"  413 2 Useless "The chunk is too large", "Cut the file into chunks of at most `chunk_max_bytes`.";
     UploadRefused    "upload.refused"    422 1 Useless "This cannot be a chunk of the upload", "The detail says what contradicts what came before.";
     UploadDigest     "upload.digest"     422 1 Useless "The bytes are not those that were announced", "Send the chunk again.";
+    UploadChanged    "upload.changed"    412 1 Useless "The content is not the one that was named", "Ask for its ETag again, and repeat the request with that.";
     UploadRange      "upload.range"      416 1 Useless "The range lies outside the content", "Ask for bytes that the content has.";
     UploadGone       "upload.gone"       410 1 Useless "The object was removed from the object store", "Upload the file again; whoever may remove objects there can tell why it is gone.";
     // 410 as for one that is gone: what was put there is not there any more, and no repetition brings it back, which clients

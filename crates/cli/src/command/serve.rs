@@ -10,6 +10,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::args::{Global, Serve};
 use crate::failure::NothingRan;
+use crate::notify::{self, State};
 use crate::{output, setup};
 
 pub(crate) async fn run(args: Serve, global: &Global) -> anyhow::Result<ExitCode> {
@@ -64,8 +65,10 @@ pub(crate) async fn run(args: Serve, global: &Global) -> anyhow::Result<ExitCode
     }
     let address = server.address().url();
     output::print(&format!("quaymaster listening on {address} (store: {store}, schemas: {names})"))?;
+    notify::tell(State::Ready);
     let stop = async move {
         let name = signalled(&mut terminate, &mut interrupt).await;
+        notify::tell(State::Stopping);
         tracing::info!(signal = name, "stopping: requests in flight finish; a second signal ends at once");
         tokio::spawn(async move {
             signalled(&mut terminate, &mut interrupt).await;

@@ -94,7 +94,9 @@ async fn follow(client: &Client, listen: &Listen) -> anyhow::Result<ExitCode> {
 
 /// What an event tells. A message that was published has an id, whatever is in it.
 fn message(event: Event) -> Message {
-    let missed = event.comment.as_deref() == Some("missed") || !event.has_id;
+    // Earlier servers wrote a comment, or nothing but that it has no id.
+    let named = event.name.as_deref() == Some("missed") || event.comment.as_deref() == Some("missed");
+    let missed = named || !event.has_id;
     let count = || serde_json::from_slice::<Missed>(&event.data).ok().filter(|_| missed);
     match (count(), event.name.as_deref()) {
         (Some(Missed { missed }), _) => Message::Missed(missed),
@@ -146,6 +148,7 @@ mod tests {
         assert!(is_message("id: o.7\ndata: {\"missed\":3}\n\n"), "somebody published it");
         assert!(!is_message("data: {\"missed\":3}\n\n"), "this reader was slow");
         assert!(!is_message(": missed\nid: o.9\ndata: {\"missed\":3}\n\n"), "the server itself was");
+        assert!(!is_message("event: missed\nid: o.9\ndata: {\"missed\":3}\n\n"), "the same of today");
         let bytes = read("id: o.7\nevent: binary\ndata: /w==\n\n");
         assert!(matches!(bytes, Message::Data(data) if data[..] == [255]));
     }

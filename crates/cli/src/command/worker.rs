@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::serve::signalled;
 use crate::args::{Global, Worker};
 use crate::failure::NothingRan;
+use crate::notify::{self, State};
 use crate::{output, setup};
 
 pub(crate) async fn run(args: Worker, global: &Global) -> anyhow::Result<ExitCode> {
@@ -74,10 +75,12 @@ pub(crate) async fn run(args: Worker, global: &Global) -> anyhow::Result<ExitCod
     });
     let metrics = metrics.unwrap_or_default();
     output::print(&format!("quaymaster working on {} (store: {store}){metrics}", all.join(", ")))?;
+    notify::tell(State::Ready);
     let stop = CancellationToken::new();
     let stopped = stop.clone();
     tokio::spawn(async move {
         let name = signalled(&mut terminate, &mut interrupt).await;
+        notify::tell(State::Stopping);
         stopped.cancel();
         tracing::info!(signal = name, "stopping: calls under way end; a second signal ends at once");
         signalled(&mut terminate, &mut interrupt).await;

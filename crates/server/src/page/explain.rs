@@ -9,7 +9,7 @@ use quaymaster::{Code, Engine, Schema};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::{Access, Page, Place, json};
+use super::{Access, Packs, Page, Place, json};
 use crate::app::App;
 use crate::http::problem::Problem;
 use crate::http::query;
@@ -18,6 +18,7 @@ pub(super) const PAGE: Page = Page {
     path: "/v1/key/explain",
     access: Access::Token,
     place: Place::Needed,
+    packs: Packs::Never,
     run: |app, query| explain(app, query).boxed(),
 };
 

@@ -257,7 +257,9 @@ fn uploads(answers: &mut SchemaGenerator) -> Vec<(String, &'static str, Value)> 
         let body = json!({ "schema": { "type": "string", "format": "binary" } });
         json!({
             "description": about,
-            "headers": { "ETag": text_header("The object's.") },
+            "headers": {
+                "ETag": text_header("The object's."), "Last-Modified": text_header("When it was completed."),
+            },
             "content": { "*/*": body, "application/octet-stream": body },
         })
     };
@@ -308,12 +310,22 @@ fn uploads(answers: &mut SchemaGenerator) -> Vec<(String, &'static str, Value)> 
         "read",
         below(vec![
             header("range", "`bytes=from-to`, one range."),
-            header("if-range", "The ETag the range is meant for; everything if it is another."),
+            header("if-range", "The ETag, or date, the range is meant for; everything if it is another."),
+            header("if-match", "ETags one of which the content must have; else 412."),
             header("if-none-match", "ETags whose content the caller has."),
+            header("if-modified-since", "The date of the content that the caller has."),
+            header(
+                "if-unmodified-since",
+                "The date after which the content must not have changed; else 412.",
+            ),
         ]),
         refusable(
             content,
-            &[(410, "the object was removed, or is damaged"), (416, "the range lies outside")],
+            &[
+                (410, "the object was removed, or is damaged"),
+                (412, "the content is not the one that `if-match` or `if-unmodified-since` names"),
+                (416, "the range lies outside"),
+            ],
         ),
     );
     let progress = event_stream(
@@ -396,7 +408,7 @@ fn streams(schemas: &mut Map<String, Value>) -> Vec<(String, &'static str, Value
             "stream",
             "Hear what is published from now on, as server-sent events",
             &parameters,
-            event_stream(&format!("Each message's JSON in `data`; {missed}")),
+            event_stream(&format!("Each message's JSON in `data`; `event: missed` with {missed}")),
         ),
         of(
             "ws",

@@ -13,7 +13,7 @@ use super::queues::{self, QueueStatus};
 use super::runs::{self, RunStatus};
 use super::stats::StatsStatus;
 use super::uploads::UploadStatus;
-use super::{Access, Page, Place, json};
+use super::{Access, Packs, Page, Place, json};
 use crate::app::App;
 use crate::config::Thresholds;
 use crate::doctor::{self, Eviction};
@@ -23,6 +23,7 @@ pub(super) const PAGE: Page = Page {
     path: "/v1/status",
     access: Access::Token,
     place: Place::Needed,
+    packs: Packs::Gzip,
     run: |app, _| status(app).map(Ok).boxed(),
 };
 
