@@ -19,8 +19,9 @@ use crate::output;
 
 /// Logs go to stderr; a server says a little by default, a command only what is wrong.
 pub(crate) fn logging(args: &Args) {
-    let default =
-        if matches!(args.command, Command::Serve(_) | Command::Worker(_)) { "info" } else { "warn" };
+    let serves = matches!(args.command, Command::Serve(_) | Command::Worker(_));
+    // Whoever gives up a job by hand is told by the answer.
+    let default = if serves { "info" } else { "warn,quaymaster::dead_letters=off" };
     let wanted = args.global.log.as_deref().filter(|filter| !filter.is_empty()).unwrap_or(default);
     let filter = EnvFilter::try_new(wanted).unwrap_or_else(|error| {
         output::error(&format!("--log {wanted:?} is no filter ({error}); logging {default}"));

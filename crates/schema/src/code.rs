@@ -72,6 +72,7 @@ codes! {
     RequestTimeout   "request.timeout"   408 2 Later "The request took too long to arrive", "Send it faster, or raise request_timeout in [server].";
     AuthRequired     "auth.required"     401 2 Useless "Credentials are required", "Send the configured bearer token.";
     AuthForbidden    "auth.forbidden"    403 2 Useless "These credentials may not do this", "Use a token with the needed role; for a web page, list its origin in `origins` in [server].";
+    AuthHost         "auth.host"         403 2 Useless "The server does not answer under this host name", "Ask it as localhost, 127.0.0.1 or [::1]. For another name set tokens in [server], or list the name's origin in `origins`.";
     SchemaInvalid    "schema.invalid"    422 1 Useless "The schema has errors", "Run `quaymaster check` and correct what it names.";
     ConfigInvalid    "config.invalid"    422 2 Useless "The configuration is not valid", "Correct the setting that the detail names.";
     KeyWrongType     "key.wrong_type"    409 1 Useless "The key holds another type", "Another program wrote this key with another type; run `quaymaster explain KEY`.";

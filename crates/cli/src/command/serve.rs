@@ -1,9 +1,10 @@
 //! `serve`: the schema over HTTP until told to stop.
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use quaymaster::Quaymaster;
-use quaymaster::schema::Severity;
+use quaymaster::schema::{Resource, Schema, Severity, Spec};
 use quaymaster_server::config::{Needs, Overrides};
 use quaymaster_server::{Depot, Listening, Server, Workers, open_store};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -30,6 +31,7 @@ pub(crate) async fn run(args: Serve, global: &Global) -> anyhow::Result<ExitCode
     let schema = setup::usable(loaded)?;
     config.check_seal(&schema)?;
     config.check_own(&schema)?;
+    let pushing: Vec<String> = pushing(&schema).map(str::to_owned).collect();
     let names: Vec<&str> = schema.documents().iter().map(|document| document.name.as_str()).collect();
     let names = names.join(", ");
     // Before anything is opened: a stop that comes while starting must not be lost.
@@ -63,6 +65,13 @@ pub(crate) async fn run(args: Serve, global: &Global) -> anyhow::Result<ExitCode
         }
         server = server.with_workers(workers);
     }
+    if !works && !pushing.is_empty() {
+        let queues = pushing.join(", ");
+        tracing::info!(
+            queues,
+            "these queues declare `push`, and this server sends nothing: run `quaymaster worker`, or pass --workers"
+        );
+    }
     let address = server.address().url();
     output::print(&format!("quaymaster listening on {address} (store: {store}, schemas: {names})"))?;
     notify::tell(State::Ready);
@@ -78,6 +87,13 @@ pub(crate) async fn run(args: Serve, global: &Global) -> anyhow::Result<ExitCode
     server.run(stop).await?;
     tracing::info!("stopped");
     Ok(ExitCode::SUCCESS)
+}
+
+/// Queues whose jobs somebody has to send.
+fn pushing(schema: &Schema) -> impl Iterator<Item = &str> {
+    let pushes =
+        |resource: &&Arc<Resource>| matches!(&resource.spec, Spec::Queue(queue) if queue.push.is_some());
+    schema.resources().filter(pushes).map(|resource| resource.name.as_str())
 }
 
 /// Waits for the next request to stop; its name.

@@ -96,6 +96,7 @@ fn an_unsafe_store_has_one_verdict() {
         let told = with(args, &[]);
         assert_eq!(told.code, 3, "{args:?}: {told:?}");
         assert!((told.out.clone() + &told.err).contains(verdict), "{args:?}: {told:?}");
+        assert!(!told.err.contains("WARN"), "one message: {args:?}: {told:?}");
     }
     assert_eq!(with(&["health", "--json"], &[]).json()["status"], "unsafe");
     assert_eq!(server.command::<i64>(&["DBSIZE"]), 0, "nothing was counted");
@@ -157,4 +158,33 @@ fn a_command_looks_up_only_the_variables_it_needs() {
     for part in ["WANTED", "SHOP_URL", "SHOP_SECRET"] {
         assert!(serve.err.contains(part), "{part}: {serve:?}");
     }
+}
+
+const PUSHING: &str = "[schema]\nname = \"shop\"\nowner = \"shop\"\n[queue.jobs]\nmax_size = 9\nlease = \"1h\"\n\
+    push = { url = \"http://127.0.0.1:9/\" }\n";
+
+#[test]
+fn each_dead_letter_and_a_push_that_nobody_works_on_are_one_line() {
+    let folder = folder(&[("shop.toml", PUSHING)]);
+    let here = folder.path();
+    let served = Served::start(here, &["--schema", "shop.toml"]);
+    for payload in ["1", "2"] {
+        served.take("/v1/queue/jobs/push", &json!({"payload": payload}).to_string());
+    }
+    let jobs = served.take("/v1/queue/jobs/claim", r#"{"count": 2}"#);
+    let lease = |at: usize| jobs["jobs"][at]["lease"].as_str().unwrap().to_owned();
+    let gone = json!({"lease": lease(0), "error": "no such customer", "dead": true});
+    assert_eq!(served.take("/v1/queue/jobs/nack", &gone.to_string())["outcome"], "dead");
+    let by_hand = run(
+        here,
+        &["queue", "nack", "jobs", "--schema", "shop.toml", "--lease", &lease(1), "--error", "e", "--dead"],
+    );
+    assert!(by_hand.code == 0 && !by_hand.err.contains("dead letter"), "{by_hand:?}");
+    let log = served.stop().err;
+    let lines = |part: &str| log.lines().filter(|line| line.contains(part)).count();
+    assert_eq!(lines("a job is a dead letter now"), 1, "{log}");
+    assert!(log.contains("no such customer"), "{log}");
+    assert_eq!(lines("this server sends nothing"), 1, "{log}");
+    let log = Served::start(here, &["--schema", "shop.toml", "--workers"]).stop().err;
+    assert!(!log.contains("this server sends nothing"), "{log}");
 }
