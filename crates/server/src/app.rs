@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use axum::body::Body;
-use axum::http::header::CONTENT_TYPE;
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::http::request::Parts;
 use axum::http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Request, Response};
 use futures_util::FutureExt as _;
@@ -17,18 +17,22 @@ use hyper::upgrade::OnUpgrade;
 use quaymaster::Code;
 use quaymaster::layer::{Peer, Trust};
 use quaymaster::schema::Kind;
+use tracing::Instrument as _;
 
 use crate::call::{self, Call, Effect, Given, Handler, Input, Open, Opening, Operation, upload};
 use crate::config::Thresholds;
 use crate::fan::Fan;
 use crate::http::auth::{self, Caller, Granted, Guard, Role};
 use crate::http::body;
+use crate::http::conditional;
 use crate::http::connection::{Activity, Pace};
+use crate::http::gzip;
 use crate::http::origin;
 use crate::http::presence::Presence;
 use crate::http::problem::{Problem, excerpt, unknown};
 use crate::http::query::{self, Plus, decode};
 use crate::http::sse;
+use crate::http::trace::Trace;
 use crate::metrics::Metrics;
 use crate::page::queues::Depths;
 use crate::page::runs::Recent;
@@ -134,6 +138,8 @@ impl App {
     ) -> Response<Body> {
         let started = Instant::now();
         let (mut parts, mut incoming) = request.into_parts();
+        let trace = Trace::of(&parts.headers);
+        let span = trace.span();
         let upgrade = parts.extensions.remove::<OnUpgrade>();
         let target = self.target(&parts.method, parts.uri.path());
         let exempt = is_exempt(&target);
@@ -154,12 +160,19 @@ impl App {
             _ if busy => Err(Problem::new(Code::ServerBusy, "every place for a request is taken")),
             Err(problem) => Err(problem),
             Ok(target) => {
-                match AssertUnwindSafe(self.run(target, &parts, &mut incoming, line)).catch_unwind().await {
+                let run = self.run(target, &parts, &mut incoming, line).instrument(span.clone());
+                match AssertUnwindSafe(run).catch_unwind().await {
                     Ok(answered) => answered,
                     Err(panic) => {
                         self.metrics.panicked();
                         let why = panic_text(&*panic);
-                        tracing::error!(route = Metrics::template(route), panic = why, "a handler panicked");
+                        span.in_scope(|| {
+                            tracing::error!(
+                                route = Metrics::template(route),
+                                panic = why,
+                                "a handler panicked"
+                            );
+                        });
                         let stopped = "the handler stopped unexpectedly; the log has the cause";
                         let problem = Problem::new(Code::Internal, stopped);
                         let looks = matches!(parts.method, Method::GET | Method::HEAD);
@@ -171,27 +184,23 @@ impl App {
         drop(place);
         body::discard(incoming, &parts.headers);
         let mut response = answered.unwrap_or_else(|problem| {
-            // A store that is away is told once by the probe, not once per request.
-            if problem.code.http_status() == 500 {
-                let cause = problem.source.as_ref().map(tracing::field::display);
-                tracing::error!(route = Metrics::template(route), op = problem.op, code = %problem.code, cause, "defect");
-            }
-            tracing::debug!(op = problem.op, code = %problem.code, field = problem.field, detail = %problem.detail,
-                "refused");
-            problem.into_response()
+            span.in_scope(|| tell(&problem, route));
+            problem.into_response_to(trace)
         });
         if let Some(origin) = listed {
             origin::allow(&mut response, origin);
         }
         let took = started.elapsed();
         self.metrics.observe(route, response.status().as_u16(), took);
-        tracing::debug!(
-            method = %parts.method,
-            path = parts.uri.path(),
-            status = response.status().as_u16(),
-            took_us = took.as_micros() as u64,
-            "request"
-        );
+        span.in_scope(|| {
+            tracing::debug!(
+                method = %parts.method,
+                path = parts.uri.path(),
+                status = response.status().as_u16(),
+                took_us = took.as_micros() as u64,
+                "request"
+            );
+        });
         response
     }
 
@@ -243,8 +252,7 @@ impl App {
                 if page.access == page::Access::Token {
                     self.guard.check(caller, Role::Read)?;
                 }
-                // No page changes anything.
-                (page.run)(self, parts.uri.query().unwrap_or_default()).await.map_err(Problem::only_read)
+                self.show(page, parts).await
             }
             Target::Operation(_, operation, named) => {
                 let granted = self.guard.check(caller, operation.needs.role())?;
@@ -254,10 +262,7 @@ impl App {
                         None => self.call(call, &named.name, parts, incoming, line.presence).await,
                     },
                     Handler::Stream(open) => self.open(open, &named.name, parts, line).await,
-                    Handler::Page(page) => {
-                        let query = parts.uri.query().unwrap_or_default();
-                        (page.run)(self, query).await.map_err(Problem::only_read)
-                    }
+                    Handler::Page(page) => self.show(page, parts).await,
                     Handler::Upload(answer) => {
                         let Line { presence, activity, .. } = line;
                         let asked = upload::Asked {
@@ -265,6 +270,7 @@ impl App {
                             id: &named.id,
                             number: named.number,
                             query: parts.uri.query().unwrap_or_default(),
+                            method: &parts.method,
                             headers: &parts.headers,
                             body: incoming,
                             caller: self.caller_of(granted, activity, &parts.headers),
@@ -277,6 +283,16 @@ impl App {
                 }
             }
         }
+    }
+
+    async fn show(&self, page: &'static Page, parts: &Parts) -> Result<Response<Body>, Problem> {
+        // No page changes anything.
+        let shown = (page.run)(self, parts.uri.query().unwrap_or_default()).await;
+        let shown = conditional::unless_known(shown.map_err(Problem::only_read)?, &parts.headers);
+        Ok(match page.packs {
+            page::Packs::Gzip => gzip::packed(shown, &parts.headers).await,
+            page::Packs::Never => shown,
+        })
     }
 
     /// Begins an answer without an end.
@@ -317,6 +333,10 @@ impl App {
         let input = Input { name, given, outage: &outage, caller, progress: None };
         let mut response = Response::new(Body::from(call.answer(&self.services, input).await?));
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if call.effect == Effect::Reads {
+            // Nobody may keep what is true now.
+            response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        }
         if let Some(policy) = outage.get() {
             response.headers_mut().insert(OUTAGE, HeaderValue::from_static(policy.name()));
         }
@@ -327,6 +347,17 @@ impl App {
 /// Whether a stream is asked for in place of a page.
 fn wants_stream(parts: &Parts) -> bool {
     parts.method == Method::GET && sse::is_wanted(&parts.headers)
+}
+
+/// Logs why a request was not answered.
+fn tell(problem: &Problem, route: usize) {
+    let Problem { op, code, field, detail, .. } = problem;
+    // A store that is away is told once by the probe, not once per request.
+    if code.http_status() == 500 {
+        let cause = problem.source.as_ref().map(tracing::field::display);
+        tracing::error!(route = Metrics::template(route), op, %code, field, %detail, cause, "defect");
+    }
+    tracing::debug!(op, %code, field, %detail, "refused");
 }
 
 /// The route of a request, as metrics name it; `None` when it goes nowhere.

@@ -142,7 +142,7 @@ impl Guard {
                      answered",
                     excerpt(host)
                 );
-                Err(Problem::new(Code::AuthForbidden, detail).field("host"))
+                Err(Problem::new(Code::AuthHost, detail).field("host"))
             }
             _ => Ok(()),
         }

@@ -2,7 +2,9 @@
 
 pub(crate) mod auth;
 pub(crate) mod body;
+pub(crate) mod conditional;
 pub(crate) mod connection;
+pub(crate) mod gzip;
 pub(crate) mod listen;
 pub(crate) mod origin;
 pub(crate) mod presence;
@@ -10,4 +12,5 @@ pub(crate) mod problem;
 pub(crate) mod query;
 pub(crate) mod socket;
 pub(crate) mod sse;
+pub(crate) mod trace;
 pub(crate) mod ws;

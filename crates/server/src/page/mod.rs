@@ -9,6 +9,7 @@ pub(crate) mod latency;
 mod metrics;
 pub(crate) mod openapi;
 pub(crate) mod operations;
+mod process;
 pub(crate) mod queues;
 #[cfg(test)]
 mod reference;
@@ -46,6 +47,13 @@ pub(crate) enum Place {
     Exempt,
 }
 
+/// Whether a page is packed for callers that take it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Packs {
+    Never,
+    Gzip,
+}
+
 type Run = for<'a> fn(&'a App, &'a str) -> BoxFuture<'a, Result<Response<Body>, Problem>>;
 
 /// A path that takes GET.
@@ -54,6 +62,7 @@ pub(crate) struct Page {
     pub(crate) path: &'static str,
     pub(crate) access: Access,
     pub(crate) place: Place,
+    pub(crate) packs: Packs,
     pub(crate) run: Run,
 }
 

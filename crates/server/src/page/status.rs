@@ -12,7 +12,7 @@ use super::queues::{self, QueueStatus};
 use super::runs::{self, RunStatus};
 use super::stats::StatsStatus;
 use super::uploads::UploadStatus;
-use super::{Access, Page, Place, json};
+use super::{Access, Packs, Page, Place, json};
 use crate::app::App;
 use crate::doctor::{self, Eviction};
 use crate::probe;
@@ -22,6 +22,7 @@ pub(super) const PAGE: Page = Page {
     path: "/v1/status",
     access: Access::Token,
     place: Place::Needed,
+    packs: Packs::Gzip,
     run: |app, _| status(app).map(Ok).boxed(),
 };
 

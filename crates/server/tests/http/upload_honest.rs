@@ -3,9 +3,9 @@
 use std::fs;
 use std::sync::Arc;
 
+use quaymaster::Engine;
 use quaymaster::store::embedded::{EmbeddedOptions, EmbeddedStore};
 use quaymaster::store::{StoreOptions, open};
-use quaymaster::Engine;
 use quaymaster_server::ChunkPlace;
 use quaymaster_testkit::between::Between;
 use quaymaster_testkit::conformance::{command, command_int};
