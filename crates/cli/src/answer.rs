@@ -12,6 +12,9 @@ use crate::output::{self, millis, printable};
 /// Fields that hold what users stored: shown as they are, whatever is in them.
 const VERBATIM: [&str; 6] = ["value", "value_base64", "response", "payload", "item", "data"];
 
+/// Fields that hold a list of things of one kind: columns, below the other fields.
+const LISTS: [&str; 3] = ["jobs", "runs", "batches"];
+
 /// Of a longer list, so many are shown.
 const ROWS: usize = 100;
 
@@ -36,7 +39,7 @@ impl Answer {
             let length = self.field("length").and_then(|length| length.parse().ok());
             return Ok(Listed { items: serde_json::from_str(items)?, length }.table());
         }
-        let mut rows = Vec::new();
+        let (mut rows, mut lists) = (Vec::new(), String::new());
         // `used` and `limit` are one fact.
         let number = |name: &str| self.field(name).and_then(|value| value.parse::<u64>().ok());
         let quota = number("used").zip(number("limit"));
@@ -44,51 +47,98 @@ impl Answer {
             match (name.as_str(), quota) {
                 ("limit", Some(_)) => {}
                 ("used", Some((used, limit))) => rows.push(("used".to_owned(), format!("{used} of {limit}"))),
+                (name, _) if LISTS.contains(&name) && value.get() != "[]" => {
+                    match serde_json::from_str::<Vec<Answer>>(value.get()) {
+                        Ok(items) => lists.push_str(&columns(&items)?),
+                        Err(_) => describe(name, &serde_json::from_str(value.get())?, &mut rows),
+                    }
+                }
                 _ => describe(name, &serde_json::from_str(value.get())?, &mut rows),
             }
         }
         let rows: Vec<(&str, String)> =
             rows.iter().map(|(name, value)| (name.as_str(), value.clone())).collect();
-        Ok(output::table(&rows))
+        Ok(output::table(&rows) + &lists)
     }
+}
+
+/// Things of one kind, one a line under the names of their fields; what users stored comes last. Of lists and objects in
+/// them only the number is told.
+fn columns(items: &[Answer]) -> serde_json::Result<String> {
+    let shown = &items[..items.len().min(ROWS)];
+    let mut names: Vec<&str> = Vec::new();
+    for (name, _) in shown.iter().flat_map(|item| &item.0) {
+        if !names.contains(&name.as_str()) {
+            names.push(name);
+        }
+    }
+    names.sort_by_key(|name| VERBATIM.contains(name));
+    let mut rows = Vec::new();
+    for item in shown {
+        let cell = |name: &&str| match item.field(name) {
+            None => Ok(String::new()),
+            Some(written) if VERBATIM.contains(name) => Ok(verbatim(&serde_json::from_str(written)?)),
+            Some(written) => Ok(match serde_json::from_str(written)? {
+                Value::Array(items) => items.len().to_string(),
+                Value::Object(fields) => {
+                    let pairs = fields.iter().map(|(name, value)| format!("{name}={}", verbatim(value)));
+                    pairs.collect::<Vec<_>>().join(" ")
+                }
+                value => plain(name, &value).unwrap_or_default(),
+            }),
+        };
+        rows.push(names.iter().map(cell).collect::<serde_json::Result<Vec<String>>>()?);
+    }
+    let mut text = output::grid(&names.iter().map(|name| spoken(name)).collect::<Vec<_>>(), &rows);
+    if items.len() > ROWS {
+        let _ = writeln!(text, "and {} more; --json shows them", items.len() - ROWS);
+    }
+    Ok(text)
+}
+
+/// What users stored, on one line.
+fn verbatim(value: &Value) -> String {
+    printable(&value.as_str().map_or_else(|| value.to_string(), str::to_owned))
+}
+
+/// A value that is neither list nor object; nothing where there is nothing to say.
+fn plain(name: &str, value: &Value) -> Option<String> {
+    Some(match value {
+        // When the same call can pass: said only when it cannot now.
+        Value::Number(ms) if name == "retry_after_ms" && ms.as_u64() == Some(0) => return None,
+        Value::Null if name == "retry_after_ms" => "never: the cost is over the limit".to_owned(),
+        Value::Number(number) => match number.as_u64().filter(|_| name.ends_with("_ms")) {
+            Some(ms) => millis(ms),
+            None => number.to_string(),
+        },
+        Value::Bool(yes) => if *yes { "yes" } else { "no" }.to_owned(),
+        Value::String(text) => printable(text),
+        _ => "none".to_owned(),
+    })
 }
 
 fn describe(name: &str, value: &Value, rows: &mut Vec<(String, String)>) {
     let last = name.rsplit('.').next().unwrap_or(name);
     if VERBATIM.contains(&last) {
-        let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        rows.push((spoken(name), printable(&text)));
+        rows.push((spoken(name), verbatim(value)));
         return;
     }
-    let text = match value {
-        // When the same call can pass: said only when it cannot now.
-        Value::Number(ms) if last == "retry_after_ms" && ms.as_u64() == Some(0) => return,
-        Value::Null if last == "retry_after_ms" => "never: the cost is over the limit".to_owned(),
-        Value::Number(number) => match number.as_u64().filter(|_| last.ends_with("_ms")) {
-            Some(ms) => millis(ms),
-            None => number.to_string(),
-        },
-        Value::Bool(yes) => if *yes { "yes" } else { "no" }.to_owned(),
-        Value::Null => "none".to_owned(),
-        Value::String(text) => printable(text),
-        Value::Array(items) if items.is_empty() => "none".to_owned(),
-        Value::Array(items) => {
+    match value {
+        Value::Array(items) if !items.is_empty() => {
             for (at, item) in items.iter().take(ROWS).enumerate() {
                 describe(&format!("{name}.{}", at + 1), item, rows);
             }
             if items.len() > ROWS {
                 rows.push((spoken(name), format!("and {} more; --json shows them", items.len() - ROWS)));
             }
-            return;
         }
         Value::Object(fields) => {
             for (field, value) in fields {
                 describe(&format!("{name}.{field}"), value, rows);
             }
-            return;
         }
-    };
-    rows.push((spoken(name), text));
+        value => rows.extend(plain(last, value).map(|text| (spoken(name), text))),
+    }
 }
 
 /// A field's name for people.
@@ -207,6 +257,24 @@ mod tests {
         assert_eq!(table(told).unwrap(), shown);
         assert_eq!(table(r#"{"items":[{"z":1,"a":2},"x"]}"#).unwrap(), "{\"z\":1,\"a\":2}\n\"x\"\n");
         assert_eq!(table(r#"{"items":[],"length":0}"#).unwrap(), "none\n");
+    }
+
+    #[test]
+    fn jobs_and_runs_are_columns_below_the_other_fields() {
+        let told = r#"{"acked":1,"jobs":[{"payload":{"a":1},"id":"7","lease_expires_in_ms":30000},
+            {"payload":"x\ny","id":"18","lease_expires_in_ms":900,"attempt":2}]}"#;
+        let shown = "acked  1\nid  lease expires in  attempt  payload\n7   30.0 s                     {\"a\":1}\n\
+                     18  900 ms            2        x\\ny\n";
+        assert_eq!(table(told).unwrap(), shown);
+        let told =
+            r#"{"runs":[{"run_id":"r","status":"running","processed":[1,2],"tasks":[],"key":{"c":"d"}}]}"#;
+        let shown = "run id  status   processed  tasks  key\nr       running  2          0      c=d\n";
+        assert_eq!(table(told).unwrap(), shown);
+        assert_eq!(table(r#"{"jobs":[]}"#).unwrap(), "jobs  none\n");
+        let many = vec!["{\"id\":\"1\"}"; ROWS + 2].join(",");
+        assert!(
+            table(&format!("{{\"jobs\":[{many}]}}")).unwrap().ends_with("\nand 2 more; --json shows them\n")
+        );
     }
 
     #[test]

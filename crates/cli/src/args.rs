@@ -103,7 +103,7 @@ fn asked_by_hand(matches: &ArgMatches) -> Result<Asked, clap::Error> {
     let source = |name: &str| leaf.try_contains_id(name).ok().and_then(|_| leaf.value_source(name));
     // `upload put` looks its resource up in the schema, with a server too.
     let needs_schema = words == ["upload", "put"];
-    let places = ["store", "data_dir", "durability", "max_memory", "schema", "config"];
+    let places = ["store", "data_dir", "durability", "max_memory", "schema", "config", "demo"];
     let typed = places
         .iter()
         .filter(|place| !(needs_schema && matches!(**place, "schema" | "config")))
@@ -214,6 +214,12 @@ pub(crate) struct Place {
     /// [default: half of the memory there is].
     #[arg(long, env = "QUAYMASTER_MAX_MEMORY", value_name = "SIZE")]
     pub(crate) max_memory: Option<String>,
+    /// Go on although the store may evict what the schema holds.
+    #[arg(long, env = "QUAYMASTER_ACCEPT_EVICTION", value_parser = BoolishValueParser::new())]
+    pub(crate) accept_eviction: bool,
+    /// Use the bundled schemas, a demonstration, also on a store that is not embedded.
+    #[arg(long, env = "QUAYMASTER_DEMO", value_parser = BoolishValueParser::new())]
+    pub(crate) demo: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -240,9 +246,6 @@ pub(crate) struct Serve {
     /// Where to listen [default: 127.0.0.1:7420]; port 0 takes a free one; `unix:PATH` is a socket file.
     #[arg(long, env = "QUAYMASTER_LISTEN", value_name = "ADDRESS")]
     pub(crate) listen: Option<String>,
-    /// Start although the store may evict what the schema holds.
-    #[arg(long, env = "QUAYMASTER_ACCEPT_EVICTION", value_parser = BoolishValueParser::new())]
-    pub(crate) accept_eviction: bool,
     /// Listen on an address others reach although no token is configured.
     #[arg(long, env = "QUAYMASTER_INSECURE_LISTEN", value_parser = BoolishValueParser::new())]
     pub(crate) insecure_listen: bool,
@@ -272,9 +275,6 @@ pub(crate) struct Worker {
     /// Answer `/healthz`, `/readyz` and `/metrics` there, and nothing else; port 0 takes a free one [default: nowhere].
     #[arg(long, env = "QUAYMASTER_METRICS", value_name = "ADDRESS")]
     pub(crate) metrics: Option<String>,
-    /// Start although the store may evict what the schema holds.
-    #[arg(long, env = "QUAYMASTER_ACCEPT_EVICTION", value_parser = BoolishValueParser::new())]
-    pub(crate) accept_eviction: bool,
     /// Answer on an address others reach although no token is configured.
     #[arg(long, env = "QUAYMASTER_INSECURE_LISTEN", value_parser = BoolishValueParser::new())]
     pub(crate) insecure_listen: bool,
@@ -285,9 +285,8 @@ pub(crate) struct Worker {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Check {
-    /// Schema files; they are checked together, as they would be loaded.
-    #[arg(required = true, value_name = "FILE")]
-    pub(crate) files: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) files: Files,
     /// Print one JSON document.
     #[arg(long, env = "QUAYMASTER_JSON", value_parser = BoolishValueParser::new())]
     pub(crate) json: bool,
@@ -295,9 +294,19 @@ pub(crate) struct Check {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Docs {
-    /// Schema files.
-    #[arg(required = true, value_name = "FILE")]
+    #[command(flatten)]
+    pub(crate) files: Files,
+}
+
+/// Schema files, read without a store.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Files {
+    /// Schema files, read together. None: those of `--schema`, else of the settings, else the five bundled systems.
+    #[arg(value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
+    /// The same, where no FILE is given; several by repeating it, or with commas.
+    #[arg(long, env = "QUAYMASTER_SCHEMA", value_name = "FILE", value_delimiter = ',')]
+    pub(crate) schema: Vec<PathBuf>,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -340,17 +349,17 @@ pub(crate) struct Clean {
     #[arg(long)]
     pub(crate) apply: bool,
     /// Only this resource, such as `limit.courtlistener`.
-    #[arg(long, env = "QUAYMASTER_ONLY", value_name = "KIND.NAME")]
+    #[arg(long, value_name = "KIND.NAME")]
     pub(crate) only: Option<String>,
     /// Keys looked at in a second.
     #[arg(long, env = "QUAYMASTER_RATE", value_name = "KEYS", default_value_t = quaymaster::clean::RATE,
         value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) rate: u32,
     /// Stop after about so many keys, and say where to go on.
-    #[arg(long, env = "QUAYMASTER_MOST", value_name = "KEYS", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "KEYS", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) most: Option<u64>,
     /// Go on where an earlier `clean` stopped.
-    #[arg(long, env = "QUAYMASTER_FROM", value_name = "PLACE")]
+    #[arg(long, value_name = "PLACE")]
     pub(crate) from: Option<String>,
     /// Print JSON.
     #[arg(long, env = "QUAYMASTER_JSON", value_parser = BoolishValueParser::new())]
@@ -412,8 +421,8 @@ mod tests {
         Args::command().debug_assert();
     }
 
-    /// Flags that must not be left on by accident, and one that is required anyway.
-    const ONLY_BY_HAND: [&str; 4] = ["apply", "repair", "force", "json-schema"];
+    /// Flags that must not be left on by accident, what one `clean` looks at, and one that is required anyway.
+    const ONLY_BY_HAND: [&str; 7] = ["apply", "repair", "force", "only", "most", "from", "json-schema"];
 
     #[test]
     fn settings_have_an_environment_variable_and_flags_of_one_call_have_none() {

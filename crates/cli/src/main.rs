@@ -8,6 +8,7 @@ mod args;
 mod calls;
 mod command;
 mod failure;
+mod notify;
 mod output;
 mod progress;
 mod remote;
@@ -56,7 +57,7 @@ async fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.command {
         Command::Serve(serve) => command::serve::run(serve, &args.global).await,
         Command::Worker(worker) => command::worker::run(worker, &args.global).await,
-        Command::Check(check) => command::check::run(&check),
+        Command::Check(check) => command::check::run(&check, &args.global),
         Command::Docs(docs) => command::docs::run(&docs, &args.global),
         Command::Explain(explain) => command::explain::run(explain, &args.global).await,
         Command::Clean(clean) => command::clean::run(clean, &args.global).await,

@@ -55,27 +55,28 @@ pub(crate) fn table(rows: &[(&str, String)]) -> String {
 
 /// Rows under a heading, aligned; the last column is as wide as it is.
 pub(crate) fn columns<const N: usize>(heading: [&str; N], rows: Vec<[String; N]>) -> String {
-    let rows: Vec<[String; N]> = rows.into_iter().map(|row| row.map(|cell| printable(&cell))).collect();
-    let width = |at: usize| {
-        let widest = rows.iter().map(|row| row[at].chars().count()).max().unwrap_or(0);
-        widest.max(heading[at].len())
-    };
-    let widths: [usize; N] = std::array::from_fn(width);
-    let line = |cells: [&str; N]| {
-        let mut text = String::new();
-        for (at, cell) in cells.into_iter().enumerate() {
-            if at + 1 == N {
+    let heading = heading.map(str::to_owned);
+    grid(&heading, &rows.into_iter().map(Vec::from).collect::<Vec<_>>())
+}
+
+/// The same with any number of columns; rows are as long as the heading.
+pub(crate) fn grid(heading: &[String], rows: &[Vec<String>]) -> String {
+    let lines: Vec<Vec<String>> = std::iter::once(heading)
+        .chain(rows.iter().map(Vec::as_slice))
+        .map(|row| row.iter().map(|cell| printable(cell)).collect())
+        .collect();
+    let wide = |at: usize| lines.iter().filter_map(|row| row.get(at)).map(|cell| cell.chars().count()).max();
+    let widths: Vec<usize> = (0..heading.len()).map(|at| wide(at).unwrap_or(0)).collect();
+    let mut text = String::new();
+    for row in &lines {
+        for (at, cell) in row.iter().enumerate() {
+            if at + 1 == row.len() {
                 text.push_str(cell);
             } else {
                 let _ = write!(text, "{cell:width$}  ", width = widths[at]);
             }
         }
         text.push('\n');
-        text
-    };
-    let mut text = line(heading);
-    for row in &rows {
-        text.push_str(&line(std::array::from_fn(|at| row[at].as_str())));
     }
     text
 }

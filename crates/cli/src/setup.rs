@@ -5,22 +5,23 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use quaymaster::respell::{self, Depth};
-use quaymaster::schema::{self, BUNDLED, Diagnostic, Loaded, Schema, Severity, Source};
+use quaymaster::schema::{self, Diagnostic, Kind, Loaded, Schema, Severity, Source};
 use quaymaster::store::StoreOptions;
-use quaymaster::{Engine, Quaymaster, store};
+use quaymaster::{Code, Engine, Quaymaster, store};
 use quaymaster_server::Depot;
-use quaymaster_server::config::{self, Config, Overrides, RawConfig};
-use quaymaster_server::doctor::SEAL_KEY;
+use quaymaster_server::config::{self, Config, Needs, Overrides, RawConfig};
+use quaymaster_server::doctor::{self, SEAL_KEY};
 use tracing_subscriber::EnvFilter;
 
-use crate::args::{Args, Command, Global, LogFormat, Place};
+use crate::args::{Args, Command, Files, Global, LogFormat, Place};
 use crate::failure::{BadSchema, NoStore, NothingRan, Unreadable};
 use crate::output;
 
 /// Logs go to stderr; a server says a little by default, a command only what is wrong.
 pub(crate) fn logging(args: &Args) {
-    let default =
-        if matches!(args.command, Command::Serve(_) | Command::Worker(_)) { "info" } else { "warn" };
+    let serves = matches!(args.command, Command::Serve(_) | Command::Worker(_));
+    // Whoever gives up a job by hand is told by the answer.
+    let default = if serves { "info" } else { "warn,quaymaster::dead_letters=off" };
     let wanted = args.global.log.as_deref().filter(|filter| !filter.is_empty()).unwrap_or(default);
     let filter = EnvFilter::try_new(wanted).unwrap_or_else(|error| {
         output::error(&format!("--log {wanted:?} is no filter ({error}); logging {default}"));
@@ -51,8 +52,8 @@ fn has_password(url: &str) -> bool {
     inside || url.contains("password=")
 }
 
-/// Settings from the file, if there is one, and the flags.
-pub(crate) fn config(global: &Global, overrides: Overrides) -> anyhow::Result<Config> {
+/// Settings from the file, if there is one, and the flags; of its variables those that the command needs.
+pub(crate) fn config(global: &Global, overrides: Overrides, needs: Needs) -> anyhow::Result<Config> {
     let path = match &global.config {
         Some(path) => Some(path.clone()),
         None => Some(PathBuf::from(config::FILE)).filter(|path| path.exists()),
@@ -61,7 +62,7 @@ pub(crate) fn config(global: &Global, overrides: Overrides) -> anyhow::Result<Co
         Some(path) => {
             let text = read(&path)?;
             let folder = path.parent().unwrap_or(Path::new(""));
-            RawConfig::parse(&path.display().to_string(), &text, folder, &variable)?
+            RawConfig::parse_for(needs, &path.display().to_string(), &text, folder, &variable)?
         }
         None => RawConfig::default(),
     };
@@ -76,6 +77,8 @@ pub(crate) fn overrides(place: Place) -> Overrides {
         data_dir: place.data_dir,
         durability: place.durability.map(Into::into),
         max_memory: place.max_memory,
+        accept_eviction: place.accept_eviction,
+        demo: place.demo,
         seal_keys: variable(SEAL_KEY),
         // A variable that is set to nothing is not set.
         store_password: variable(config::STORE_PASSWORD).filter(|text| !text.is_empty()),
@@ -99,16 +102,41 @@ fn read(path: &Path) -> Result<String, Unreadable> {
 
 /// Reads the files, or the bundled systems when there are none.
 pub(crate) fn load(files: &[PathBuf]) -> anyhow::Result<Loaded> {
+    load_by(files, schema::load)
+}
+
+/// The same for a command that uses a part of the schema: the rest may lack its variables.
+pub(crate) fn load_part(files: &[PathBuf]) -> anyhow::Result<Loaded> {
+    let loaded = load(files)?;
+    let wrong = || loaded.diagnostics.iter().filter(|problem| problem.severity == Severity::Error);
+    if loaded.schema.is_none() && wrong().all(|problem| problem.code == "env-unset") {
+        return load_by(files, schema::load_set);
+    }
+    Ok(loaded)
+}
+
+fn load_by(
+    files: &[PathBuf],
+    load: fn(&[Source<'_>], &dyn Fn(&str) -> Option<String>) -> Loaded,
+) -> anyhow::Result<Loaded> {
     if files.is_empty() {
-        let sources = BUNDLED.map(|(name, text)| Source { name, text });
-        return Ok(schema::load(&sources, &variable));
+        return Ok(schema::load_bundled(&variable));
     }
     let mut texts = Vec::new();
     for file in files {
         texts.push((file.display().to_string(), read(file)?));
     }
     let sources: Vec<Source<'_>> = texts.iter().map(|(name, text)| Source { name, text }).collect();
-    Ok(schema::load(&sources, &variable))
+    Ok(load(&sources, &variable))
+}
+
+/// The schema files that a command means which needs nothing else.
+pub(crate) fn schema_files(global: &Global, given: &Files) -> anyhow::Result<Vec<PathBuf>> {
+    if !given.files.is_empty() {
+        return Ok(given.files.clone());
+    }
+    let overrides = Overrides { schemas: given.schema.clone(), ..Overrides::default() };
+    Ok(config(global, overrides, Needs::SCHEMA)?.schemas)
 }
 
 /// The schema, or its errors on stderr.
@@ -135,9 +163,9 @@ pub(crate) enum Intent {
     Change,
 }
 
-/// Schema and store for a command that runs once.
+/// Schema and store for a command that runs once and is about the whole schema.
 pub(crate) async fn open(global: &Global, place: Place, intent: Intent) -> anyhow::Result<Quaymaster> {
-    Ok(open_all(global, place, intent).await?.0)
+    Ok(open_with(global, overrides(place), intent, Needs::STORE).await?.0)
 }
 
 /// The same, and where uploads lie.
@@ -146,7 +174,16 @@ pub(crate) async fn open_all(
     place: Place,
     intent: Intent,
 ) -> anyhow::Result<(Quaymaster, Depot)> {
-    open_with(global, overrides(place), intent).await
+    open_with(global, overrides(place), intent, Needs::WORK).await
+}
+
+/// What calls of a kind need of the settings.
+fn needs(kind: Kind) -> Needs {
+    match kind {
+        Kind::Limit | Kind::Guard => Needs::LIMITS,
+        Kind::Upload => Needs::WORK,
+        _ => Needs::STORE,
+    }
 }
 
 /// The same for `<kind> <verb> NAME`, which says on stderr which store it takes where nobody named one.
@@ -154,9 +191,10 @@ pub(crate) async fn open_for_call(
     global: &Global,
     place: Place,
     intent: Intent,
+    kind: Kind,
 ) -> anyhow::Result<(Quaymaster, Depot)> {
-    let config = config(global, overrides(place))?;
-    let schema = usable(load(&config.schemas)?)?;
+    let config = config(global, overrides(place), needs(kind))?;
+    let schema = usable(load_part(&config.schemas)?)?;
     if let (false, StoreOptions::Embedded(dir, _)) = (config.store_is_named, &config.store) {
         output::note(&format!(
             "store: embedded in {} (chosen by default; --store or QUAYMASTER_STORE names another)",
@@ -171,10 +209,16 @@ pub(crate) async fn open_with(
     global: &Global,
     overrides: Overrides,
     intent: Intent,
+    needs: Needs,
 ) -> anyhow::Result<(Quaymaster, Depot)> {
-    let config = config(global, overrides)?;
+    let config = config(global, overrides, needs)?;
     let schema = usable(load(&config.schemas)?)?;
     open_configured(config, schema, intent).await
+}
+
+/// The same for `explain`, which reads no values: the bundled schemas may look anywhere, and no seal key is needed.
+pub(crate) async fn open_to_explain(config: Config, schema: Arc<Schema>) -> anyhow::Result<Quaymaster> {
+    open_checked(config, schema, Intent::Look).await
 }
 
 async fn open_configured(
@@ -182,17 +226,34 @@ async fn open_configured(
     schema: Arc<Schema>,
     intent: Intent,
 ) -> anyhow::Result<(Quaymaster, Depot)> {
+    config.check_demo()?;
     config.check_seal(&schema)?;
-    let settings = config.settings();
+    let uploads = config.uploads.clone();
+    let quaymaster = open_checked(config, schema, intent).await?;
+    let depot = Depot::new(&quaymaster, &uploads);
+    Ok((quaymaster, depot))
+}
+
+async fn open_checked(config: Config, schema: Arc<Schema>, intent: Intent) -> anyhow::Result<Quaymaster> {
+    let (settings, eviction) = (config.settings(), config.eviction());
     let redis = matches!(config.store, StoreOptions::Redis(_));
     let engine = open_store(config.store.for_schema(&schema), intent).await?;
+    if redis && intent == Intent::Change {
+        let findings = match doctor::examine(&schema, &*engine, eviction).await {
+            // A user who may not ask may well do what the call does.
+            Err(error) if error.code == Code::StorePermission => Vec::new(),
+            findings => findings.map_err(NothingRan::from)?,
+        };
+        if let Some(refusal) = doctor::refusal(&findings) {
+            let _ = engine.close().await;
+            return Err(NothingRan::from(refusal).into());
+        }
+    }
     // A command that only looks must work on a Redis with old names, `respell` above all.
     if !redis || intent == Intent::Change {
         respell::prepare(&schema, &engine, Depth::Fixed).await.map_err(NothingRan::from)?;
     }
-    let quaymaster = Quaymaster::with(schema, engine, settings);
-    let depot = Depot::new(&quaymaster, &config.uploads);
-    Ok((quaymaster, depot))
+    Ok(Quaymaster::with(schema, engine, settings))
 }
 
 pub(crate) async fn open_store(options: StoreOptions, intent: Intent) -> anyhow::Result<Arc<dyn Engine>> {
@@ -202,6 +263,12 @@ pub(crate) async fn open_store(options: StoreOptions, intent: Intent) -> anyhow:
         return Err(NoStore(dir.clone()).into());
     }
     Ok(store::open(options).await.map_err(NothingRan::from)?)
+}
+
+/// Whether there is no store to ask: nobody named one, and the folder that is taken by default holds nothing.
+pub(crate) fn has_no_store(config: &Config) -> bool {
+    let named = config.store_is_named || config.data_dir_is_named;
+    !named && matches!(&config.store, StoreOptions::Embedded(dir, _) if holds_nothing(dir))
 }
 
 /// Whether the folder is not there, or empty. What else is wrong with it, opening it says better.

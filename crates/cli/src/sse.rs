@@ -7,7 +7,7 @@ pub(crate) struct Event {
     pub(crate) name: Option<String>,
     /// Whether it has an id.
     pub(crate) has_id: bool,
-    /// Its comments; the server puts one before what nobody published.
+    /// Its comments; earlier servers put one before what nobody published.
     pub(crate) comment: Option<String>,
     /// Its data, the lines divided by `\n`.
     pub(crate) data: Vec<u8>,

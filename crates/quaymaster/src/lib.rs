@@ -247,11 +247,25 @@ impl Quaymaster {
     }
 
     fn unknown(&self, kind: Kind, name: &str) -> Error {
-        let kind_name = kind.name();
-        let detail = match self.inner.schema.nearest(kind, name) {
-            Some(near) => format!("there is no {kind_name} {name:?}; did you mean {near:?}?"),
-            None => format!("there is no {kind_name} {name:?}"),
+        let (kind_name, schema) = (kind.name(), &self.inner.schema);
+        if let Some(variable) = schema.left_out(kind, name) {
+            let detail =
+                format!("{kind_name}.{name} needs the environment variable {variable}, which is not set");
+            return Error::new("resource", Code::ConfigInvalid, detail);
+        }
+        let near = match schema.nearest(kind, name) {
+            Some(near) => format!("; did you mean {near:?}?"),
+            None => String::new(),
         };
-        Error::new("resource", Code::ResourceUnknown, detail)
+        let demonstration = if schema.is_demonstration() {
+            "; only the bundled demonstration schemas are loaded: --schema FILE or QUAYMASTER_SCHEMA loads yours"
+        } else {
+            ""
+        };
+        Error::new(
+            "resource",
+            Code::ResourceUnknown,
+            format!("there is no {kind_name} {name:?}{near}{demonstration}"),
+        )
     }
 }

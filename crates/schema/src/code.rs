@@ -73,6 +73,7 @@ codes! {
     AuthRequired     "auth.required"     401 2 Useless "Credentials are required", "Send the configured bearer token.";
     AuthForbidden    "auth.forbidden"    403 2 Useless "These credentials may not do this", "Use a token with the needed role; for a web page, list its origin in `origins` in [server].";
     AuthResource     "auth.resource"     403 2 Useless "The token does not reach this resource", "Use a token whose `resources` in [server] list it, or list it there.";
+    AuthHost         "auth.host"         403 2 Useless "The server does not answer under this host name", "Ask it as localhost, 127.0.0.1 or [::1]. For another name set tokens in [server], or list the name's origin in `origins`.";
     SchemaInvalid    "schema.invalid"    422 1 Useless "The schema has errors", "Run `quaymaster check` and correct what it names.";
     ConfigInvalid    "config.invalid"    422 2 Useless "The configuration is not valid", "Correct the setting that the detail names.";
     KeyWrongType     "key.wrong_type"    409 1 Useless "The key holds another type", "Another program wrote this key with another type; run `quaymaster explain KEY`.";
@@ -103,6 +104,7 @@ codes! {
     UploadTooLarge   "upload.too_large"  413 2 Useless "The chunk is too large", "Cut the file into chunks of at most `chunk_max_bytes`.";
     UploadRefused    "upload.refused"    422 1 Useless "This cannot be a chunk of the upload", "The detail says what contradicts what came before.";
     UploadDigest     "upload.digest"     422 1 Useless "The bytes are not those that were announced", "Send the chunk again.";
+    UploadChanged    "upload.changed"    412 1 Useless "The content is not the one that was named", "Ask for its ETag again, and repeat the request with that.";
     UploadRange      "upload.range"      416 1 Useless "The range lies outside the content", "Ask for bytes that the content has.";
     UploadGone       "upload.gone"       410 1 Useless "The object was removed from the object store", "Upload the file again; whoever may remove objects there can tell why it is gone.";
     // 410 as for one that is gone: what was put there is not there any more, and no repetition brings it back, which clients

@@ -21,7 +21,7 @@ mod respell;
 mod schema;
 mod spec;
 
-pub use bundled::BUNDLED;
+pub use bundled::{BUNDLED, load_bundled};
 pub use check::EvictionLoss;
 pub use diagnostic::{Diagnostic, Severity};
 pub use docs::{OWN_PREFIX, docs};
@@ -32,7 +32,7 @@ pub use kind::{
     UnknownWord,
 };
 pub use lint::{LINTS, Lint, lint_of};
-pub use load::{Loaded, Source, load};
+pub use load::{Loaded, Source, load, load_set};
 pub use pattern::{Bucket, KeyError, MAX_VALUE_CHARS, Parsed, Pattern, is_longer};
 pub use schema::{ChannelRow, Colocate, Document, Explained, Field, KeyRow, Resource, Schema, Ttl};
 pub use spec::{

@@ -155,6 +155,12 @@ pub const LINTS: &[Lint] = &[
         "the key's expiry is the window's end",
     ),
     lint("no-ttl", Error, "a key has neither a TTL nor a reason to have none", "the store fills up"),
+    lint(
+        "matches-everything",
+        Warning,
+        "a key has no text beside its placeholders",
+        "any key of another program looks like one of this resource",
+    ),
     lint("no-bound", Warning, "a queue has no max_size", "a stopped consumer fills the store"),
     lint("contradiction", Error, "two fields cannot both hold", "the resource could not work as declared"),
     lint(

@@ -1,6 +1,6 @@
 //! From sources to a checked schema.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::check;
@@ -8,7 +8,7 @@ use crate::diagnostic::{Diagnostic, Severity, excerpt, nearest};
 use crate::kind::Kind;
 use crate::pattern::{Blueprint, Pattern, Template};
 use crate::read::draft::Draft;
-use crate::read::report::{At, Report};
+use crate::read::report::{At, Report, Unset};
 use crate::schema::{ChannelRow, Colocate, Document, KeyRow, Resource, Schema};
 
 /// One schema file.
@@ -31,7 +31,17 @@ pub struct Loaded {
 
 /// Reads the sources together; `env` looks environment variables up.
 pub fn load(sources: &[Source<'_>], env: &dyn Fn(&str) -> Option<String>) -> Loaded {
-    let report = Report::new(sources);
+    load_with(sources, env, Unset::Refused)
+}
+
+/// The same for whoever uses a part of the schema: a resource one of whose variables is not set is left out, with those
+/// that refer to it. A queue is left without `push` where only that lacks a variable.
+pub fn load_set(sources: &[Source<'_>], env: &dyn Fn(&str) -> Option<String>) -> Loaded {
+    load_with(sources, env, Unset::LeftOut)
+}
+
+fn load_with(sources: &[Source<'_>], env: &dyn Fn(&str) -> Option<String>, unset: Unset) -> Loaded {
+    let report = Report::new(sources, unset);
     let mut documents: Vec<Document> = Vec::new();
     let mut heads = Vec::new();
     let mut drafts = Vec::new();
@@ -53,12 +63,14 @@ pub fn load(sources: &[Source<'_>], env: &dyn Fn(&str) -> Option<String>) -> Loa
     if !broken {
         references(&drafts, &declared, &report);
     }
+    let left_out = leave_out(&mut drafts, &report);
     check::overlap(&mut drafts, &report);
     check::runs(&drafts, &report);
     let cluster_problems = check::slots(&drafts, &report);
 
     let resources = drafts.iter().map(|draft| Arc::new(resource(draft, &documents))).collect();
-    let schema = Schema::new(documents, resources, cluster_problems);
+    let mut schema = Schema::new(documents, resources, cluster_problems);
+    schema.left_out = left_out;
     check::eviction(&schema, &heads, &report);
     let diagnostics = report.finish();
     let failed = diagnostics.iter().any(|diagnostic| diagnostic.severity == Severity::Error);
@@ -93,6 +105,26 @@ fn unique_names(drafts: Vec<Draft>, report: &Report<'_>) -> Vec<Draft> {
         kept.push(draft);
     }
     kept
+}
+
+/// Takes out the resources that lack a variable, and those that refer to one of them.
+fn leave_out(drafts: &mut Vec<Draft>, report: &Report<'_>) -> BTreeMap<String, String> {
+    loop {
+        let before = drafts.len();
+        drafts.retain(|draft| {
+            let mut wanted =
+                draft.references.iter().map(|reference| format!("{}.{}", reference.kind, reference.name));
+            let wanting =
+                report.wanting(&draft.label()).or_else(|| wanted.find_map(|label| report.wanting(&label)));
+            if let Some(variable) = &wanting {
+                report.leave_out(&draft.label(), variable);
+            }
+            wanting.is_none()
+        });
+        if drafts.len() == before {
+            return report.left_out();
+        }
+    }
 }
 
 /// How many undeclared names are compared with every declared one.

@@ -1,6 +1,6 @@
 //! The checked schema: documents, resources, keys.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -177,6 +177,10 @@ pub struct Schema {
     pub(crate) by_name: HashMap<Kind, HashMap<String, Arc<Resource>>>,
     pub(crate) index: Index,
     pub(crate) cluster_problems: Vec<Diagnostic>,
+    /// Whether it is the bundled schemas, which nobody named.
+    pub(crate) demonstration: bool,
+    /// Resources that were left out, `limit.api`, and the variable that is not set.
+    pub(crate) left_out: BTreeMap<String, String>,
 }
 
 /// What a key is, according to the schema.
@@ -205,12 +209,35 @@ impl Schema {
             by_name.entry(resource.kind).or_default().insert(resource.name.clone(), resource.clone());
         }
         let index = Index::new(&resources);
-        Self { documents, resources, by_name, index, cluster_problems }
+        Self {
+            documents,
+            resources,
+            by_name,
+            index,
+            cluster_problems,
+            demonstration: false,
+            left_out: BTreeMap::new(),
+        }
     }
 
     /// The files this schema was made of.
     pub fn documents(&self) -> &[Document] {
         &self.documents
+    }
+
+    /// Whether it is the bundled schemas, loaded since nobody named one.
+    pub fn is_demonstration(&self) -> bool {
+        self.demonstration
+    }
+
+    /// The variable for want of which [`crate::load_set`] left this resource out.
+    pub fn left_out(&self, kind: Kind, name: &str) -> Option<&str> {
+        self.left_out.get(&format!("{kind}.{name}")).map(String::as_str)
+    }
+
+    /// Every resource that was left out, such as `limit.api`, and the variable that is not set.
+    pub fn all_left_out(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.left_out.iter().map(|(label, variable)| (label.as_str(), variable.as_str()))
     }
 
     /// Every resource, in the order of the files.

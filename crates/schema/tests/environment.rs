@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use quaymaster_schema::{Diagnostic, Kind, LimitSpec, Outage, Source, Spec, load};
+use quaymaster_schema::{Diagnostic, Kind, LimitSpec, Outage, Source, Spec, load, load_set};
 
 fn limit_with(line: &str, env: &[(&str, &str)]) -> Result<(LimitSpec, Outage), Vec<Diagnostic>> {
     let mut text = String::from("[limit.a]\nkey = \"a:{id}\"\nalgorithm = \"sliding_log\"\n");
@@ -105,4 +105,35 @@ fn the_form_itself_is_checked() {
         let found = limit_with(line, &[("L", "")]).unwrap_err();
         assert!(found.iter().any(|d| d.code == code), "{line}: {found:?}");
     }
+}
+
+#[test]
+fn what_lacks_a_variable_is_left_out_with_what_refers_to_it() {
+    let text = "[limit.plain]\nkey = \"p:{id}\"\nalgorithm = \"sliding_log\"\nlimit = 1\nwindow = \"1h\"\n\
+        [limit.wants]\nkey = \"w:{id}\"\nalgorithm = \"sliding_log\"\nlimit = { env = \"WANTED\" }\nwindow = \"1h\"\n\
+        [guard.both]\nlimits = [\"plain\", \"wants\"]\n\
+        [queue.jobs]\nmax_size = 9\npush = { url = { env = \"URL\" } }\n";
+    let sources = [Source { name: "s.toml", text }];
+    assert!(load(&sources, &|_| None).schema.is_none());
+    let loaded = load_set(&sources, &|_| None);
+    let schema = loaded.schema.unwrap();
+    assert_eq!(
+        schema.all_left_out().collect::<Vec<_>>(),
+        [("guard.both", "WANTED"), ("limit.wants", "WANTED")]
+    );
+    assert_eq!(schema.left_out(Kind::Limit, "wants"), Some("WANTED"));
+    assert!(
+        schema.resource(Kind::Limit, "wants").is_none() && schema.left_out(Kind::Limit, "plain").is_none()
+    );
+    let Spec::Queue(jobs) = &schema.resource(Kind::Queue, "jobs").unwrap().spec else { panic!() };
+    assert!(jobs.push.is_none(), "who pushes and claims sends nothing");
+    let all = load_set(&sources, &|_| Some("7".to_owned()));
+    assert!(all.schema.is_none(), "a variable that is set must fit: {:?}", all.diagnostics);
+}
+
+#[test]
+fn a_prefix_that_is_not_set_is_an_error_whatever_is_used() {
+    let text = "[schema]\nname = \"a\"\nprefix = { env = \"PREFIX\" }\n[queue.jobs]\nmax_size = 9\n";
+    let loaded = load_set(&[Source { name: "s.toml", text }], &|_| None);
+    assert!(loaded.schema.is_none() && loaded.diagnostics.iter().any(|found| found.code == "env-unset"));
 }

@@ -460,3 +460,28 @@ fn an_object_key_that_could_become_too_long_is_told_before_a_row_is_written() {
     assert!(matches!(&prefixed[..], [("bad-value", 3, why)] if why.contains("1025")), "{prefixed:?}");
     assert_eq!(found(&deep, "s3://bucket/a"), []);
 }
+
+#[test]
+fn what_beginners_write_is_answered_with_what_to_write() {
+    let limit = |key: &str, limit: &str| {
+        format!(
+            "[limit.a]\nkey = \"{key}\"\nalgorithm = \"sliding_log\"\nlimit = {limit}\nwindow = \"60s\"\n"
+        )
+    };
+    let twice = limit("a:{id}", "1").repeat(2);
+    let batch = "[queue.q]\nmax_size = 9\n[batch.b]\nby = \"id\"\nwindow = \"9s\"\nto = \"q\"\nkey = \"b:{other}:now\"\n";
+    for (text, part) in [
+        (limit("a:{id}", "\"100\""), "write it without quotes: `limit = 100`"),
+        (limit("a:{id}", "1").replace("60s", "60"), "write its unit, too"),
+        (limit("a:{customer-id}", "1"), "write `{customer_id}`"),
+        (limit("a:{1}", "1"), "no digit first"),
+        (twice, "is declared twice"),
+        (batch.to_owned(), "leave `key` out, or write one such as `batch:{id}:current`"),
+        (limit("{id}", "1"), "put a word in front, as in `a:{id}`"),
+    ] {
+        let told: Vec<String> = one(&text).iter().map(ToString::to_string).collect();
+        assert!(told.iter().any(|told| told.contains(part)), "{part}: {told:?}");
+    }
+    let prefixed = format!("[schema]\nname = \"s\"\nprefix = \"s:\"\n{}", limit("{id}", "1"));
+    assert!(one(&prefixed).iter().all(|found| found.code != "matches-everything"), "the prefix is text");
+}

@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use axum::body::Body;
-use axum::http::header::CONTENT_TYPE;
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::http::request::Parts;
 use axum::http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use futures_util::FutureExt as _;
@@ -17,6 +17,7 @@ use hyper::upgrade::OnUpgrade;
 use quaymaster::Code;
 use quaymaster::layer::{Peer, Trust};
 use quaymaster::schema::Kind;
+use tracing::Instrument as _;
 
 use crate::access::{AccessLog, Answered, Note};
 use crate::call::{
@@ -26,14 +27,17 @@ use crate::config::Thresholds;
 use crate::fan::Fan;
 use crate::http::auth::{self, Caller, Deed, Denied, Guard};
 use crate::http::body;
+use crate::http::conditional;
 use crate::http::connection::{Activity, Pace};
 use crate::http::guesses::Guesses;
+use crate::http::gzip;
 use crate::http::origin;
 use crate::http::presence::Presence;
 use crate::http::problem::{Problem, excerpt, unknown};
 use crate::http::query::{self, Plus, decode};
 use crate::http::rights::Rights;
 use crate::http::sse;
+use crate::http::trace::Trace;
 use crate::metrics::Metrics;
 use crate::page::queues::Depths;
 use crate::page::runs::Recent;
@@ -145,6 +149,8 @@ impl App {
     ) -> Response<Body> {
         let started = Instant::now();
         let (mut parts, mut incoming) = request.into_parts();
+        let trace = Trace::of(&parts.headers);
+        let span = trace.span();
         let upgrade = parts.extensions.remove::<OnUpgrade>();
         let target = self.target(&parts.method, parts.uri.path());
         let exempt = is_exempt(&target);
@@ -167,12 +173,19 @@ impl App {
             _ if busy => Err(Problem::new(Code::ServerBusy, "every place for a request is taken")),
             Err(problem) => Err(problem),
             Ok(target) => {
-                match AssertUnwindSafe(self.run(target, &parts, &mut incoming, line)).catch_unwind().await {
+                let run = self.run(target, &parts, &mut incoming, line).instrument(span.clone());
+                match AssertUnwindSafe(run).catch_unwind().await {
                     Ok(answered) => answered,
                     Err(panic) => {
                         self.metrics.panicked();
                         let why = panic_text(&*panic);
-                        tracing::error!(route = Metrics::template(route), panic = why, "a handler panicked");
+                        span.in_scope(|| {
+                            tracing::error!(
+                                route = Metrics::template(route),
+                                panic = why,
+                                "a handler panicked"
+                            );
+                        });
                         let stopped = "the handler stopped unexpectedly; the log has the cause";
                         let problem = Problem::new(Code::Internal, stopped);
                         let looks = matches!(parts.method, Method::GET | Method::HEAD);
@@ -191,14 +204,8 @@ impl App {
         body::discard(incoming, &parts.headers);
         let code = answered.as_ref().err().map(|problem| problem.code);
         let mut response = answered.unwrap_or_else(|problem| {
-            // A store that is away is told once by the probe, not once per request.
-            if problem.code.http_status() == 500 {
-                let cause = problem.source.as_ref().map(tracing::field::display);
-                tracing::error!(route = Metrics::template(route), op = problem.op, code = %problem.code, cause, "defect");
-            }
-            tracing::debug!(op = problem.op, code = %problem.code, field = problem.field, detail = %problem.detail,
-                "refused");
-            problem.into_response()
+            span.in_scope(|| tell(&problem, route));
+            problem.into_response_to(trace)
         });
         if let Some(origin) = listed {
             origin::allow(&mut response, origin);
@@ -213,13 +220,15 @@ impl App {
                 self.noted(note, &Answered { resource, verb, status, code, took });
             }
         }
-        tracing::debug!(
-            method = %parts.method,
-            path = parts.uri.path(),
-            status = status.as_u16(),
-            took_us = took.as_micros() as u64,
-            "request"
-        );
+        span.in_scope(|| {
+            tracing::debug!(
+                method = %parts.method,
+                path = parts.uri.path(),
+                status = status.as_u16(),
+                took_us = took.as_micros() as u64,
+                "request"
+            );
+        });
         response
     }
 
@@ -310,9 +319,7 @@ impl App {
                     page::Access::Open => Rights::owner(),
                 };
                 rights.need(Needs::Read)?;
-                let visit = Visit { query: parts.uri.query().unwrap_or_default(), rights };
-                // No page changes anything.
-                (page.run)(self, visit).await.map_err(Problem::only_read)
+                self.show(page, parts, rights).await
             }
             Target::Operation(_, operation, named) => {
                 let rights = self.admit(caller, operation.needs.into(), &line)?;
@@ -323,10 +330,7 @@ impl App {
                         None => self.call(call, &named.name, parts, incoming, rights, &line).await,
                     },
                     Handler::Stream(open) => self.open(open, &named.name, parts, line).await,
-                    Handler::Page(page) => {
-                        let visit = Visit { query: parts.uri.query().unwrap_or_default(), rights };
-                        (page.run)(self, visit).await.map_err(Problem::only_read)
-                    }
+                    Handler::Page(page) => self.show(page, parts, rights).await,
                     Handler::Upload(answer) => {
                         note.inspect(|note| note.id("upload_id", &named.id));
                         let Line { presence, activity, .. } = line;
@@ -335,6 +339,7 @@ impl App {
                             id: &named.id,
                             number: named.number,
                             query: parts.uri.query().unwrap_or_default(),
+                            method: &parts.method,
                             headers: &parts.headers,
                             body: incoming,
                             caller: self.caller_of(rights, activity, &parts.headers),
@@ -361,6 +366,22 @@ impl App {
             }
             _ => rights.need_resource(operation.kind, name),
         }
+    }
+
+    async fn show(
+        &self,
+        page: &'static Page,
+        parts: &Parts,
+        rights: Rights<'_>,
+    ) -> Result<Response<Body>, Problem> {
+        let visit = Visit { query: parts.uri.query().unwrap_or_default(), rights };
+        // No page changes anything.
+        let shown = (page.run)(self, visit).await.map_err(Problem::only_read)?;
+        let shown = conditional::unless_known(shown, &parts.headers);
+        Ok(match page.packs {
+            page::Packs::Gzip => gzip::packed(shown, &parts.headers).await,
+            page::Packs::Never => shown,
+        })
     }
 
     /// Begins an answer without an end.
@@ -407,6 +428,10 @@ impl App {
         note.inspect(|note| note.answered(call, &answer));
         let mut response = Response::new(Body::from(answer));
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if call.effect == Effect::Reads {
+            // Nobody may keep what is true now.
+            response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        }
         if let Some(policy) = outage.get() {
             response.headers_mut().insert(OUTAGE, HeaderValue::from_static(policy.name()));
         }
@@ -417,6 +442,17 @@ impl App {
 /// Whether a stream is asked for in place of a page.
 fn wants_stream(parts: &Parts) -> bool {
     parts.method == Method::GET && sse::is_wanted(&parts.headers)
+}
+
+/// Logs why a request was not answered.
+fn tell(problem: &Problem, route: usize) {
+    let Problem { op, code, field, detail, .. } = problem;
+    // A store that is away is told once by the probe, not once per request.
+    if code.http_status() == 500 {
+        let cause = problem.source.as_ref().map(tracing::field::display);
+        tracing::error!(route = Metrics::template(route), op, %code, field, %detail, cause, "defect");
+    }
+    tracing::debug!(op, %code, field, %detail, "refused");
 }
 
 /// The route of a request, as metrics name it; `None` when it goes nowhere.

@@ -123,12 +123,15 @@ pub async fn examine_chunks(upload: &str, engine: &dyn Engine, eviction: Evictio
     Ok(version(&facts.product, &facts.version, (6, 0)).into_iter().chain(evicts).collect())
 }
 
-/// Tells of what is no reason to refuse a store; an error is.
+/// Tells of what is no reason to refuse a store; an error is, and then it is all that is told.
 pub(crate) fn weigh(findings: &[Finding]) -> Result<()> {
+    if let Some(refusal) = refusal(findings) {
+        return Err(refusal);
+    }
     for finding in findings.iter().filter(|finding| finding.level == Level::Warn) {
         tracing::warn!(check = finding.check, "{}; {}", finding.message, finding.fix);
     }
-    refusal(findings).map_or(Ok(()), Err)
+    Ok(())
 }
 
 /// The error that refused findings amount to.

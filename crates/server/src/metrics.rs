@@ -8,8 +8,10 @@ use crate::call::OPERATIONS;
 use crate::page::PAGES;
 
 /// Every status we answer with; anything else is counted in the last place, under `other`.
-const STATUSES: [u16; 19] =
-    [101, 200, 204, 206, 400, 401, 403, 404, 405, 408, 409, 413, 415, 416, 422, 429, 500, 503, 0];
+const STATUSES: [u16; 22] = [
+    101, 200, 204, 206, 304, 400, 401, 403, 404, 405, 408, 409, 410, 412, 413, 415, 416, 422, 429, 500, 503,
+    0,
+];
 
 /// Upper bounds of the request-time buckets, in microseconds; the last bucket has none.
 const BOUNDS_US: [u64; 12] =

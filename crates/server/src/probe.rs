@@ -8,7 +8,6 @@ use quaymaster::schema::Schema;
 use quaymaster::store::{Deployment, Readiness};
 use quaymaster::{Code, Engine, Quaymaster};
 use tokio::sync::Mutex;
-use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
 use crate::doctor;
@@ -18,9 +17,11 @@ use crate::http::problem::Problem;
 const FRESH: Duration = Duration::from_secs(2);
 /// How long a question waits for the store.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How often a write is tried.
+/// How often a write is tried while nobody asks and all is well: a store with nothing to do is to be left alone.
+const IDLE: Duration = Duration::from_secs(5);
+/// How often while it is not, and how old the last try may be for whoever asks.
 const EVERY: Duration = Duration::from_secs(1);
-/// How long that may take.
+/// How long a try may take.
 const TRY: Duration = Duration::from_millis(800);
 /// The same for a store that does not keep to it.
 const LIMIT: Duration = Duration::from_millis(900);
@@ -39,8 +40,10 @@ pub(crate) const UNWELL: &str = "the store's last word was a failure";
 pub(crate) struct Probe {
     pub(crate) started: Instant,
     last: Mutex<Option<(Instant, Result<Deployment, Problem>)>>,
-    /// What the last try of a write said; `None` before the first.
-    tried: Held<Option<Result<(), Problem>>>,
+    /// When a write was last tried, and what came of it; `None` before the first.
+    tried: Held<Option<(Instant, Result<(), Problem>)>>,
+    /// Held by whoever tries: many who ask at once cost one try.
+    trying: Mutex<()>,
     /// `maxmemory-policy` as last heard.
     policy: Held<Option<String>>,
 }
@@ -51,6 +54,7 @@ impl Default for Probe {
             started: Instant::now(),
             last: Mutex::default(),
             tried: Held::default(),
+            trying: Mutex::default(),
             policy: Held::default(),
         }
     }
@@ -70,13 +74,24 @@ impl Probe {
         told
     }
 
-    /// Tries a write every second until `stop`; tells once that the store was lost, and once that it is back.
+    /// Tries a write now and then until `stop`; tells once that the store was lost, and once that it is back.
     pub(crate) async fn watch(&self, quaymaster: &Quaymaster, stop: &CancellationToken) {
-        let mut every = tokio::time::interval(EVERY);
-        every.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        while stop.run_until_cancelled(every.tick()).await.is_some() {
+        loop {
             // What it says is kept, and told when it changes.
-            let _ = self.look(quaymaster).await;
+            let pause = if self.tried(quaymaster).await.is_ok() { IDLE } else { EVERY };
+            if stop.run_until_cancelled(tokio::time::sleep(pause)).await.is_none() {
+                return;
+            }
+        }
+    }
+
+    /// What the last try said, which is made now if there was none within [`EVERY`].
+    async fn tried(&self, quaymaster: &Quaymaster) -> Result<(), Problem> {
+        let _trying = self.trying.lock().await;
+        let tried = self.tried.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        match tried {
+            Some((at, told)) if at.elapsed() < EVERY => told,
+            _ => self.look(quaymaster).await,
         }
     }
 
@@ -91,8 +106,9 @@ impl Probe {
             self.heard_policy(quaymaster.schema(), policy);
         }
         let told = told.map(drop);
-        let before = self.tried.lock().unwrap_or_else(PoisonError::into_inner).replace(told.clone());
-        match (&before, &told) {
+        let now = (Instant::now(), told.clone());
+        let before = self.tried.lock().unwrap_or_else(PoisonError::into_inner).replace(now);
+        match (before.as_ref().map(|(_, told)| told), &told) {
             (None, Err(_)) if never => {}
             (None | Some(Ok(())), Err(problem)) => {
                 let (code, advice) = (problem.code, problem.code.advice());
@@ -129,16 +145,12 @@ impl Probe {
 
     /// Why the last write was refused, if it was.
     pub(crate) fn refused(&self) -> Option<Problem> {
-        self.tried.lock().unwrap_or_else(PoisonError::into_inner).clone()?.err()
+        self.tried.lock().unwrap_or_else(PoisonError::into_inner).clone()?.1.err()
     }
 
     /// Whether the store answers and accepts writes.
     pub(crate) async fn ready(&self, quaymaster: &Quaymaster) -> Result<(), Problem> {
-        let tried = self.tried.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        match tried {
-            Some(tried) => tried?,
-            None => self.look(quaymaster).await?,
-        }
+        self.tried(quaymaster).await?;
         // What has happened since: a lost connection is known at once.
         reachable(&**quaymaster.engine()).await
     }

@@ -56,7 +56,8 @@ impl Answering {
             return Ok(Self::Server(client));
         }
         let intent = if call.command.only_reads() { Intent::Look } else { Intent::Change };
-        let (quaymaster, depot) = setup::open_for_call(global, call.place.clone(), intent).await?;
+        let (quaymaster, depot) =
+            setup::open_for_call(global, call.place.clone(), intent, call.command.kind()).await?;
         warn_unsealed(&quaymaster, call.command, &call.name);
         Ok(Self::Here(Box::new(Services::new(quaymaster.clone(), depot)), quaymaster))
     }

@@ -1,17 +1,17 @@
-//! `docs FILE…`: the schema as Markdown.
+//! `docs [FILE…]`: the schema as Markdown.
 
 use std::process::ExitCode;
 
 use quaymaster::schema::OWN_PREFIX;
-use quaymaster_server::config::Overrides;
+use quaymaster_server::config::{Needs, Overrides};
 
 use crate::args::{Docs, Global};
 use crate::{output, setup};
 
 pub(crate) fn run(args: &Docs, global: &Global) -> anyhow::Result<ExitCode> {
-    let schema = setup::usable(setup::load(&args.files)?)?;
+    let schema = setup::usable(setup::load(&setup::schema_files(global, &args.files)?)?)?;
     // Settings that cannot be read here, such as a password of another machine's environment, have the default.
-    let config = setup::config(global, Overrides::default()).ok();
+    let config = setup::config(global, Overrides::default(), Needs::STORE).ok();
     let own_prefix = config.as_ref().map_or(OWN_PREFIX, |config| config.store.own_prefix());
     output::print(&quaymaster::schema::docs(&schema, own_prefix))
 }

@@ -1,26 +1,50 @@
-//! `explain KEY`: which resource a key belongs to, and what is there.
+//! `explain KEY`: which resource a key belongs to, and what is there. Without a store it says only the first.
 
 use std::process::ExitCode;
 
 use quaymaster_server::KeyExplained;
+use quaymaster_server::config::Needs;
 
 use crate::args::{Explain, Global};
 use crate::failure::NothingRan;
 use crate::output::{self, millis, table};
-use crate::setup::{self, Intent};
+use crate::setup;
 
 pub(crate) async fn run(args: Explain, global: &Global) -> anyhow::Result<ExitCode> {
-    let quaymaster = setup::open(global, args.place, Intent::Look).await?;
-    let engine = quaymaster.engine();
-    let told = KeyExplained::look_up(quaymaster.schema(), &**engine, args.key.as_bytes()).await;
-    let _ = engine.close().await;
-    let told = told.map_err(NothingRan::from)?;
-    let text = if args.json { serde_json::to_string_pretty(&told)? } else { describe(&told) };
+    let config = setup::config(global, setup::overrides(args.place), Needs::STORE)?;
+    let schema = setup::usable(setup::load_part(&config.schemas)?)?;
+    let key = args.key.as_bytes();
+    let (told, asked) = if setup::has_no_store(&config) {
+        (KeyExplained::without_store(&schema, key), false)
+    } else {
+        let quaymaster = setup::open_to_explain(config, schema.clone()).await?;
+        let engine = quaymaster.engine();
+        let told = KeyExplained::look_up(&schema, &**engine, key).await;
+        let _ = engine.close().await;
+        (told.map_err(NothingRan::from)?, true)
+    };
+    if told.pattern.is_none() {
+        for (label, variable) in schema.all_left_out() {
+            output::note(&format!(
+                "{label} is not looked at: the environment variable {variable} is not set"
+            ));
+        }
+    }
+    let text = if args.json { as_json(&told, asked)? } else { describe(&told, asked) };
     output::print(&text)?;
     Ok(if told.pattern.is_some() { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
-fn describe(told: &KeyExplained) -> String {
+/// As the HTTP API answers; `actual` is null where no store was asked.
+fn as_json(told: &KeyExplained, asked: bool) -> serde_json::Result<String> {
+    let mut value = serde_json::to_value(told)?;
+    if !asked {
+        value["actual"] = serde_json::Value::Null;
+    }
+    serde_json::to_string_pretty(&value)
+}
+
+fn describe(told: &KeyExplained, asked: bool) -> String {
     let mut rows: Vec<(&str, String)> = Vec::new();
     match (&told.pattern, told.kind, &told.name) {
         (Some(pattern), Some(kind), Some(name)) => {
@@ -43,6 +67,7 @@ fn describe(told: &KeyExplained) -> String {
     }
     let actual = &told.actual;
     let found = match &actual.r#type {
+        None if !asked => "no store was asked: there is none here, and --store names none".into(),
         None => "the store has nothing under it".into(),
         Some(kind) => {
             let ttl = actual.ttl_ms.map_or("never expires".into(), |ms| format!("expires in {}", millis(ms)));

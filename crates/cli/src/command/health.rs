@@ -1,12 +1,13 @@
-//! `health`: whether the store answers, how fast, and what it is.
+//! `health`: whether the store answers, how fast, what it is, and whether `serve` would use it.
 
 use std::process::ExitCode;
 use std::time::Instant;
 
 use quaymaster::Engine;
 use quaymaster::schema::Schema;
-use quaymaster::store::{Health, StoreOptions};
-use quaymaster_server::config::{Config, Thresholds};
+use quaymaster::store::Health;
+use quaymaster_server::config::{Config, Needs, Thresholds};
+use quaymaster_server::doctor::{self, Finding, Level};
 use quaymaster_server::threshold_warnings;
 use serde_json::json;
 
@@ -19,21 +20,26 @@ use crate::setup::{self, Intent};
 const ROUND_TRIPS: u32 = 10;
 
 pub(crate) async fn run(args: args::Health, global: &args::Global) -> anyhow::Result<ExitCode> {
-    let config = setup::config(global, setup::overrides(args.place))?;
+    let config = setup::config(global, setup::overrides(args.place), Needs::STORE)?;
     let place = config.store.to_string();
-    let schema = setup::load(&config.schemas)?.schema;
-    let warnings = warnings(&config, schema.as_ref());
-    let store = match &schema {
-        Some(schema) => config.store.for_schema(schema),
-        None => config.store,
-    };
-    match examine(store, &config.thresholds).await {
-        Ok((mut found, beyond)) => {
-            found["warnings"] = json!([warnings, beyond].concat());
+    let schema = setup::load_part(&config.schemas)?.schema;
+    let mut warnings = warnings(&config, schema.as_ref());
+    match examine(&config, schema.as_ref()).await {
+        Ok(Examined { mut found, findings, beyond }) => {
+            let (refused, told): (Vec<_>, Vec<_>) =
+                findings.iter().partition(|finding| finding.level == Level::Refuse);
+            warnings.extend(told.into_iter().map(spoken));
+            warnings.extend(beyond);
+            if !refused.is_empty() {
+                found["status"] = json!("unsafe");
+            }
+            found["refusals"] = json!(refused.iter().map(|finding| spoken(finding)).collect::<Vec<_>>());
+            found["warnings"] = json!(warnings);
             let text =
                 if args.json { serde_json::to_string_pretty(&found)? } else { describe(&place, &found) };
             output::print(&text)?;
-            Ok(if found["connected"] == true { ExitCode::SUCCESS } else { ExitCode::from(3) })
+            let usable = found["connected"] == true && refused.is_empty();
+            Ok(if usable { ExitCode::SUCCESS } else { ExitCode::from(3) })
         }
         Err(error) if args.json => {
             let found =
@@ -50,17 +56,41 @@ fn warnings(config: &Config, schema: Option<&Schema>) -> Vec<String> {
     let Some(schema) = schema else {
         return vec!["the schema has errors; `quaymaster check` lists them".to_owned()];
     };
-    let readable = config.unsealed(schema);
-    readable.map(|finding| format!("{}; {}", finding.message, finding.fix)).into_iter().collect()
+    let no_schema = config.check_demo().err().map(|error| error.to_string());
+    config.unsealed(schema).as_ref().map(spoken).into_iter().chain(no_schema).collect()
 }
 
-/// What the store says, and what of it is beyond its threshold.
-async fn examine(
-    store: StoreOptions,
-    thresholds: &Thresholds,
-) -> anyhow::Result<(serde_json::Value, Vec<String>)> {
+fn spoken(finding: &Finding) -> String {
+    format!("{}; {}", finding.message, finding.fix)
+}
+
+/// What was learned of a store.
+struct Examined {
+    /// What the store is.
+    found: serde_json::Value,
+    /// What `serve` would find.
+    findings: Vec<Finding>,
+    /// What is beyond its threshold.
+    beyond: Vec<String>,
+}
+
+async fn examine(config: &Config, schema: Option<&Schema>) -> anyhow::Result<Examined> {
+    let store = config.store.clone();
+    let store = match schema {
+        Some(schema) => store.for_schema(schema),
+        None => store,
+    };
     let engine = setup::open_store(store, Intent::Look).await?;
-    let asked = ask(&*engine, thresholds).await;
+    let asked = async {
+        let (found, beyond) = ask(&*engine, &config.thresholds).await?;
+        let mut findings = Vec::new();
+        if let Some(schema) = schema {
+            findings = doctor::examine(schema, &*engine, config.eviction()).await?;
+            findings.extend(doctor::rights(schema, &*engine, config.store.own_prefix()).await?);
+        }
+        Ok(Examined { found, findings, beyond })
+    };
+    let asked: quaymaster::Result<_> = asked.await;
     let _ = engine.close().await;
     Ok(asked.map_err(NothingRan::from)?)
 }
@@ -146,7 +176,9 @@ fn describe(place: &str, found: &serde_json::Value) -> String {
         ),
         ("clock offset", format!("{} µs", text("clock_offset_us"))),
     ];
-    let warnings = found["warnings"].as_array().into_iter().flatten().filter_map(|warning| warning.as_str());
-    rows.extend(warnings.map(|warning| ("warning", warning.to_owned())));
+    for (name, list) in [("refused", "refusals"), ("warning", "warnings")] {
+        let told = found[list].as_array().into_iter().flatten().filter_map(|told| told.as_str());
+        rows.extend(told.map(|told| (name, told.to_owned())));
+    }
     table(&rows)
 }

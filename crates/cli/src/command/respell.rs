@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use quaymaster::respell::{Ask, LISTED, Mode, Report, What};
 use quaymaster::{Code, Error, Quaymaster};
-use quaymaster_server::config::Overrides;
+use quaymaster_server::config::{Needs, Overrides};
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -28,7 +28,7 @@ pub(crate) async fn run(args: Respell, global: &Global) -> anyhow::Result<ExitCo
     // Its connections have a name of their own: by the process alone, servers in containers look like this one.
     let client_name = Some("quaymaster-respell".to_owned());
     let overrides = Overrides { client_name, ..setup::overrides(args.place) };
-    let (quaymaster, _) = setup::open_with(global, overrides, Intent::Look).await?;
+    let (quaymaster, _) = setup::open_with(global, overrides, Intent::Look, Needs::STORE).await?;
     let store = alone(&quaymaster, mode).await?;
     let stop = ask.stop.clone();
     let stopping = tokio::spawn(async move {

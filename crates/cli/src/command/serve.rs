@@ -1,29 +1,30 @@
 //! `serve`: the schema over HTTP until told to stop.
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use quaymaster::Quaymaster;
-use quaymaster::schema::Severity;
-use quaymaster_server::config::Overrides;
-use quaymaster_server::doctor::Eviction;
+use quaymaster::schema::{Resource, Schema, Severity, Spec};
+use quaymaster_server::config::{Needs, Overrides};
 use quaymaster_server::{AccessLog, Depot, Listening, Reopen, Server, Workers, open_store};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::args::{Global, Serve};
 use crate::failure::NothingRan;
+use crate::notify::{self, State};
 use crate::{output, setup};
 
 pub(crate) async fn run(args: Serve, global: &Global) -> anyhow::Result<ExitCode> {
     let overrides = Overrides {
         listen: args.listen,
-        accept_eviction: args.accept_eviction,
         insecure_listen: args.insecure_listen,
         insecure_http: args.insecure_http,
         workers: args.workers,
         access_log: args.access_log,
         ..setup::overrides(args.place)
     };
-    let config = setup::config(global, overrides)?;
+    let config = setup::config(global, overrides, Needs::ALL)?;
+    config.check_demo()?;
     let loaded = setup::load(&config.schemas)?;
     let warnings = loaded.diagnostics.iter().filter(|problem| problem.severity == Severity::Warning).count();
     if warnings > 0 {
@@ -32,13 +33,14 @@ pub(crate) async fn run(args: Serve, global: &Global) -> anyhow::Result<ExitCode
     let schema = setup::usable(loaded)?;
     config.check_seal(&schema)?;
     config.check_own(&schema)?;
+    let pushing: Vec<String> = pushing(&schema).map(str::to_owned).collect();
     let names: Vec<&str> = schema.documents().iter().map(|document| document.name.as_str()).collect();
     let names = names.join(", ");
     // Before anything is opened: a stop that comes while starting must not be lost.
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let store = config.store.to_string();
-    let eviction = if config.accept_eviction { Eviction::Accepted } else { Eviction::Refused };
+    let eviction = config.eviction();
     let settings = config.settings();
     let works = config.server.workers;
     let access = config.server.access.clone();
@@ -73,10 +75,19 @@ pub(crate) async fn run(args: Serve, global: &Global) -> anyhow::Result<ExitCode
         }
         server = server.with_workers(workers);
     }
+    if !works && !pushing.is_empty() {
+        let queues = pushing.join(", ");
+        tracing::info!(
+            queues,
+            "these queues declare `push`, and this server sends nothing: run `quaymaster worker`, or pass --workers"
+        );
+    }
     let address = server.url();
     output::print(&format!("quaymaster listening on {address} (store: {store}, schemas: {names})"))?;
+    notify::tell(State::Ready);
     let stop = async move {
         let name = signalled(&mut terminate, &mut interrupt).await;
+        notify::tell(State::Stopping);
         tracing::info!(signal = name, "stopping: requests in flight finish; a second signal ends at once");
         tokio::spawn(async move {
             signalled(&mut terminate, &mut interrupt).await;
@@ -97,6 +108,13 @@ fn reopen(log: Reopen) -> anyhow::Result<()> {
         }
     });
     Ok(())
+}
+
+/// Queues whose jobs somebody has to send.
+fn pushing(schema: &Schema) -> impl Iterator<Item = &str> {
+    let pushes =
+        |resource: &&Arc<Resource>| matches!(&resource.spec, Spec::Queue(queue) if queue.push.is_some());
+    schema.resources().filter(pushes).map(|resource| resource.name.as_str())
 }
 
 /// Waits for the next request to stop; its name.

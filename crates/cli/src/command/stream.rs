@@ -7,6 +7,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use futures_util::StreamExt as _;
 use quaymaster::event::Message;
+use quaymaster::schema::Kind;
 use quaymaster::{Code, Error};
 use quaymaster_server::command;
 use serde::Deserialize;
@@ -32,7 +33,7 @@ pub(crate) async fn run(listen: Listen, global: &Global) -> anyhow::Result<ExitC
     let Listen { name, key, count, place, .. } = listen;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    let (quaymaster, _) = setup::open_for_call(global, place, Intent::Look).await?;
+    let (quaymaster, _) = setup::open_for_call(global, place, Intent::Look, Kind::Event).await?;
     let key: Vec<(&str, &str)> = key.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
     let event = quaymaster.event(&name).map_err(NothingRan::from)?;
     let mut messages = event.subscribe(&key).await.map_err(NothingRan::from)?;
@@ -93,7 +94,9 @@ async fn follow(client: &Client, listen: &Listen) -> anyhow::Result<ExitCode> {
 
 /// What an event tells. A message that was published has an id, whatever is in it.
 fn message(event: Event) -> Message {
-    let missed = event.comment.as_deref() == Some("missed") || !event.has_id;
+    // Earlier servers wrote a comment, or nothing but that it has no id.
+    let named = event.name.as_deref() == Some("missed") || event.comment.as_deref() == Some("missed");
+    let missed = named || !event.has_id;
     let count = || serde_json::from_slice::<Missed>(&event.data).ok().filter(|_| missed);
     match (count(), event.name.as_deref()) {
         (Some(Missed { missed }), _) => Message::Missed(missed),
@@ -145,6 +148,7 @@ mod tests {
         assert!(is_message("id: o.7\ndata: {\"missed\":3}\n\n"), "somebody published it");
         assert!(!is_message("data: {\"missed\":3}\n\n"), "this reader was slow");
         assert!(!is_message(": missed\nid: o.9\ndata: {\"missed\":3}\n\n"), "the server itself was");
+        assert!(!is_message("event: missed\nid: o.9\ndata: {\"missed\":3}\n\n"), "the same of today");
         let bytes = read("id: o.7\nevent: binary\ndata: /w==\n\n");
         assert!(matches!(bytes, Message::Data(data) if data[..] == [255]));
     }

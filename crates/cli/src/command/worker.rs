@@ -4,8 +4,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use quaymaster::Quaymaster;
-use quaymaster_server::config::Overrides;
-use quaymaster_server::doctor::Eviction;
+use quaymaster_server::config::{Needs, Overrides};
 use quaymaster_server::{Address, Depot, Listening, Server, Workers, open_store};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -13,25 +12,27 @@ use tokio_util::sync::CancellationToken;
 use super::serve::signalled;
 use crate::args::{Global, Worker};
 use crate::failure::NothingRan;
+use crate::notify::{self, State};
 use crate::{output, setup};
 
 pub(crate) async fn run(args: Worker, global: &Global) -> anyhow::Result<ExitCode> {
     let watched = args.metrics.is_some();
     let overrides = Overrides {
         listen: args.metrics,
-        accept_eviction: args.accept_eviction,
         insecure_listen: args.insecure_listen,
         insecure_http: args.insecure_http,
         ..setup::overrides(args.place)
     };
-    let config = setup::config(global, overrides)?;
+    let needs = if watched { Needs::ALL } else { Needs::WORK };
+    let config = setup::config(global, overrides, needs)?;
+    config.check_demo()?;
     let schema = setup::usable(setup::load(&config.schemas)?)?;
     config.check_seal(&schema)?;
     // Before anything is opened: a stop that comes while starting must not be lost.
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let store = config.store.to_string();
-    let eviction = if config.accept_eviction { Eviction::Accepted } else { Eviction::Refused };
+    let eviction = config.eviction();
     let settings = config.settings();
     let listening = if watched { Some(Listening::bind(config.server).await?) } else { None };
     let opening = tokio::spawn(open_store(config.store, schema.clone(), eviction));
@@ -75,10 +76,12 @@ pub(crate) async fn run(args: Worker, global: &Global) -> anyhow::Result<ExitCod
     });
     let metrics = metrics.unwrap_or_default();
     output::print(&format!("quaymaster working on {} (store: {store}){metrics}", all.join(", ")))?;
+    notify::tell(State::Ready);
     let stop = CancellationToken::new();
     let stopped = stop.clone();
     tokio::spawn(async move {
         let name = signalled(&mut terminate, &mut interrupt).await;
+        notify::tell(State::Stopping);
         stopped.cancel();
         tracing::info!(signal = name, "stopping: calls under way end; a second signal ends at once");
         signalled(&mut terminate, &mut interrupt).await;

@@ -13,7 +13,7 @@ fn check_names_every_problem_with_its_place_and_ends_with_1() {
     let bad = "[schema]\nname = \"x\"\n\n[limit.a]\nkey = \"a:{id}\"\nalgoritm = \"fixed_window\"\nlimit = 1\nwindow = \"6 parsecs\"\n";
     let folder = folder(&[("good.toml", SCHEMA), ("bad.toml", bad), ("binary.toml", "")]);
     let good = run(folder.path(), &["check", "good.toml"]);
-    assert_eq!((good.code, good.out.as_str()), (0, "1 resources, 0 errors, 0 warnings\n"));
+    assert_eq!((good.code, good.out.as_str()), (0, "1 resource, 0 errors, 0 warnings\n"));
     let told = run(folder.path(), &["check", "good.toml", "bad.toml"]);
     assert_eq!(told.code, 1);
     assert!(told.out.contains("bad.toml:6:") && told.out.contains("bad.toml:8:"), "{}", told.out);
@@ -142,7 +142,7 @@ fn flags_in_the_environment_are_yes_no_or_not_set() {
         assert_eq!(check(yes).json()["ok"], true, "{yes}");
     }
     for no in ["0", "false", "no", ""] {
-        assert_eq!(check(no).out, "1 resources, 0 errors, 0 warnings\n", "{no:?}");
+        assert_eq!(check(no).out, "1 resource, 0 errors, 0 warnings\n", "{no:?}");
     }
     let wrong = check("maybe");
     assert_eq!(wrong.code, 2, "{wrong:?}");

@@ -15,6 +15,7 @@ mod events;
 mod folders;
 mod init;
 mod kafka;
+mod newcomer;
 mod passwords;
 mod process;
 mod putting;

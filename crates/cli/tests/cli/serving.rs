@@ -115,7 +115,8 @@ fn a_data_folder_nobody_may_write_is_a_store_that_cannot_be_reached() {
 #[test]
 fn a_redis_that_is_away_does_not_keep_serve_from_starting() {
     let folder = folder(&[]);
-    let served = Served::start(folder.path(), &["--store", "redis://:hunter2@127.0.0.1:1?deadline_ms=200"]);
+    let served =
+        Served::start(folder.path(), &["--demo", "--store", "redis://:hunter2@127.0.0.1:1?deadline_ms=200"]);
     assert!(served.line.contains("store: redis://127.0.0.1:1,"), "{}", served.line);
     assert_eq!(served.ask("GET", "/healthz", "").0, 200);
     let (status, body) = served.ask("GET", "/readyz", "");
@@ -186,7 +187,7 @@ fn a_stop_while_the_store_is_opened_is_heard() {
         let url = format!("redis://{}?deadline_ms=600000", silent.local_addr().unwrap());
         let folder = folder(&[("quaymaster.toml", "[store.pools.default]\nconnect_timeout = \"10m\"\n")]);
         let mut serve = command(folder.path());
-        serve.args(["serve", "--listen", &any_port(), "--store", &url]);
+        serve.args(["serve", "--demo", "--listen", &any_port(), "--store", &url]);
         let started = Started::spawn(&mut serve);
         let asked = silent.accept().unwrap();
         let said = started.stop_by(signal);

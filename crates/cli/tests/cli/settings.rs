@@ -52,7 +52,7 @@ size = 0
 memory = 1.5
 "#;
     let folder = folder(&[("quaymaster.toml", toml)]);
-    let told = run(folder.path(), &["health"]);
+    let told = run(folder.path(), &["serve"]);
     assert_eq!(told.code, 2, "{told:?}");
     for (line, part) in [
         (1, "did you mean `schemas`?"),

@@ -68,3 +68,27 @@ fn a_request_on_a_kept_connection_is_answered_after_sigterm() {
     assert!(last.starts_with("HTTP/1.1 503") && last.contains("connection: close\r\n"), "{last}");
     assert_eq!(served.ended(), 0);
 }
+
+#[test]
+fn whoever_started_it_is_told_when_it_is_ready_and_when_it_stops() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("notify");
+    let heard = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
+    heard.set_read_timeout(Some(std::time::Duration::from_secs(30))).unwrap();
+    let hear = || {
+        let mut text = [0; 64];
+        let length = heard.recv(&mut text).unwrap();
+        String::from_utf8_lossy(&text[..length]).into_owned()
+    };
+    let mut serve = command(folder.path());
+    serve.args(["serve", "--store", "memory", "--listen", &crate::process::any_port()]);
+    let served = Served::spawn(serve.env("NOTIFY_SOCKET", &path));
+    assert_eq!(hear(), "READY=1");
+    let said = served.stop();
+    assert_eq!((said.code, hear().as_str()), (0, "STOPPING=1"), "{}", said.err);
+    // A socket that nobody has keeps nobody from starting.
+    let mut serve = command(folder.path());
+    serve.args(["serve", "--store", "memory", "--listen", &crate::process::any_port()]);
+    let served = Served::spawn(serve.env("NOTIFY_SOCKET", folder.path().join("none")));
+    assert_eq!(served.stop().code, 0);
+}

@@ -16,6 +16,9 @@ use super::{CLAIM_BYTES, ERROR_MAX, Lease, Queue, ops, pack, tell};
 use crate::scripts::{queue_bury, queue_dying};
 use crate::{Code, Error, Result};
 
+/// Under this name each dead letter is logged.
+const DEAD_LETTERS: &str = "quaymaster::dead_letters";
+
 /// No more is unfolded for one claim, whatever it hands out.
 const UNPACK_BYTES: usize = 64 << 20;
 
@@ -147,7 +150,18 @@ async fn bury(queue: &Queue, letters: &[(Lease, Vec<u8>)], request: Request<'_>)
     let call = ops::bury(&queue.place, letters, request)?;
     let reply = queue.place.bound.run(ops::NACK, call).await?;
     let queue_bury::Reply::Buried { ids } = queue_bury::Reply::read(ops::NACK, reply)?;
-    tell::ids(ops::NACK, ids)
+    let buried = tell::ids(ops::NACK, ids)?;
+    for (lease, letter) in letters.iter().filter(|(lease, _)| buried.contains(&lease.id())) {
+        told(queue.name(), lease, letter);
+    }
+    Ok(buried)
+}
+
+/// One line for each dead letter, under a name of its own: whoever buries one by hand knows it.
+fn told(queue: &str, lease: &Lease, letter: &[u8]) {
+    let letter: serde_json::Value = serde_json::from_slice(letter).unwrap_or_default();
+    let (job, attempts, error) = (lease.id(), lease.attempt(), letter["error"].as_str());
+    tracing::warn!(target: DEAD_LETTERS, queue, job, attempts, error, "a job is a dead letter now");
 }
 
 /// The last failure of a job: it becomes a dead letter with its error.

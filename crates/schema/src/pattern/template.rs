@@ -29,6 +29,18 @@ pub(crate) struct Fault {
     pub(crate) message: String,
 }
 
+/// What is wrong with a placeholder's name, and what it could be.
+fn not_a_name(name: &str) -> String {
+    let told = format!("{} is not a placeholder's name", crate::diagnostic::excerpt(name));
+    let plain: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
+    let word = plain.starts_with(|c: char| c.is_ascii_alphabetic()) && plain.len() <= 64;
+    if word && plain != name {
+        format!("{told}, which has letters, digits and `_` only: write `{{{plain}}}`")
+    } else {
+        format!("{told}: 1 to 64 letters, digits and `_`, no digit first")
+    }
+}
+
 fn fault<T>(code: &'static str, message: impl Into<String>) -> Result<T, Fault> {
     Err(Fault { code, message: message.into() })
 }
@@ -97,10 +109,7 @@ impl Template {
         }
         let first_ok = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
         if !first_ok || name.len() > 64 || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
-            return fault(
-                "bad-pattern",
-                format!("{} is not a placeholder's name", crate::diagnostic::excerpt(name)),
-            );
+            return fault("bad-pattern", not_a_name(name));
         }
         if self.names().any(|known| known == name) {
             return fault("ambiguous-pattern", format!("`{{{name}}}` occurs twice"));

@@ -55,8 +55,9 @@ pub(super) fn read(reading: &mut Reading<'_, '_>) -> Option<Body> {
     let spec = BatchSpec { by, window, idle, max_items, to, ttl, items, items_as };
     let names: Vec<&str> = key.names().collect();
     if names != [spec.by.as_str()] {
-        let message = format!("the key of a batch has `{{{}}}` and no other placeholder", spec.by);
-        reading.add(if names.is_empty() { key_at } else { by_at }, "bad-pattern", message, None);
+        let message = format!("the key of a batch has `{{{}}}`, its `by`, and no other placeholder", spec.by);
+        let help = format!("leave `key` out, or write one such as `batch:{{{}}}:current`", spec.by);
+        reading.add(key_at, "bad-pattern", message, Some(&help));
         return None;
     }
     // The list of open batches lies under the text in front of the placeholder.

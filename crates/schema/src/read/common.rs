@@ -223,6 +223,7 @@ impl Reading<'_, '_> {
         if let Got::Value(name, at) = colon {
             pin_colon(fields, &mut draft, name, at);
         }
+        check_text(fields, &draft);
         check_tag(fields, &draft);
         check_reserved(fields, &draft);
         Some(draft)
@@ -243,6 +244,22 @@ fn pin_colon(fields: &Fields<'_, '_>, draft: &mut Draft, name: String, at: At) {
         let message =
             format!("`colon` names {}, which the key does not have", crate::diagnostic::excerpt(&name));
         fields.add(at, "bad-value", message, Some(format!("it has {}", listed(known.into_iter()))));
+    }
+}
+
+/// A key of placeholders alone is every key there is: whatever another program writes looks like it.
+fn check_text(fields: &Fields<'_, '_>, draft: &Draft) {
+    let Some(primary) = draft.rows.first() else { return };
+    let spelled = draft.single(primary).text();
+    let mut depth = 0;
+    let has_text = spelled.chars().any(|c| {
+        depth += i32::from(c == '{') - i32::from(c == '}');
+        depth == 0 && c.is_alphanumeric()
+    });
+    if !has_text {
+        let message = format!("the key `{spelled}` has no text of its own: it matches keys of anybody");
+        let help = format!("put a word in front, as in `{}:{spelled}`", draft.name);
+        fields.add(draft.key_at, "matches-everything", message, Some(help));
     }
 }
 

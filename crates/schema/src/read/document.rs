@@ -47,8 +47,9 @@ pub(crate) fn read(
     }
     let (tree, errors) = DeTable::parse_recoverable(source.text);
     for error in &errors {
+        let (message, help) = syntax(error.message().trim(), error.span(), source.text);
         let offset = error.span().map_or(0, |span| span.start);
-        report.add(At { source: index, offset }, "toml-syntax", error.message().trim().to_owned(), None);
+        report.add(At { source: index, offset }, "toml-syntax", message, help);
     }
     let tree = tree.get_ref();
     let empty = DeTable::new();
@@ -92,6 +93,18 @@ pub(crate) fn read(
         report.add(start, "missing-field", "the schema declares nothing", None);
     }
     File { document, at, drafts, declared, broken: !errors.is_empty() }
+}
+
+/// What TOML says is wrong; of what is there twice, also what that is.
+fn syntax(message: &str, span: Option<std::ops::Range<usize>>, text: &str) -> (String, Option<String>) {
+    let twice = span.and_then(|span| text.get(span)).filter(|_| message.starts_with("duplicate key"));
+    match twice {
+        Some(name) => {
+            let help = "a table, and a field of one, is written once: join the two, or rename one";
+            (format!("{} is declared twice", excerpt(name)), Some(help.to_owned()))
+        }
+        None => (message.to_owned(), None),
+    }
 }
 
 struct Frame<'a> {

@@ -186,7 +186,7 @@ impl<'a, 'i> Fields<'a, 'i> {
         }
         let Some(default) = default else {
             let message = format!("`{name}` comes from {}, which is not set", excerpt(&variable));
-            self.add(at, "env-unset", message, Some("set it, or give a `default`".to_owned()));
+            self.report.unset(&self.path, at, &variable, message);
             return Got::Bad;
         };
         if matches!(default.get_ref(), DeValue::Table(_)) {
@@ -219,8 +219,9 @@ impl<'a, 'i> Fields<'a, 'i> {
                             format!("{} holds {shown}; `{name}` must be {wanted}{unit}", excerpt(variable));
                         self.add(at, "bad-env", message, None);
                     }
-                    (None, Raw::Text(_)) => {
-                        self.add(at, code, format!("`{name}` must be {wanted}, not {shown}"), None);
+                    (None, Raw::Text(text)) => {
+                        let help = unquoted(name, code, text);
+                        self.add(at, code, format!("`{name}` must be {wanted}, not {shown}"), help);
                     }
                     (None, _) => {
                         self.add(at, "wrong-type", format!("`{name}` must be {wanted}, not {shown}"), None);
@@ -294,6 +295,16 @@ impl<'a, 'i> Fields<'a, 'i> {
             return None;
         };
         Some((table, at))
+    }
+}
+
+/// What to write instead of a number, or a truth, that stands in quotes.
+fn unquoted(name: &str, code: &str, text: &str) -> Option<String> {
+    let is_number = text.parse::<f64>().is_ok_and(f64::is_finite);
+    match (code, text) {
+        ("bad-unit", _) => is_number.then(|| "write its unit, too".to_owned()),
+        (_, "true" | "false") => Some(format!("write it without quotes: `{name} = {text}`")),
+        _ => is_number.then(|| format!("write it without quotes: `{name} = {text}`")),
     }
 }
 

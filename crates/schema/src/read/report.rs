@@ -1,6 +1,7 @@
 //! Where problems are collected.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 
 use crate::Source;
 use crate::diagnostic::{Diagnostic, Lines, Severity, shortened};
@@ -16,8 +17,20 @@ pub(crate) struct At {
     pub(crate) offset: usize,
 }
 
+/// What becomes of a resource one of whose variables is not set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unset {
+    /// It is wrong.
+    Refused,
+    /// It is left out; of a queue only what it sends its jobs by.
+    LeftOut,
+}
+
 /// Collects diagnostics of all sources.
 pub(crate) struct Report<'a> {
+    unset: Unset,
+    /// Resources to leave out, and the variable of each.
+    left_out: RefCell<BTreeMap<String, String>>,
     sources: Vec<(&'a str, Lines<'a>)>,
     errors: RefCell<Found>,
     warnings: RefCell<Found>,
@@ -55,9 +68,15 @@ impl Found {
 }
 
 impl<'a> Report<'a> {
-    pub(crate) fn new(sources: &[Source<'a>]) -> Self {
+    pub(crate) fn new(sources: &[Source<'a>], unset: Unset) -> Self {
         let sources = sources.iter().map(|source| (source.name, Lines::new(source.text))).collect();
-        Self { sources, errors: RefCell::default(), warnings: RefCell::default() }
+        Self {
+            unset,
+            left_out: RefCell::default(),
+            sources,
+            errors: RefCell::default(),
+            warnings: RefCell::default(),
+        }
     }
 
     pub(crate) fn add(&self, at: At, code: &'static str, message: impl Into<String>, help: Option<String>) {
@@ -67,6 +86,35 @@ impl<'a> Report<'a> {
             Severity::Warning => &self.warnings,
         };
         found.borrow_mut().push(at, diagnostic);
+    }
+
+    /// A variable without a default is not set. `path` is the table that names it: `queue.orders.push`.
+    pub(crate) fn unset(&self, path: &str, at: At, variable: &str, message: String) {
+        let mut parts = path.splitn(3, '.');
+        match (self.unset, parts.next(), parts.next()) {
+            (Unset::LeftOut, Some(kind), Some(name)) => {
+                // Who only pushes and claims sends nothing anywhere.
+                if (kind, parts.next()) != ("queue", Some("push")) {
+                    self.leave_out(&format!("{kind}.{name}"), variable);
+                }
+            }
+            _ => self.add(at, "env-unset", message, Some("set it, or give a `default`".to_owned())),
+        }
+    }
+
+    /// Leaves a resource out for want of a variable.
+    pub(crate) fn leave_out(&self, label: &str, variable: &str) {
+        self.left_out.borrow_mut().entry(label.to_owned()).or_insert_with(|| variable.to_owned());
+    }
+
+    /// The variable for want of which a resource is left out.
+    pub(crate) fn wanting(&self, label: &str) -> Option<String> {
+        self.left_out.borrow().get(label).cloned()
+    }
+
+    /// Every resource that is left out.
+    pub(crate) fn left_out(&self) -> BTreeMap<String, String> {
+        self.left_out.borrow().clone()
     }
 
     pub(crate) fn diagnostic(

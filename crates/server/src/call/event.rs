@@ -50,7 +50,7 @@ const STREAM: Operation = Operation {
         (Kind::Event, "stream", "/v1/event/{name}/stream"),
         "Hear what is published from now on, as server-sent events",
         Answers::Events(
-            "Each message's JSON in `data`; `{\"missed\": n}` in place of what the reader was too slow for.",
+            "Each message's JSON in `data`; `event: missed` with `{\"missed\": n}` in place of what the reader was too slow for.",
         ),
         Handler::Stream(|app, opening| stream(app, opening).boxed()),
     )

@@ -2,6 +2,7 @@
 //!
 //! A flag wins over its environment variable, that over the file, that over the default.
 
+mod needs;
 mod password;
 mod read;
 mod uploads;
@@ -18,6 +19,7 @@ use quaymaster::store::StoreOptions;
 use quaymaster::store::embedded::Durability;
 use quaymaster::{DatabaseOptions, Error, Seal, Settings};
 
+pub use needs::{Needs, Part};
 pub use password::{STORE_PASSWORD, STORE_PASSWORD_FILE};
 pub use read::RawConfig;
 pub use walk::Env;
@@ -46,6 +48,10 @@ pub struct Config {
     pub store: StoreOptions,
     /// Whether a flag, a variable or the settings name the store.
     pub store_is_named: bool,
+    /// The same of the data folder.
+    pub data_dir_is_named: bool,
+    /// Whether the bundled schemas may be used on any store.
+    pub demo: bool,
     /// Where limits with `on_outage = "database"` count.
     pub database: Option<DatabaseOptions>,
     /// Nodes among which limits with `on_outage = "local"` are divided.
@@ -180,6 +186,8 @@ pub struct Overrides {
     pub listen: Option<String>,
     /// `--accept-eviction`
     pub accept_eviction: bool,
+    /// `--demo`
+    pub demo: bool,
     /// `--insecure-listen`
     pub insecure_listen: bool,
     /// `--insecure-http`
@@ -216,6 +224,7 @@ impl Config {
     pub fn resolve(raw: RawConfig, overrides: Overrides) -> Result<Self, ConfigError> {
         let mut problems = Vec::new();
         let store_is_named = overrides.store.is_some() || raw.store.url.is_some();
+        let data_dir_is_named = overrides.data_dir.is_some() || raw.store.data_dir.is_some();
         let store = store(&raw, &overrides, &mut problems);
         let database = raw.store.database.as_deref().map(DatabaseOptions::from_url).transpose();
         let told = |error: Error| error.field_called("store.database").detail;
@@ -249,6 +258,7 @@ impl Config {
         let plain_http = overrides.insecure_http || raw.server.insecure_http.unwrap_or(false);
         let knows_clients = raw.server.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
         if let Some(listen) = &listen
+            && raw.needs.has(Part::Server)
             && tokens.is_empty()
             && !knows_clients
             && !listen.is_local()
@@ -294,6 +304,8 @@ impl Config {
             server,
             store,
             store_is_named,
+            data_dir_is_named,
+            demo: overrides.demo,
             database,
             nodes,
             seal,
@@ -317,6 +329,23 @@ impl Config {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Refuses the bundled schemas on a store that others may share: nobody asked for their keys there.
+    pub fn check_demo(&self) -> Result<(), ConfigError> {
+        if self.demo || !self.schemas.is_empty() || !matches!(self.store, StoreOptions::Redis(_)) {
+            return Ok(());
+        }
+        Err(ConfigError::Settings(vec![format!(
+            "schema: none is named, and the bundled schemas are a demonstration whose keys do not belong on {}; pass \
+             --schema FILE, or --demo to use them there",
+            self.store
+        )]))
+    }
+
+    /// What is held to be safe of a store that evicts.
+    pub fn eviction(&self) -> Eviction {
+        if self.accept_eviction { Eviction::Accepted } else { Eviction::Refused }
     }
 
     /// Refuses settings of the server that name what the schema has not: its own stats and limit, resources of tokens.

@@ -11,7 +11,7 @@ use quaymaster::store::embedded::Durability;
 use quaymaster::store::redis::{PoolOptions, Pools};
 
 use super::walk::{Env, Origin, Scalar, Table, Walk};
-use super::{ConfigError, Thresholds, uploads};
+use super::{ConfigError, Needs, Thresholds, uploads};
 use crate::access::{AccessTo, Keys};
 use crate::http::origin::Origins;
 use crate::http::rights::{Resources, Role, Token};
@@ -22,6 +22,7 @@ use crate::worker::WorkerConfig;
 /// `quaymaster.toml`.
 #[derive(Debug, Clone, Default)]
 pub struct RawConfig {
+    pub(super) needs: Needs,
     pub(super) schemas: Option<Vec<PathBuf>>,
     pub(super) server: RawServer,
     pub(super) store: RawStore,
@@ -114,13 +115,25 @@ impl RawPools {
 impl RawConfig {
     /// Reads a file's text. Relative paths in it are meant from `folder`, the file's own.
     pub fn parse(source: &str, text: &str, folder: &Path, env: Env<'_>) -> Result<Self, ConfigError> {
-        let walk = Walk::new(source, text, env);
+        Self::parse_for(Needs::ALL, source, text, folder, env)
+    }
+
+    /// The same for a command that uses only some parts.
+    pub fn parse_for(
+        needs: Needs,
+        source: &str,
+        text: &str,
+        folder: &Path,
+        env: Env<'_>,
+    ) -> Result<Self, ConfigError> {
+        let walk = Walk::new(source, text, env, needs);
         let parsed = walk.parse();
         let known = ["schemas", "server", "store", "thresholds", "worker", "queues", "uploads"];
         let root = walk.root(parsed.get_ref(), &known);
         let store = store(&root, folder);
         let worker = WorkerConfig { retry: store.retry, ..worker(&root, folder) };
         let raw = Self {
+            needs,
             schemas: root.texts("schemas").map(|names| names.iter().map(|name| folder.join(name)).collect()),
             server: server(&root, folder),
             store,

@@ -7,6 +7,7 @@ use quaymaster::schema::{Diagnostic, Severity};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::needs::Needs;
 use crate::http::problem::{excerpt, nearest};
 
 /// Where settings of the environment come from.
@@ -17,6 +18,7 @@ pub(super) struct Walk<'t> {
     source: &'t str,
     text: &'t str,
     env: Env<'t>,
+    needs: Needs,
     problems: RefCell<Vec<Diagnostic>>,
 }
 
@@ -51,8 +53,8 @@ pub(super) enum Origin {
 }
 
 impl<'t> Walk<'t> {
-    pub(super) fn new(source: &'t str, text: &'t str, env: Env<'t>) -> Self {
-        Self { source, text, env, problems: RefCell::default() }
+    pub(super) fn new(source: &'t str, text: &'t str, env: Env<'t>, needs: Needs) -> Self {
+        Self { source, text, env, needs, problems: RefCell::default() }
     }
 
     /// The problems found, in the order of their lines.
@@ -171,7 +173,7 @@ impl<'w, 't> Table<'w, 't> {
 
     /// A scalar read by `read`; what it says is wrong is reported here.
     pub(super) fn get<T>(&self, field: &str, read: impl FnOnce(&Scalar) -> Result<T, String>) -> Option<T> {
-        let value = self.value(field)?;
+        let value = self.value(field).filter(|value| self.is_used(field, value.get_ref()))?;
         match self.scalar(value).and_then(|scalar| read(&scalar)) {
             Ok(read) => Some(read),
             Err(message) => {
@@ -189,7 +191,7 @@ impl<'w, 't> Table<'w, 't> {
             return None;
         };
         let mut texts = Vec::new();
-        for item in items {
+        for item in items.iter().filter(|item| self.is_used(field, item.get_ref())) {
             match self.scalar(item).and_then(|scalar| scalar.text()) {
                 Ok(text) => texts.push(text),
                 Err(message) => {
@@ -211,6 +213,9 @@ impl<'w, 't> Table<'w, 't> {
 
     /// The name of an environment variable, which is the text of `field`, and its value.
     pub(super) fn variable(&self, field: &str) -> Option<(String, String)> {
+        if !self.walk.needs.uses(&self.name, field) {
+            return None;
+        }
         let name = self.get(field, Scalar::text);
         if self.value(field).is_none() {
             self.walk.report(0, format!("{}: env is missing", self.name), None);
@@ -221,6 +226,12 @@ impl<'w, 't> Table<'w, 't> {
             self.report(field, &format!("the environment variable {name} is not set"), None);
         }
         found.map(|found| (name, found))
+    }
+
+    /// False for a variable of a part that nobody uses here.
+    fn is_used(&self, field: &str, value: &DeValue<'_>) -> bool {
+        let is_variable = matches!(value, DeValue::Table(table) if table.contains_key("env"));
+        !is_variable || self.walk.needs.uses(&self.name, field)
     }
 
     fn scalar(&self, value: &Spanned<DeValue<'t>>) -> Result<Scalar, String> {

@@ -10,8 +10,8 @@ use quaymaster::stats::Stats;
 
 use super::spread;
 
-/// A new batch may be due sooner than the one that was next when we looked.
-const AT_LEAST_EVERY: Duration = Duration::from_millis(500);
+/// A new batch may be due sooner than the one that was next when we looked, but not before it can be due at all.
+const BATCHES_EVERY: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(5));
 
 /// One round over a batch; when the next is due.
 pub(super) async fn batch(batch: &Batch) -> Result<Duration> {
@@ -19,12 +19,17 @@ pub(super) async fn batch(batch: &Batch) -> Result<Duration> {
     if swept.closed > 0 || swept.waiting > 0 {
         tracing::debug!(batch = batch.name(), closed = swept.closed, waiting = swept.waiting, "swept");
     }
-    let rest = spread(AT_LEAST_EVERY);
+    let spec = batch.spec();
+    // One that has taken its last item is queued by whoever gave it that; the sweep stands in for those who died.
+    let soonest = spec.window.min(spec.idle).mul_f64(0.75);
+    let rest = spread(soonest.clamp(BATCHES_EVERY.0, BATCHES_EVERY.1));
     Ok(swept.next.map_or(rest, |next| next.min(rest)))
 }
 
-/// Claims bring expired jobs back by themselves; the sweep is for queues that nobody claims from.
-const QUEUES_EVERY: Duration = Duration::from_secs(2);
+/// Claims bring expired jobs back by themselves; the sweep is for queues that nobody claims from. A job is found at the
+/// latest a quarter of a lease after its own has ended.
+const QUEUES_EVERY: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(10));
+const QUEUES_SHARE: u32 = 4;
 
 /// One round over a queue; when the next is due.
 pub(super) async fn queue(queue: &Queue) -> Result<Duration> {
@@ -32,7 +37,7 @@ pub(super) async fn queue(queue: &Queue) -> Result<Duration> {
     if swept.returned > 0 || swept.buried > 0 {
         tracing::debug!(queue = queue.name(), returned = swept.returned, buried = swept.buried, "swept");
     }
-    Ok(spread(QUEUES_EVERY))
+    Ok(spread((queue.spec().lease / QUEUES_SHARE).clamp(QUEUES_EVERY.0, QUEUES_EVERY.1)))
 }
 
 /// Instances leave after a day: there is no hurry.

@@ -20,8 +20,8 @@ pub(crate) fn missed(count: u64) -> String {
 pub(crate) fn sse(message: &Message, origin: &str, number: u64) -> Bytes {
     let mut out = String::new();
     if matches!(message, Message::Missed(_)) {
-        // Readers pass over comments; the command line tells by it that nobody published this.
-        out.push_str(": missed\n");
+        // Nobody published this, so it is no message.
+        out.push_str("event: missed\n");
     }
     let _ = writeln!(out, "id: {origin}.{number}");
     match message {
@@ -81,7 +81,7 @@ mod tests {
         assert_eq!(event(b""), "id: o.7\ndata: \n\n");
         assert_eq!(event(b"\xff"), "id: o.7\nevent: binary\ndata: /w==\n\n");
         let told = sse(&Message::Missed(3), "o", 9);
-        assert_eq!(&told[..], b": missed\nid: o.9\ndata: {\"missed\":3}\n\n");
+        assert_eq!(&told[..], b"event: missed\nid: o.9\ndata: {\"missed\":3}\n\n");
     }
 
     #[test]

@@ -153,7 +153,7 @@ impl Guard {
                      answered",
                     excerpt(host)
                 );
-                Err(Problem::new(Code::AuthForbidden, detail).field("host"))
+                Err(Problem::new(Code::AuthHost, detail).field("host"))
             }
             _ => Ok(()),
         }

@@ -2,8 +2,10 @@
 
 pub(crate) mod auth;
 pub(crate) mod body;
+pub(crate) mod conditional;
 pub(crate) mod connection;
 pub(crate) mod guesses;
+pub(crate) mod gzip;
 pub(crate) mod listen;
 pub(crate) mod origin;
 pub(crate) mod presence;
@@ -13,4 +15,5 @@ pub(crate) mod rights;
 pub(crate) mod socket;
 pub(crate) mod sse;
 pub(crate) mod tls;
+pub(crate) mod trace;
 pub(crate) mod ws;

@@ -6,14 +6,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use axum::http::header::{
+    ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, SEC_WEBSOCKET_VERSION, WWW_AUTHENTICATE,
+};
 use axum::http::{HeaderValue, Response, StatusCode};
 use quaymaster::{Code, Error, Retry};
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::trace::Trace;
+
 /// How long a caller is asked to wait where waiting helps and nothing better is known.
 const RETRY_AFTER_MS: u64 = 1000;
+
+/// The field of a problem whose answer names the version of WebSocket that is spoken.
+pub(crate) const WS_VERSION: &str = "sec-websocket-version";
 
 /// Why a call was not answered.
 #[derive(Debug, Clone)]
@@ -72,6 +79,14 @@ pub(crate) struct ProblemBody<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "bool")]
     may_have_run: Option<bool>,
+    /// The trace of the request's `traceparent`, for whoever looks for it in logs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    trace_id: Option<&'a str>,
+    /// The request's `x-request-id`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    x_request_id: Option<&'a str>,
 }
 
 impl Problem {
@@ -154,6 +169,11 @@ impl Problem {
     }
 
     pub(crate) fn body(&self) -> Vec<u8> {
+        self.body_to(Trace::default())
+    }
+
+    /// The document for a request of this name.
+    fn body_to(&self, trace: Trace<'_>) -> Vec<u8> {
         let body = ProblemBody {
             r#type: format!("urn:quaymaster:error:{}", self.code),
             title: self.code.title(),
@@ -164,12 +184,19 @@ impl Problem {
             field: self.field.as_deref(),
             retry_after_ms: self.retry_after_ms(),
             may_have_run: self.has_doubt().then_some(true),
+            trace_id: trace.trace_id,
+            x_request_id: trace.x_request_id,
         };
         serde_json::to_vec(&body).unwrap_or_default()
     }
 
     pub(crate) fn into_response(self) -> Response<Body> {
-        let mut response = Response::new(Body::from(self.body()));
+        self.into_response_to(Trace::default())
+    }
+
+    /// The answer to a request of this name.
+    pub(crate) fn into_response_to(self, trace: Trace<'_>) -> Response<Body> {
+        let mut response = Response::new(Body::from(self.body_to(trace)));
         *response.status_mut() = self.status();
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
@@ -179,6 +206,10 @@ impl Problem {
         }
         if let Some(allow) = self.allow {
             headers.insert(ALLOW, HeaderValue::from_static(allow));
+        }
+        if self.field.as_deref() == Some(WS_VERSION) {
+            // RFC 6455, 4.4: which one would be right.
+            headers.insert(SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
         }
         if self.code == Code::AuthRequired {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"quaymaster\""));

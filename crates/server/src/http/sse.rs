@@ -97,7 +97,7 @@ impl Channel {
     pub(crate) fn new(reader: Reader, headers: &HeaderMap) -> Self {
         let mut waiting = VecDeque::from([LISTENING]);
         if let Some(missed) = missed_since(&reader, headers) {
-            waiting.push_back(Bytes::from(format!("data: {}\n\n", missed_text(missed))));
+            waiting.push_back(gap(missed));
         }
         Self { reader, waiting, batch: Vec::new() }
     }
@@ -117,12 +117,17 @@ impl Source for Channel {
                 return None;
             }
             if let Some(missed) = self.reader.take(&mut self.batch) {
-                self.waiting.push_back(Bytes::from(format!("data: {}\n\n", missed_text(missed))));
+                self.waiting.push_back(gap(missed));
             }
             let origin = &self.reader.channel.origin;
             self.waiting.extend(self.batch.drain(..).map(|entry| entry.sse(origin)));
         }
     }
+}
+
+/// What stands in the place of messages: an event of its own, so that no reader takes it for a message.
+fn gap(missed: u64) -> Bytes {
+    Bytes::from(format!("event: missed\ndata: {}\n\n", missed_text(missed)))
 }
 
 /// Whether a caller would rather have a stream than a page: browsers' readers ask for nothing else.

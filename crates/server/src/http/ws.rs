@@ -24,7 +24,7 @@ use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig
 use tokio_tungstenite::tungstenite::{Bytes, Error, Message};
 use tokio_util::sync::CancellationToken;
 
-use super::problem::Problem;
+use super::problem::{Problem, WS_VERSION};
 use crate::fan::{Entry, Reader, missed_text};
 
 /// The largest frame, and message, a client may send.
@@ -63,7 +63,7 @@ pub(crate) fn accept(headers: &HeaderMap) -> Result<Response<Body>, Problem> {
         );
     }
     if headers.get(SEC_WEBSOCKET_VERSION).is_none_or(|version| version != "13") {
-        return refuse("sec-websocket-version", "sec-websocket-version must be 13");
+        return refuse(WS_VERSION, "sec-websocket-version must be 13");
     }
     let Some(key) = headers.get(SEC_WEBSOCKET_KEY) else {
         return refuse("sec-websocket-key", "there is no sec-websocket-key");

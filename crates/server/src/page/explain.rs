@@ -11,7 +11,7 @@ use quaymaster::{Code, Engine, Schema};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::{Access, Page, Place, Visit, json};
+use super::{Access, Packs, Page, Place, Visit, json};
 use crate::app::App;
 use crate::call::{Answers, Handler, Operation};
 use crate::http::problem::Problem;
@@ -33,6 +33,7 @@ pub(super) const PAGE: Page = Page {
     path: PATH,
     access: Access::Token,
     place: Place::Needed,
+    packs: Packs::Never,
     run: |app, visit| explain(app, visit).boxed(),
 };
 
@@ -97,8 +98,17 @@ impl KeyExplained {
             bytes: facts.as_ref().and_then(|facts| facts.bytes),
             r#type: facts.map(|facts| facts.kind),
         };
+        Ok(Self::told(schema, key, actual))
+    }
+
+    /// Asks the schema alone; of `actual` nothing is known.
+    pub fn without_store(schema: &Schema, key: &[u8]) -> Self {
+        Self::told(schema, key, KeyActual { exists: false, r#type: None, ttl_ms: None, bytes: None })
+    }
+
+    fn told(schema: &Schema, key: &[u8], actual: KeyActual) -> Self {
         let Some(found) = schema.explain(key) else {
-            return Ok(Self {
+            return Self {
                 pattern: None,
                 kind: None,
                 name: None,
@@ -110,9 +120,9 @@ impl KeyExplained {
                 expected_ttl: None,
                 expected_ttl_ms: None,
                 actual,
-            });
+            };
         };
-        Ok(Self {
+        Self {
             pattern: Some(found.row.pattern.text().to_owned()),
             kind: Some(found.resource.kind.name()),
             name: Some(found.resource.name.clone()),
@@ -124,7 +134,7 @@ impl KeyExplained {
             expected_ttl: Some(found.row.ttl.to_string()),
             expected_ttl_ms: found.row.ttl.duration().map(|ttl| ttl.as_millis() as u64),
             actual,
-        })
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use quaymaster::Code;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::{Access, Page, Place, json};
+use super::{Access, Packs, Page, Place, json};
 use crate::app::App;
 use crate::http::problem::Problem;
 
@@ -16,10 +16,16 @@ pub(super) const HEALTHZ: Page = Page {
     path: "/healthz",
     access: Access::Open,
     place: Place::Exempt,
+    packs: Packs::Never,
     run: |app, _| ready(Ok(healthz(app))).boxed(),
 };
-pub(super) const READYZ: Page =
-    Page { path: "/readyz", access: Access::Open, place: Place::Exempt, run: |app, _| readyz(app).boxed() };
+pub(super) const READYZ: Page = Page {
+    path: "/readyz",
+    access: Access::Open,
+    place: Place::Exempt,
+    packs: Packs::Never,
+    run: |app, _| readyz(app).boxed(),
+};
 
 /// A probe's good answer.
 #[derive(Debug, Serialize, JsonSchema)]

@@ -13,8 +13,8 @@ use crate::threshold::{Exceeded, Threshold};
 /// The share of calls that a latency threshold is about.
 pub(super) const P95: f64 = 0.95;
 
-/// Fewer calls of the last minute are compared only when they are slower than [`SLOW`]: one cold call is no trend.
-const ENOUGH_CALLS: u64 = 20;
+/// Fewer calls of the last minute are compared only when they are slower than [`SLOW`]: some cold calls are no trend.
+const ENOUGH_CALLS: u64 = 100;
 const SLOW: Duration = Duration::from_secs(1);
 
 /// Calls of one class in the last minute.
@@ -127,9 +127,9 @@ mod tests {
     #[test]
     fn each_class_has_its_own_threshold_and_bytes_in_bulk_have_none() {
         let calls = [
-            (Class::Single, 50, Duration::from_micros(1_500)),
-            (Class::Compound, 50, Duration::from_micros(1_500)),
-            (Class::Bulk, 50, Duration::from_secs(3)),
+            (Class::Single, 150, Duration::from_micros(1_500)),
+            (Class::Compound, 150, Duration::from_micros(1_500)),
+            (Class::Bulk, 150, Duration::from_secs(3)),
         ];
         let limits = Thresholds { p95_single: Duration::from_millis(1), ..Thresholds::default() };
         let found = slow(&limits, &counted(&calls));
@@ -138,8 +138,8 @@ mod tests {
     }
 
     #[test]
-    fn one_cold_call_is_no_trend() {
-        assert!(warned(&[(Class::Compound, 19, Duration::from_millis(30))]).is_empty());
-        assert_eq!(warned(&[(Class::Compound, 20, Duration::from_millis(30))]).len(), 1);
+    fn some_cold_calls_are_no_trend() {
+        assert!(warned(&[(Class::Compound, 99, Duration::from_millis(30))]).is_empty());
+        assert_eq!(warned(&[(Class::Compound, 100, Duration::from_millis(30))]).len(), 1);
     }
 }

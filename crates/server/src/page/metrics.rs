@@ -10,7 +10,7 @@ use quaymaster::schema::Kind;
 use quaymaster::store::health::LATENCY_BOUNDS_US;
 use quaymaster::store::{Class, Deployment, Health};
 
-use super::{Access, Page, Place, latency, queues, text};
+use super::{Access, Packs, Page, Place, latency, process, queues, text};
 use crate::app::App;
 use crate::http::rights::Rights;
 use crate::metrics::{header, histogram, seconds};
@@ -20,6 +20,7 @@ pub(super) const PAGE: Page = Page {
     path: "/metrics",
     access: Access::Token,
     place: Place::Exempt,
+    packs: Packs::Gzip,
     run: |app, visit| metrics(app, visit.rights).map(Ok).boxed(),
 };
 
@@ -38,6 +39,7 @@ async fn metrics(app: &App, rights: Rights<'_>) -> Response<Body> {
         "Since the process started.",
         app.probe.started.elapsed().as_secs(),
     );
+    process::write(&mut out);
     app.metrics.write(&mut out, app.in_flight.load(Relaxed), app.services.waiting.load(Relaxed));
     if let Some(log) = &app.access {
         let counts = log.counts();
@@ -74,7 +76,7 @@ async fn metrics(app: &App, rights: Rights<'_>) -> Response<Body> {
     super::uploads::write(&mut out, app).await;
     outages(&mut out, app).await;
     store(&mut out, &health, told.is_ok() && health.connected);
-    let help = "Whether the store accepted the last write that was tried, one a second.";
+    let help = "Whether the store accepted the last write that was tried, at least every five seconds.";
     gauge(&mut out, "quaymaster_store_ready", help, u8::from(app.probe.refused().is_none()));
     if let Ok(facts) = &told {
         deployment(&mut out, app, facts);

@@ -9,6 +9,7 @@ pub(crate) mod latency;
 mod metrics;
 pub(crate) mod openapi;
 pub(crate) mod operations;
+mod process;
 pub(crate) mod queues;
 #[cfg(test)]
 mod reference;
@@ -56,6 +57,13 @@ pub(crate) struct Visit<'a> {
     pub(crate) rights: Rights<'a>,
 }
 
+/// Whether a page is packed for callers that take it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Packs {
+    Never,
+    Gzip,
+}
+
 type Run = for<'a> fn(&'a App, Visit<'a>) -> BoxFuture<'a, Result<Response<Body>, Problem>>;
 
 /// A path that takes GET.
@@ -64,6 +72,7 @@ pub(crate) struct Page {
     pub(crate) path: &'static str,
     pub(crate) access: Access,
     pub(crate) place: Place,
+    pub(crate) packs: Packs,
     pub(crate) run: Run,
 }
 

@@ -11,12 +11,13 @@ use quaymaster::schema::Kind;
 use serde_json::{Value, json};
 
 use super::operations::Operations;
-use super::{Access, Page, Place, text};
+use super::{Access, Packs, Page, Place, text};
 
 pub(super) const PAGE: Page = Page {
     path: "/openapi.json",
     access: Access::Open,
     place: Place::Needed,
+    packs: Packs::Never,
     run: |_, _| ready(Ok(openapi())).boxed(),
 };
 

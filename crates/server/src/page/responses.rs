@@ -88,6 +88,7 @@ fn bytes() -> Map<String, Value> {
             "description": about,
             "headers": {
                 "ETag": text_header("The object's."),
+                "Last-Modified": text_header("When it was completed."),
                 "Content-Disposition": text_header("`attachment`, with the upload's name."),
             },
             "content": { "*/*": body, "application/octet-stream": body },
@@ -97,8 +98,12 @@ fn bytes() -> Map<String, Value> {
         }
         answer
     };
-    let unchanged =
-        json!({ "description": "The caller has it.", "headers": { "ETag": text_header("The object's.") } });
+    let unchanged = json!({
+        "description": "The caller has it.",
+        "headers": {
+            "ETag": text_header("The object's."), "Last-Modified": text_header("When it was completed."),
+        },
+    });
     Map::from_iter([
         ("200".to_owned(), some("All bytes, under the MIME type of the upload.", false)),
         ("206".to_owned(), some("The bytes of the range.", true)),

@@ -153,7 +153,8 @@ fn endpoints(out: &mut String, known: &Known) {
     }
     let family = "quaymaster_stats_endpoint_duration_seconds";
     let help = "Response times over all instances and all time, each quantile within 1/128 of the exact one.";
-    header(out, family, "gauge", help);
+    // Quantiles belong to summaries; one without sum and count is sound, and these are families of their own.
+    header(out, family, "summary", help);
     for (name, found) in each() {
         for (quantile, us) in [("0.5", found.p50_us), ("0.95", found.p95_us), ("0.99", found.p99_us)] {
             let labels = labels(name, &found.name);

@@ -13,7 +13,7 @@ use super::queues::{self, QueueStatus};
 use super::runs::{self, RunStatus};
 use super::stats::StatsStatus;
 use super::uploads::UploadStatus;
-use super::{Access, Page, Place, json};
+use super::{Access, Packs, Page, Place, json};
 use crate::app::App;
 use crate::doctor::{self, Eviction};
 use crate::http::rights::Rights;
@@ -24,6 +24,7 @@ pub(super) const PAGE: Page = Page {
     path: "/v1/status",
     access: Access::Token,
     place: Place::Needed,
+    packs: Packs::Gzip,
     run: |app, visit| status(app, visit.rights).map(Ok).boxed(),
 };
 

@@ -266,7 +266,7 @@ async fn readers_stay_through_an_outage_and_are_told_of_it() {
     let mut sse = Sse::open(server.address, "/v1/event/news/stream", &[]).await;
     let mut socket = ws(server.address, "/v1/event/news/ws").await;
     redis.restart();
-    assert_eq!(sse.data().await, r#"{"missed":0}"#);
+    assert_eq!(sse.event("missed").await, r#"{"missed":0}"#);
     assert_eq!(text(&mut socket).await, r#"{"missed":0}"#);
     // A foreign program's message.
     redis.command::<i64>(&["PUBLISH", "news", "{\"after\": true}"]);
@@ -289,7 +289,7 @@ async fn who_comes_again_is_told_what_it_missed() {
     assert_eq!(steady.data().await, "3");
     let path = "/v1/event/news/stream";
     let mut again = Sse::open(server.address, path, &[("last-event-id", &id)]).await;
-    assert_eq!(again.data().await, r#"{"missed":2}"#);
+    assert_eq!(again.event("missed").await, r#"{"missed":2}"#);
     let mut elsewhere = Sse::open(server.address, path, &[("last-event-id", "abcdef.12")]).await;
     assert_eq!(elsewhere.data().await, r#"{"missed":0}"#, "nobody knows how many");
     publish(&server, r#"{"data":4}"#).await;
@@ -398,6 +398,7 @@ async fn what_is_asked_wrongly_is_refused() {
     let old = [("connection", "upgrade"), ("upgrade", "websocket"), ("sec-websocket-version", "8")];
     let answer = server.raw(&request("GET", "/v1/event/news/ws", &old, b"")).await;
     assert_eq!((answer.status, &answer.json()["field"]), (400, &json!("sec-websocket-version")));
+    assert_eq!(answer.header("sec-websocket-version"), Some("13"), "the version that would be right");
     let huge = format!(r#"{{"data":"{}"}}"#, "x".repeat(1 << 20));
     for (body, status, field) in [
         ("{}", 400, "data"),

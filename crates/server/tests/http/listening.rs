@@ -88,6 +88,18 @@ impl Sse {
         }
     }
 
+    /// The data of the next event, which has this name.
+    pub(crate) async fn event(&mut self, name: &str) -> String {
+        let block = loop {
+            let block = self.block().await.expect("the stream goes on");
+            if block.contains("data: ") {
+                break block;
+            }
+        };
+        assert!(block.lines().any(|line| line.strip_prefix("event: ") == Some(name)), "{block}");
+        block.lines().filter_map(|line| line.strip_prefix("data: ")).collect()
+    }
+
     /// Reads until the server hangs up, orderly or not; answers what came.
     pub(crate) async fn rest(mut self) -> usize {
         while self.fill().await {}

@@ -147,6 +147,7 @@ async fn prometheus_and_the_status_tell_the_same() {
     ] {
         assert!(text.lines().any(|told| told == line), "{line}\n{text}");
     }
+    assert!(text.contains("# TYPE quaymaster_stats_endpoint_duration_seconds summary\n"));
     assert!(text.contains(
         "quaymaster_stats_endpoint_duration_seconds{stats=\"web\",endpoint=\"GET /0\",quantile=\"0.5\"} 0.001"
     ));

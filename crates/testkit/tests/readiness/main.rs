@@ -2,5 +2,6 @@
 #![expect(clippy::unwrap_used, reason = "what fails here is the test")]
 
 mod eviction;
+mod idle;
 mod reasons;
 mod scene;

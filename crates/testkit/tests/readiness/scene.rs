@@ -62,12 +62,19 @@ impl Scene {
     }
 
     pub(crate) async fn of<F: Future<Output = Arc<dyn Engine>>>(engine: impl FnOnce() -> F) -> Self {
+        Self::serving(SCHEMA, engine).await
+    }
+
+    pub(crate) async fn serving<F: Future<Output = Arc<dyn Engine>>>(
+        schema: &str,
+        engine: impl FnOnce() -> F,
+    ) -> Self {
         let log = Log::default();
         let writer = log.clone();
         let subscriber =
             tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
         let logging = tracing::subscriber::set_default(subscriber);
-        let loaded = load(&[Source { name: "ready.toml", text: SCHEMA }], &|_| None);
+        let loaded = load(&[Source { name: "ready.toml", text: schema }], &|_| None);
         let quaymaster = Quaymaster::new(Arc::new(loaded.schema.unwrap()), engine().await);
         let overrides = Overrides { listen: Some(any_port().to_string()), ..Overrides::default() };
         let config = Config::resolve(RawConfig::default(), overrides).unwrap();

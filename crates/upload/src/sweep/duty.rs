@@ -14,6 +14,9 @@ use crate::uploads::Uploads;
 /// Without a bell, due uploads are looked for so often.
 const TICK: Duration = Duration::from_secs(1);
 
+/// What was given up on its way in is looked for once in this share of a lease, after which it is anybody's.
+const RECLAIM_SHARE: u32 = 6;
+
 /// Every upload is looked at so often, if that takes no longer than a turn; else those that come first, and the others
 /// in the next turns.
 const SLOW: Duration = Duration::from_secs(30);
@@ -38,12 +41,16 @@ impl Uploads {
     pub async fn tend(&self, stop: CancellationToken) {
         let mut cursor = Cursor::default();
         let mut slow = Instant::now();
+        let mut reclaimed: Option<Instant> = None;
         while !stop.is_cancelled() {
             if let Err(error) = self.run_due().await {
                 tracing::warn!(%error, "due uploads cannot be looked for");
             }
-            if let Err(error) = self.reclaim().await {
-                tracing::warn!(%error, "what was given up on its way in cannot be removed");
+            if reclaimed.is_none_or(|at| at.elapsed() >= self.inner.options.lease / RECLAIM_SHARE) {
+                reclaimed = Some(Instant::now());
+                if let Err(error) = self.reclaim().await {
+                    tracing::warn!(%error, "what was given up on its way in cannot be removed");
+                }
             }
             if slow.elapsed() >= SLOW {
                 slow = Instant::now();

@@ -55,9 +55,6 @@ pub(crate) struct Put {
     /// The upload's name in the schema; may be left out where there is one.
     #[arg(long, env = "QUAYMASTER_RESOURCE", value_name = "NAME")]
     pub(crate) resource: Option<String>,
-    /// Go on although the store may evict chunks.
-    #[arg(long, env = "QUAYMASTER_ACCEPT_EVICTION", value_parser = BoolishValueParser::new())]
-    pub(crate) accept_eviction: bool,
     /// Chunks sent at once.
     #[arg(long, env = "QUAYMASTER_PARALLEL", value_name = "N", default_value_t = 4,
         value_parser = clap::value_parser!(u16).range(1..=64))]

@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use quaymaster::schema::Kind;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::INTERRUPTED;
@@ -30,7 +31,7 @@ pub(super) async fn look(
             _ = signalled(&mut terminate, &mut interrupt) => interrupted(),
         };
     }
-    let (quaymaster, depot) = setup::open_for_call(global, place, Intent::Look).await?;
+    let (quaymaster, depot) = setup::open_for_call(global, place, Intent::Look, Kind::Upload).await?;
     let acting = async {
         let way = Way::Store(depot.open(name).await.map_err(NothingRan::from)?);
         act(&way).await

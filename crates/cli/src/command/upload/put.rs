@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use quaymaster::{Code, Error, Quaymaster};
 use quaymaster_server::Depot;
-use quaymaster_server::config::Overrides;
+use quaymaster_server::config::Needs;
 use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinHandle;
@@ -87,14 +87,13 @@ async fn open(put: &Put, global: &Global) -> anyhow::Result<(Way, Option<Help>)>
         let name = match &put.resource {
             Some(name) => name.clone(),
             None => {
-                let config = setup::config(global, setup::overrides(place))?;
-                resource(&*setup::usable(setup::load(&config.schemas)?)?, None)?
+                let config = setup::config(global, setup::overrides(place), Needs::SCHEMA)?;
+                resource(&*setup::usable(setup::load_part(&config.schemas)?)?, None)?
             }
         };
         return Ok((Way::Server(Remote::new(client, &name)?), None));
     }
-    let overrides = Overrides { accept_eviction: put.accept_eviction, ..setup::overrides(place) };
-    let (quaymaster, depot) = setup::open_with(global, overrides, Intent::Change).await?;
+    let (quaymaster, depot) = setup::open_all(global, place, Intent::Change).await?;
     let name = resource(quaymaster.schema(), put.resource.clone())?;
     depot.examine(&quaymaster).await?;
     let uploads = depot.open(&name).await?;

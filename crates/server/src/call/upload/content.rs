@@ -1,13 +1,14 @@
 //! `GET …/<upload_id>/content`: the object's bytes, all or a range.
 
 use std::ops::Range;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::body::Body;
 use axum::http::header::{
     ACCEPT_RANGES, CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_RANGE,
-    CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, IF_NONE_MATCH, IF_RANGE, RANGE, X_CONTENT_TYPE_OPTIONS,
+    CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, LAST_MODIFIED, RANGE, X_CONTENT_TYPE_OPTIONS,
 };
-use axum::http::{HeaderMap, HeaderValue, Response, StatusCode};
+use axum::http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use futures_util::{FutureExt as _, StreamExt as _};
 use quaymaster::Code;
 use quaymaster_upload::ingest::Content;
@@ -17,6 +18,7 @@ use super::route::Asked;
 use super::{below, berth_of, unknown};
 use crate::app::App;
 use crate::call::{Answers, Operation};
+use crate::http::conditional::{Outcome, Validators};
 use crate::http::connection::{Pace, Sending};
 use crate::http::problem::{Problem, excerpt};
 use crate::http::query;
@@ -27,12 +29,31 @@ pub(super) const CONTENT: Operation = Operation {
         Field { name: "range", about: "`bytes=from-to`, one range.", spec: Spec::text() },
         Field {
             name: "if-range",
-            about: "The ETag the range is meant for; everything if it is another.",
+            about: "The ETag, or date, the range is meant for; everything if it is another.",
+            spec: Spec::text(),
+        },
+        Field {
+            name: "if-match",
+            about: "ETags one of which the content must have; else 412.",
             spec: Spec::text(),
         },
         Field { name: "if-none-match", about: "ETags whose content the caller has.", spec: Spec::text() },
+        Field {
+            name: "if-modified-since",
+            about: "The date of the content that the caller has.",
+            spec: Spec::text(),
+        },
+        Field {
+            name: "if-unmodified-since",
+            about: "The date after which the content must not have changed; else 412.",
+            spec: Spec::text(),
+        },
     ],
-    refusals: &[(410, "the object was removed, or is damaged"), (416, "the range lies outside")],
+    refusals: &[
+        (410, "the object was removed, or is damaged"),
+        (412, "the content is not the one that `if-match` or `if-unmodified-since` names"),
+        (416, "the range lies outside"),
+    ],
     ..below(
         ("content", "/v1/upload/{name}/{upload_id}/content"),
         "Read the object's bytes, all or a range",
@@ -48,14 +69,27 @@ pub(crate) async fn content(app: &App, asked: Asked<'_>) -> Result<Response<Body
     let berth = berth_of(&app.services, asked.name, id)?;
     let uploads = berth.uploads().await?;
     let known = uploads.of_ours(id).await?;
+    let modified = known.as_ref().and_then(|upload| whole_seconds(upload.updated_ms));
     let known = known.and_then(|upload| Some((upload.final_size?, quoted(&upload.final_etag?))));
     let range = match &known {
-        Some((_, etag)) if has(asked.headers, etag) => return Ok(unchanged(etag)),
-        Some((size, etag)) if is_meant(asked.headers, etag) => match range(asked.headers, *size) {
-            Ok(range) => range,
-            Err(problem) => return Ok(outside(problem, *size)),
-        },
-        _ => None,
+        Some((size, etag)) => {
+            let validators = Validators { etag, modified };
+            match validators.judge(asked.headers) {
+                Outcome::Unchanged => return Ok(unchanged(validators)),
+                Outcome::Failed => {
+                    let detail = format!("the content's ETag is {etag}, which the conditions exclude");
+                    return Err(Problem::new(Code::UploadChanged, detail));
+                }
+                Outcome::Answer => {}
+            }
+            // A range of no bytes is no range: HEAD tells of the whole (RFC 9110, 14.2).
+            let ranged = asked.method == Method::GET && validators.is_meant(asked.headers);
+            match ranged.then(|| range(asked.headers, *size)).transpose() {
+                Ok(range) => range.flatten(),
+                Err(problem) => return Ok(outside(problem, *size)),
+            }
+        }
+        None => None,
     };
     let (size, mime_type, etag, name, pieces) = match uploads.content(id, range.clone()).await? {
         Content::Pieces { size, mime_type, etag, name, pieces } => (size, mime_type, etag, name, pieces),
@@ -79,9 +113,8 @@ pub(crate) async fn content(app: &App, asked: Asked<'_>) -> Result<Response<Body
     let disposition = HeaderValue::from_str(&disposition(name.as_deref().unwrap_or_default())).ok();
     headers.insert(CONTENT_DISPOSITION, disposition.unwrap_or(HeaderValue::from_static("attachment")));
     headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static("sandbox; default-src 'none'"));
-    if let Ok(etag) = HeaderValue::from_str(&quoted(&etag)) {
-        headers.insert(ETAG, etag);
-    }
+    let etag = quoted(&etag);
+    name_state(headers, Validators { etag: &etag, modified });
     let length = match &range {
         None => size,
         Some(Range { start, end }) => {
@@ -115,24 +148,26 @@ fn quoted(etag: &str) -> String {
     if etag.starts_with('"') || etag.starts_with("W/") { etag.to_owned() } else { format!("\"{etag}\"") }
 }
 
-/// Whether the caller has the content under this ETag.
-fn has(headers: &HeaderMap, etag: &str) -> bool {
-    let strong = |text: &str| text.strip_prefix("W/").unwrap_or(text).to_owned();
-    let named = headers.get_all(IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
-    named.flat_map(|text| text.split(',')).map(str::trim).any(|one| one == "*" || strong(one) == strong(etag))
+/// Of the millisecond an object was proved at, what HTTP can write.
+fn whole_seconds(ms: i64) -> Option<SystemTime> {
+    Some(UNIX_EPOCH + Duration::from_secs(u64::try_from(ms).ok()? / 1000))
 }
 
-/// Whether a range is meant for the content under this ETag. Dates are never: there is none to compare with.
-fn is_meant(headers: &HeaderMap, etag: &str) -> bool {
-    headers.get(IF_RANGE).is_none_or(|value| value == etag && !etag.starts_with("W/"))
+/// Says by what the caller can ask whether it has the same.
+fn name_state(headers: &mut HeaderMap, validators: Validators<'_>) {
+    headers.extend(HeaderValue::from_str(validators.etag).ok().map(|etag| (ETAG, etag)));
+    let modified = validators.modified.map(httpdate::fmt_http_date);
+    headers.extend(
+        modified.and_then(|date| HeaderValue::from_str(&date).ok()).map(|date| (LAST_MODIFIED, date)),
+    );
 }
 
-fn unchanged(etag: &str) -> Response<Body> {
+fn unchanged(validators: Validators<'_>) -> Response<Body> {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::NOT_MODIFIED;
     let headers = response.headers_mut();
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("private, no-cache"));
-    headers.extend(HeaderValue::from_str(etag).ok().map(|etag| (ETAG, etag)));
+    name_state(headers, validators);
     response
 }
 

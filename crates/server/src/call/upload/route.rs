@@ -25,6 +25,7 @@ pub(crate) struct Asked<'a> {
     pub(crate) number: &'a str,
     /// The query, still encoded.
     pub(crate) query: &'a str,
+    pub(crate) method: &'a Method,
     pub(crate) headers: &'a HeaderMap,
     pub(crate) body: &'a mut Incoming,
     /// Who sends it, by its token or its address.
