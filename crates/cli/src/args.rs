@@ -386,6 +386,11 @@ pub(crate) struct Describe {
 }
 
 impl Command {
+    /// Whether it writes files that are its user's to share, outside of the data folder.
+    pub(crate) fn writes_for_others(&self) -> bool {
+        matches!(self, Self::Init(_) | Self::Wish(Wish::Read(_)))
+    }
+
     /// Whether errors are to be told as JSON, too.
     pub(crate) fn wants_json(&self) -> bool {
         match self {

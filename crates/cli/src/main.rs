@@ -26,6 +26,10 @@ fn main() -> ExitCode {
     // Two providers could come in through dependencies; naming one keeps `rediss://` from panicking later.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let (args, store_flag) = Args::read();
+    if !args.command.writes_for_others() {
+        // What lies in the data folder is its user's alone, whatever the folder's mode.
+        rustix::process::umask(rustix::fs::Mode::RWXG | rustix::fs::Mode::RWXO);
+    }
     setup::logging(&args);
     setup::warn_of_password(store_flag.as_deref());
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {

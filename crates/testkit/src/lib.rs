@@ -23,3 +23,4 @@ pub mod servers;
 pub mod storm;
 pub mod toll;
 pub mod traffic;
+pub mod trickster;

@@ -28,6 +28,7 @@ mod figures;
 pub mod ingest;
 pub mod ledger;
 mod names;
+mod own;
 pub mod objects;
 mod sha;
 pub mod ship;

@@ -19,6 +19,8 @@ use crate::ingest::Callers;
 use crate::ledger::{Ledger, LedgerOptions};
 use crate::objects::{Objects, ObjectsOptions};
 use crate::ship::Leases;
+use crate::threads::WHOLE;
+use crate::own::Own;
 use crate::{Error, Result, Trouble};
 
 /// How uploads are worked on.
@@ -122,11 +124,12 @@ const SENDING: u32 = 256 << 10;
 const FETCHING: usize = 1 << 20;
 
 impl Uploads {
-    /// What opening would refuse whatever is there, and without a look at anything: chunks that their place cannot hold,
-    /// events that this build cannot send.
+    /// What opening would refuse, told before anything is made: chunks that their place cannot hold, events that this
+    /// build cannot send, symbolic links in the data folder.
     pub fn check(store: &Upload, settings: &Settings) -> Result<()> {
         check_chunks(store, settings)?;
-        Announcer::with_topic(&store.spec().events, &store.spec().topic).map(drop)
+        Announcer::with_topic(&store.spec().events, &store.spec().topic)?;
+        Own::of(store, settings).check()
     }
 
     /// Opens everything that the schema names.
@@ -135,6 +138,7 @@ impl Uploads {
         let spec = store.spec().clone();
         // Asks nobody for anything, so it comes before what makes files.
         let announcer = Announcer::with_topic(&spec.events, &spec.topic)?;
+        off(&store, &settings, Own::prepare).await??;
         let at = |path: &str| settings.folder.join(path);
         let bytes = match (
             spec.chunks.as_deref().map(|url| url.split_once(':').unwrap_or((url, ""))),
@@ -174,15 +178,8 @@ impl Uploads {
         };
         let objects = Objects::open(&beside(&spec.objects, "file:"), &settings.objects).await?;
         let database = beside(&spec.database, "sqlite:");
-        if let Some(file) = database.strip_prefix("sqlite:").and_then(|path| path.split('?').next())
-            && database != spec.database
-            && let Some(folder) = std::path::Path::new(file).parent()
-        {
-            // With objects and chunks elsewhere nobody else makes it.
-            let made = tokio::fs::create_dir_all(folder).await;
-            made.map_err(|error| Error::io(OP, folder.display(), error))?;
-        }
         let ledger = Ledger::open(&database, &settings.ledger).await?;
+        off(&store, &settings, Own::close).await?;
         Ok(Self::new(store, bytes, objects, ledger, announcer, settings.options))
     }
 
@@ -249,6 +246,14 @@ impl Uploads {
         let spec = self.inner.store.spec();
         spec.state_ttl.saturating_sub(spec.keep_after_done).max(spec.state_ttl / 2)
     }
+}
+
+/// Does something about the data folder off the runtime's threads.
+async fn off<T: Send + 'static>(store: &Upload, settings: &Settings, work: fn(&Own) -> T) -> Result<T> {
+    let own = Own::of(store, settings);
+    WHOLE.off(move || work(&own)).await.map_err(|error| {
+        Error::new(OP, Trouble::Passing, "the data folder could not be looked at").because(error)
+    })
 }
 
 /// A chunk that was let in and is one byte too long for its place would be refused by a script, as a defect.

@@ -10,7 +10,7 @@
 //! Whoever can write the folder can put his own socket, lock or database there, so the folder belongs to this
 //! process's user and nobody else writes it. No symbolic link in it is followed.
 
-use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
+use std::fs::{self, DirBuilder, File, FileType, OpenOptions, Permissions, TryLockError};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -96,21 +96,27 @@ pub(super) fn write(path: &Path, bytes: &[u8]) -> io::Result<File> {
     Ok(file)
 }
 
+/// Refuses `path` where it is a symbolic link; what is not there is none.
+pub fn check_link(path: &Path) -> io::Result<()> {
+    kind_of(path).map(drop)
+}
+
 /// Refuses `path` where it, or something in it, is a symbolic link; what is not there is none.
 pub(super) fn check_links(path: &Path) -> io::Result<()> {
-    let entry = match fs::symlink_metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        entry => entry?,
-    };
-    if entry.is_symlink() {
-        return Err(link(path));
-    }
-    if entry.is_dir() {
+    if kind_of(path)?.is_some_and(|kind| kind.is_dir()) {
         for entry in fs::read_dir(path)? {
             check_links(&entry?.path())?;
         }
     }
     Ok(())
+}
+
+fn kind_of(path: &Path) -> io::Result<Option<FileType>> {
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Ok(entry) if entry.is_symlink() => Err(link(path)),
+        entry => entry.map(|entry| Some(entry.file_type())),
+    }
 }
 
 fn failed(path: &Path, error: io::Error) -> Error {

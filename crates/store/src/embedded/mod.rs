@@ -22,6 +22,7 @@ mod waiters;
 mod wire;
 
 pub use clock::Clock;
+pub use folder::check_link;
 #[cfg(feature = "seeded-bugs")]
 #[doc(hidden)]
 pub use model::Bug;

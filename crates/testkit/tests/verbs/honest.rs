@@ -1,66 +1,178 @@
-//! An error that does not say `may_have_run` had no effect, whatever happened on the way.
+//! An error that does not say `may_have_run` had no effect, whatever happened on the way: neither on keys nor, for uploads,
+//! on the rows of the ledger and on objects.
+
+use std::path::Path;
+use std::sync::Arc;
 
 use futures_util::{StreamExt as _, stream};
-use quaymaster::Code;
-use quaymaster_testkit::script_proxy::{ScriptProxy, Trick};
+use quaymaster::store::embedded::{EmbeddedOptions, EmbeddedStore};
+use quaymaster::{Code, Engine};
+use quaymaster_testkit::script_proxy::{ScriptProxy, Trick as Wire};
 use quaymaster_testkit::servers::{RedisConfig, RedisServer};
+use quaymaster_testkit::trickster::{Trick, Trickster};
 
 use crate::cases::{CASES, Case};
-use crate::runner::{Runner, changes, connect, dump};
+use crate::durable;
+use crate::runner::{Dump, Runner, changes, connect, dump};
 
-const TRICKS: &[Trick] = &[
-    Trick::Eat,
-    Trick::Delay,
-    Trick::Leave,
-    Trick::Say(b"+OK\r\n"),
-    Trick::Say(b"*1\r\n$7\r\nunheard\r\n"),
-    Trick::Say(b"-ERR user_script:1: halfway script: 1f, on @user_script:1.\r\n"),
-    Trick::Say(b"HTTP/1.1 400 Bad Request\r\n\r\n"),
-    Trick::Refuse(b"-OOM command not allowed when used memory > 'maxmemory'.\r\n"),
-    Trick::Refuse(b"-NOPERM this user has no permissions to run the 'evalsha' command\r\n"),
+/// On the wire to a Redis.
+const WIRE: &[Wire] = &[
+    Wire::Eat,
+    Wire::Delay,
+    Wire::Leave,
+    Wire::Say(b"+OK\r\n"),
+    Wire::Say(b"*1\r\n$7\r\nunheard\r\n"),
+    Wire::Say(b"-ERR user_script:1: halfway script: 1f, on @user_script:1.\r\n"),
+    Wire::Say(b"HTTP/1.1 400 Bad Request\r\n\r\n"),
+    Wire::Refuse(b"-OOM command not allowed when used memory > 'maxmemory'.\r\n"),
+    Wire::Refuse(b"-NOPERM this user has no permissions to run the 'evalsha' command\r\n"),
 ];
 
-/// Steps of a call that are met by a trick each, at most.
-const STEPS: u64 = 4;
+/// In front of the embedded store.
+const CALLS: &[Trick] =
+    &[Trick::Lose, Trick::Refuse, Trick::Full, Trick::Say("OK"), Trick::Say("unheard"), Trick::Half, Trick::Fail];
+
+/// No case has more steps: one that does would not be tried whole.
+const STEPS: u64 = 16;
 /// Cases at a time: most of each is waiting.
 const AT_ONCE: usize = 12;
 
-/// Plays one trick on one step of a case; answers what was wrong.
-async fn try_one(
-    server: &RedisServer,
-    case: &Case,
-    trick: Trick,
+#[derive(Debug, Clone, Copy)]
+enum Play {
+    Wire(Wire),
+    Call(Trick),
+}
+
+impl Play {
+    /// Whether it is a reply that nobody understands, of a script that has run.
+    fn is_unheard(self) -> bool {
+        match self {
+            Self::Wire(Wire::Say(said)) => said[0] != b'-' && said[0] != b'H',
+            Self::Call(trick) => matches!(trick, Trick::Say(_)),
+            Self::Wire(_) => false,
+        }
+    }
+}
+
+/// Where the cases run.
+enum Place {
+    Redis(RedisServer),
+    Embedded,
+}
+
+/// A store, and the same behind something that plays tricks.
+enum Tricked {
+    Redis { store: Arc<dyn Engine>, behind: Arc<dyn Engine>, proxy: ScriptProxy },
+    Embedded { store: Arc<dyn Engine>, behind: Arc<Trickster> },
+}
+
+impl Place {
+    fn plays(&self) -> Vec<Play> {
+        match self {
+            Self::Redis(_) => WIRE.iter().copied().map(Play::Wire).collect(),
+            Self::Embedded => CALLS.iter().copied().map(Play::Call).collect(),
+        }
+    }
+
+    async fn open(&self) -> Tricked {
+        match self {
+            Self::Redis(server) => {
+                let proxy = ScriptProxy::start(server.address()).await;
+                let store = connect(&server.url()).await;
+                Tricked::Redis { store, behind: connect(&proxy.url()).await, proxy }
+            }
+            Self::Embedded => {
+                let store: Arc<dyn Engine> =
+                    Arc::new(EmbeddedStore::memory(EmbeddedOptions::default()).await.unwrap());
+                Tricked::Embedded { behind: Trickster::new(store.clone()), store }
+            }
+        }
+    }
+}
+
+impl Tricked {
+    fn store(&self) -> &Arc<dyn Engine> {
+        match self {
+            Self::Redis { store, .. } | Self::Embedded { store, .. } => store,
+        }
+    }
+
+    fn behind(&self) -> Arc<dyn Engine> {
+        match self {
+            Self::Redis { behind, .. } => behind.clone(),
+            Self::Embedded { behind, .. } => behind.clone(),
+        }
+    }
+
+    fn play(&self, play: Play, step: u64) {
+        match (self, play) {
+            (Self::Redis { proxy, .. }, Play::Wire(trick)) => proxy.play(trick, step),
+            (Self::Embedded { behind, .. }, Play::Call(trick)) => behind.play(trick, step),
+            (_, play) => panic!("{play:?} is of another store"),
+        }
+    }
+
+    fn played(&self) -> u64 {
+        match self {
+            Self::Redis { proxy, .. } => proxy.played(),
+            Self::Embedded { behind, .. } => behind.played(),
+        }
+    }
+
+    fn scripts(&self) -> u64 {
+        match self {
+            Self::Redis { proxy, .. } => proxy.scripts(),
+            Self::Embedded { behind, .. } => behind.scripts(),
+        }
+    }
+}
+
+/// All that a call can change.
+async fn look(store: &Arc<dyn Engine>, prefix: &str, folder: &Path) -> Dump {
+    let mut found = dump(store, prefix).await;
+    durable::add_to(&mut found, folder).await;
+    found
+}
+
+/// One step of a case, under an id or without one, and what happens to it.
+#[derive(Clone, Copy)]
+struct Try<'a> {
+    case: &'a Case,
+    play: Play,
     step: u64,
-    id: Option<&str>,
-) -> Vec<String> {
-    let what = format!("{:?} {} as {id:?}, {trick:?} on step {step}", case.call, case.fields);
+    id: Option<&'static str>,
+}
+
+/// Answers what was wrong.
+async fn try_one(place: &Place, Try { case, play, step, id }: Try<'_>) -> Vec<String> {
+    let what = format!("{:?} {} as {id:?}, {play:?} on step {step}", case.call, case.fields);
     let prefix = format!("p{:08x}:", fastrand::u32(..));
     let folder = tempfile::tempdir().unwrap();
-    let store = connect(&server.url()).await;
+    let tricked = place.open().await;
+    let store = tricked.store();
     let mut fields = case.prepare(&Runner::on(store.clone(), &prefix, folder.path())).await;
     if let Some(id) = id {
         fields = Case::asked_as(&fields, id);
     }
-    let proxy = ScriptProxy::start(server.address()).await;
-    let tricked = Runner::on(connect(&proxy.url()).await, &prefix, folder.path());
-    let before = dump(&store, &prefix).await;
-    proxy.play(trick, step);
-    let answer = tricked.run(case.call, fields).await;
+    let runner = Runner::on(tricked.behind(), &prefix, folder.path());
+    runner.open_uploads(case.call.0).await;
+    let before = look(store, &prefix, folder.path()).await;
+    tricked.play(play, step);
+    let answer = runner.run(case.call, fields).await;
     // A call that was given up may still be on its way to the server, never behind what is asked now.
-    let after = dump(&store, &prefix).await;
+    let after = look(store, &prefix, folder.path()).await;
     let mut wrong = Vec::new();
     if let Err(error) = &answer {
         if !error.may_have_run && before != after {
             wrong.push(format!("{what}: {error}, and changed {:?}", changes(&before, &after)));
         }
         // Only that the trick was played makes an error of a case that is sound.
-        if proxy.played() == 0 {
+        if tricked.played() == 0 {
             wrong.push(format!("{what}: {error} without any trick"));
         }
-        let unheard = matches!(trick, Trick::Say(said) if said[0] != b'-' && said[0] != b'H');
         // An upload that cannot be ended now is ended later, and says so under a code of its own.
         let told = matches!(error.code, Code::StoreReply | Code::UploadBackend);
-        if unheard && !told {
+        if play.is_unheard() && !told {
             wrong.push(format!("{what}: {error} in place of store.reply"));
         }
     }
@@ -68,46 +180,55 @@ async fn try_one(
 }
 
 /// How many scripts the case takes when nothing happens to it.
-async fn steps(server: &RedisServer, case: &Case, id: Option<&str>) -> u64 {
+async fn steps(place: &Place, case: &Case, id: Option<&str>) -> u64 {
     let prefix = format!("p{:08x}:", fastrand::u32(..));
     let folder = tempfile::tempdir().unwrap();
-    let proxy = ScriptProxy::start(server.address()).await;
-    let runner = Runner::on(connect(&proxy.url()).await, &prefix, folder.path());
+    let tricked = place.open().await;
+    let runner = Runner::on(tricked.behind(), &prefix, folder.path());
     let mut fields = case.prepare(&runner).await;
     if let Some(id) = id {
         fields = Case::asked_as(&fields, id);
     }
-    proxy.scripts();
+    runner.open_uploads(case.call.0).await;
+    tricked.scripts();
     runner.run(case.call, fields).await.unwrap_or_else(|error| panic!("{case:?}: {error}"));
-    proxy.scripts().min(STEPS)
+    let steps = tricked.scripts();
+    assert!(steps > 0, "{case:?} asks the store nothing");
+    assert!(steps <= STEPS, "{case:?} takes {steps} steps, of which {STEPS} would be tried: raise STEPS");
+    steps
 }
 
-async fn try_all(kind: &str) {
-    let server = RedisServer::start(RedisConfig::default());
+async fn try_all(place: &Place, kind: &str) {
     let mut tries = Vec::new();
     for case in CASES.iter().filter(|case| case.call.0 == kind) {
         for id in [None, Some("R1")] {
-            let steps = steps(&server, case, id).await;
-            assert!(steps > 0, "{case:?} asks the store nothing");
-            for trick in TRICKS {
-                tries.extend((0..steps).map(|step| (case, *trick, step, id)));
+            let steps = steps(place, case, id).await;
+            for play in place.plays() {
+                tries.extend((0..steps).map(|step| Try { case, play, step, id }));
             }
         }
     }
-    let wrong: Vec<Vec<String>> = stream::iter(tries)
-        .map(|(case, trick, step, id)| try_one(&server, case, trick, step, id))
-        .buffer_unordered(AT_ONCE)
-        .collect()
-        .await;
+    let wrong: Vec<Vec<String>> =
+        stream::iter(tries).map(|one| try_one(place, one)).buffer_unordered(AT_ONCE).collect().await;
     let wrong: Vec<String> = wrong.into_iter().flatten().collect();
     assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
 }
 
 macro_rules! kinds {
     ($($name:ident)*) => {
-        $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-        async fn $name() {
-            try_all(stringify!($name)).await;
+        $(mod $name {
+            use super::*;
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn on_redis() {
+                let server = RedisServer::start(RedisConfig::default());
+                try_all(&Place::Redis(server), stringify!($name)).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn on_the_embedded_store() {
+                try_all(&Place::Embedded, stringify!($name)).await;
+            }
         })*
 
         /// A kind that is not named here has no case either.

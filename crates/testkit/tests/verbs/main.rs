@@ -3,6 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 mod cases;
+mod durable;
 mod honest;
 mod records;
+mod routes;
 mod runner;

@@ -8,11 +8,11 @@ use std::time::Duration;
 use quaymaster::schema::{Source, load};
 use quaymaster::store::Reply;
 use quaymaster::store::redis::{RedisOptions, RedisStore};
-use quaymaster::{Engine, Quaymaster, Result};
+use quaymaster::{Code, Engine, Quaymaster, Result};
 use quaymaster_server::command::{Command, Fields, commands};
 use quaymaster_server::{Depot, Services, UploadConfig};
 use quaymaster_testkit::differential::{Hand, Side};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::cases::{self, Case};
 
@@ -41,6 +41,14 @@ impl Runner {
         let depot =
             Depot::new(&quaymaster, &UploadConfig { folder: folder.to_owned(), ..UploadConfig::default() });
         Self { services: Services::new(quaymaster, depot) }
+    }
+
+    /// Opens what uploads keep outside of the store, so that nothing of that is taken for the effect of a call.
+    pub(crate) async fn open_uploads(&self, kind: &str) {
+        if kind == "upload" {
+            let unknown = self.run(("upload", "status", "files"), json!({ "upload_id": "unknown" })).await;
+            assert_eq!(unknown.unwrap_err().code, Code::UploadUnknown);
+        }
     }
 
     pub(crate) async fn run(&self, call: (&str, &str, &str), fields: Value) -> Result<Value> {
