@@ -211,7 +211,8 @@ mod tests {
 
     #[test]
     fn no_link_is_followed_on_the_way_to_a_place() {
-        for name in ["spool", "spool/docs", "store", "store/objects/uploads", "uploads.db", "uploads.db-shm"] {
+        for name in ["spool", "spool/docs", "store", "store/objects/uploads", "uploads.db", "uploads.db-shm"]
+        {
             let (folder, victim) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
             let link = folder.path().join(name);
             make_folder(link.parent().unwrap()).unwrap();

@@ -6,7 +6,8 @@ use std::path::Path;
 
 use crate::process::{Said, Served, any_port, folder, run, said};
 
-const UPLOADS: &str = "[schema]\nname = \"test\"\nowner = \"tests\"\n[upload.files]\nkey = \"up:{upload_id}:state\"\n";
+const UPLOADS: &str =
+    "[schema]\nname = \"test\"\nowner = \"tests\"\n[upload.files]\nkey = \"up:{upload_id}:state\"\n";
 
 fn take(folder: &Path) -> Said {
     run(folder, &["limit", "take", "courtlistener", "--json"])
@@ -111,7 +112,10 @@ fn what_is_uploaded_is_its_users_alone_in_a_folder_that_others_may_read() {
         assert_eq!(fs::metadata(&data).unwrap().permissions().mode() & 0o777, 0o755, "it is the operator's");
         let modes = modes(&data);
         for name in ["uploads.db", "spool", "objects"] {
-            assert!(modes.iter().any(|(path, _)| path.ends_with(&format!("quaymaster-data/{name}"))), "{modes:?}");
+            assert!(
+                modes.iter().any(|(path, _)| path.ends_with(&format!("quaymaster-data/{name}"))),
+                "{modes:?}"
+            );
         }
         let readable: Vec<_> = modes.iter().filter(|(_, mode)| mode & 0o077 != 0).collect();
         assert!(readable.is_empty(), "{readable:?}");
@@ -131,8 +135,7 @@ fn what_is_uploaded_is_its_users_alone_in_a_folder_that_others_may_read() {
 fn no_link_among_what_is_uploaded_is_followed() {
     for name in ["spool", "spool/files", "objects", "objects/uploads", "uploads.db", "uploads.db-wal"] {
         let folder = folder(&[("a.txt", "for nobody else"), ("schema.toml", UPLOADS)]);
-        let (link, victim) =
-            (folder.path().join("quaymaster-data").join(name), folder.path().join("victim"));
+        let (link, victim) = (folder.path().join("quaymaster-data").join(name), folder.path().join("victim"));
         fs::create_dir_all(link.parent().unwrap()).unwrap();
         fs::create_dir(&victim).unwrap();
         let points_at = if name.contains(".db") { victim.join("file") } else { victim.clone() };
