@@ -200,7 +200,8 @@ impl fmt::Display for Error {
 
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Inner { op, trouble, code, said, field, detail, may_have_run, retry_after, source } = &*self.inner;
+        let Inner { op, trouble, code, said, field, detail, may_have_run, retry_after, source } =
+            &*self.inner;
         f.debug_struct("Error")
             .field("op", op)
             .field("trouble", trouble)
