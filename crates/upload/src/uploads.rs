@@ -18,9 +18,9 @@ use crate::figures::Figures;
 use crate::ingest::Callers;
 use crate::ledger::{Ledger, LedgerOptions};
 use crate::objects::{Objects, ObjectsOptions};
+use crate::own::Own;
 use crate::ship::Leases;
 use crate::threads::WHOLE;
-use crate::own::Own;
 use crate::{Error, Result, Trouble};
 
 /// How uploads are worked on.
