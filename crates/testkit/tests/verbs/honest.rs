@@ -29,8 +29,15 @@ const WIRE: &[Wire] = &[
 ];
 
 /// In front of the embedded store.
-const CALLS: &[Trick] =
-    &[Trick::Lose, Trick::Refuse, Trick::Full, Trick::Say("OK"), Trick::Say("unheard"), Trick::Half, Trick::Fail];
+const CALLS: &[Trick] = &[
+    Trick::Lose,
+    Trick::Refuse,
+    Trick::Full,
+    Trick::Say("OK"),
+    Trick::Say("unheard"),
+    Trick::Half,
+    Trick::Fail,
+];
 
 /// No case has more steps: one that does would not be tried whole.
 const STEPS: u64 = 16;

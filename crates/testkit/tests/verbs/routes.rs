@@ -57,8 +57,7 @@ impl Scene {
         let schema = Arc::new(schema);
         let behind = Trickster::new(store.clone());
         let tricked = Quaymaster::new(schema.clone(), behind.clone());
-        let config =
-            UploadConfig { folder: folder.path().to_owned(), ..UploadConfig::default() };
+        let config = UploadConfig { folder: folder.path().to_owned(), ..UploadConfig::default() };
         let depot = Depot::new(&tricked, &config);
         let overrides = Overrides { listen: Some(any_port().to_string()), ..Overrides::default() };
         let config = Config::resolve(RawConfig::default(), overrides).unwrap();
