@@ -101,11 +101,11 @@ impl Own {
 /// A path that stays inside of the folder it is taken from, from there on.
 fn inside(folder: &Path, path: &str) -> Option<PathBuf> {
     let text = path.strip_prefix("//").unwrap_or(path);
-    let mut path = Path::new(text);
-    let whole = std::path::absolute(folder).ok();
-    if let Some(rest) = whole.and_then(|whole| path.strip_prefix(whole).ok()) {
-        path = rest;
-    }
+    let named = Path::new(text);
+    let path = match std::path::absolute(folder) {
+        Ok(whole) => named.strip_prefix(whole).unwrap_or(named),
+        Err(_) => named,
+    };
     let mut parts = path.components().filter(|part| *part != Component::CurDir);
     let stays = !text.is_empty() && parts.clone().all(|part| matches!(part, Component::Normal(_)));
     stays.then(|| parts.by_ref().collect())

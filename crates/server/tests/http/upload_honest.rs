@@ -13,6 +13,8 @@ use quaymaster_testkit::script_proxy::{ScriptProxy, Trick};
 use quaymaster_testkit::servers::{RedisConfig, RedisServer};
 use quaymaster_upload::ledger::{Ledger, LedgerOptions, Step};
 use serde_json::{Value, json};
+use sqlx::sqlite::SqliteConnectOptions;
+use sqlx::{ConnectOptions as _, Connection as _};
 use tempfile::TempDir;
 
 use crate::client::{Answer, request};
@@ -117,12 +119,12 @@ async fn a_chunk_whose_script_ended_half_way_says_so() {
 async fn a_last_chunk_that_the_ledger_does_not_hear_of_says_so() {
     let folder = TempDir::new().unwrap();
     let file = folder.path().join("uploads.db");
-    // The ledger's file is one of nothing when the chunk is taken.
+    // The ledger has no uploads any more when the chunk is taken.
     let broken = async move {
-        for name in ["uploads.db", "uploads.db-wal", "uploads.db-shm"] {
-            let file = fs::File::options().write(true).open(file.with_file_name(name));
-            std::os::unix::fs::FileExt::write_all_at(&file.unwrap(), &[0xff; 100], 0).unwrap();
-        }
+        let mut ledger = SqliteConnectOptions::new().filename(file).connect().await.unwrap();
+        let query = sqlx::query("ALTER TABLE quaymaster_uploads RENAME TO gone");
+        query.execute(&mut ledger).await.unwrap();
+        ledger.close().await.unwrap();
     };
     let engine = Between::new(memory().await, "upload.accept", Box::pin(broken));
     let scene = start_in(folder, engine.clone()).await;
@@ -135,8 +137,14 @@ async fn a_last_chunk_that_the_ledger_does_not_hear_of_says_so() {
 #[tokio::test]
 async fn a_chunk_that_was_taken_and_cannot_be_kept_says_so() {
     let folder = TempDir::new().unwrap();
-    let spool = folder.path().join("spool");
-    let gone = async move { fs::remove_dir_all(spool).unwrap() };
+    let spool = folder.path().join("spool/files");
+    let gone = async move {
+        for upload in fs::read_dir(spool).unwrap() {
+            let upload = upload.unwrap().path();
+            fs::remove_dir_all(&upload).unwrap();
+            fs::write(&upload, "no folder").unwrap();
+        }
+    };
     let engine = Between::new(memory().await, "upload.accept", Box::pin(gone));
     let scene = start_in(folder, engine.clone()).await;
     let id = scene.id("a").await;
