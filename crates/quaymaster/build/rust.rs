@@ -183,11 +183,7 @@ fn replies(outcomes: &[Outcome], out: &mut String) {
          super::Parts) -> super::Result<Self> {\n        Ok(match &parts.bytes()?[..] {\n",
     );
     for Outcome { word, values } in outcomes {
-        let mut steps: Vec<String> = values.iter().map(step).collect();
-        // A reply with more values than the header declares was not understood.
-        if !values.iter().any(|value| matches!(value, Value::Rest(_))) {
-            steps.push("parts.end()?;".to_string());
-        }
+        let steps: Vec<String> = values.iter().map(step).collect();
         let names: Vec<&str> = values.iter().filter_map(Value::name).collect();
         let made = if names.is_empty() { String::new() } else { format!(" {{ {} }}", names.join(", ")) };
         let _ =

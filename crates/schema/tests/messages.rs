@@ -28,7 +28,12 @@ const READERS: [&str; 16] = [
 ];
 
 /// Who may: file, place, and why.
-const MAY: [(&str, &str, &str); 4] = [
+const MAY: [(&str, &str, &str); 5] = [
+    (
+        "schema/src/read/document.rs",
+        "message.starts_with(\"duplicate key\")",
+        "TOML's reader has no kinds of errors",
+    ),
     ("store/src/error.rs", "self.detail.strip_prefix(&*field)", "names a field anew that is known already"),
     ("store/src/redis/fault.rs", "", "the server's protocol, read here and nowhere else"),
     ("upload/src/complete/mod.rs", "reason.split_once(':')", "the word that `Flaw::reason` has stored"),

@@ -66,6 +66,8 @@ impl Probe {
         let mut last = self.last.lock().await;
         if let Some((at, told)) = &*last
             && at.elapsed() < FRESH
+            // What was well before says nothing of a store that has failed since.
+            && (engine.health().connected || told.is_err())
         {
             return told.clone();
         }

@@ -58,7 +58,6 @@ fn wrong_tokens_are_logged_by_address_and_never_shown() {
     let mut serve = command(folder.path());
     serve.args(["serve", "--store", "memory", "--listen", &any_port()]).env("A", "token-of-a-client");
     let served = Served::spawn(&mut serve);
-    let host = served.address.split(':').next().unwrap().to_owned();
     for _ in 0..3 {
         assert_eq!(status(&served, "token-of-nobody"), "401");
     }
@@ -66,7 +65,6 @@ fn wrong_tokens_are_logged_by_address_and_never_shown() {
     let told = served.stop();
     let lines: Vec<&str> = told.err.lines().filter(|line| line.contains("none of ours")).collect();
     assert_eq!(lines.len(), 2, "the first and the second: {}", told.err);
-    // A connection between addresses of this machine comes from the one it goes to.
-    assert!(lines[1].contains("failures=2") && lines[1].contains(&host), "{}", lines[1]);
+    assert!(lines[1].contains("failures=2") && lines[1].contains("address=\"127."), "{}", lines[1]);
     assert!(!told.err.contains("token-of"), "{}", told.err);
 }

@@ -41,7 +41,9 @@ impl Site<'_> {
             .envs([("AWS_ALLOW_HTTP", "true"), ("AWS_REGION", "us-east-1")])
             .envs([("AWS_ACCESS_KEY_ID", "quay"), ("AWS_SECRET_ACCESS_KEY", crate::seaweed::SECRET)])
             .env("UPLOAD_DATABASE", self.postgres.url())
-            .env("UPLOAD_EVENTS", &self.events);
+            .env("UPLOAD_EVENTS", &self.events)
+            // The schema is one of the bundled ones.
+            .env("QUAYMASTER_DEMO", "true");
         command
     }
 

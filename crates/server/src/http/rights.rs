@@ -351,8 +351,8 @@ push = { url = "http://localhost/", result_to = "queue.jobs" }
         assert_eq!(refused(&["*"], Kind::Queue, "jobs"), Ok(()));
         assert_eq!(refused(&["queue.other"], Kind::Queue, "none"), lacks("queue.none"));
         assert_eq!(token(&["limit.psp", "queue.*"]).misfit(&schema), None);
-        let misfit = token(&["queue.*", "limit.pps"]).misfit(&schema).unwrap();
-        assert!(misfit.ends_with("the schema has no limit \"pps\"; did you mean \"psp\"?"), "{misfit}");
+        let misfit = token(&["queue.*", "limit.pspp"]).misfit(&schema).unwrap();
+        assert!(misfit.ends_with("the schema has no limit \"pspp\"; did you mean \"psp\"?"), "{misfit}");
     }
 
     #[test]

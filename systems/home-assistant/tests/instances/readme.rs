@@ -49,7 +49,7 @@ async fn the_readme_is_true() {
     }
     assert_eq!(shown.iter().filter(|text| !text.is_empty()).count(), 5, "blocks whose output is shown");
     let script = at_own_address(&script)
-        .replace("server.mjs 7465", &format!("server.mjs 7465 {}", own_ip()))
+        .replace("server.mjs\" 7465", &format!("server.mjs\" 7465 {}", own_ip()))
         // Callers come from here, whatever address they call.
         .replace(&format!("HA_PROXIES={}", own_ip()), "HA_PROXIES=127.0.0.1");
     let programs = Path::new(env!("CARGO_BIN_EXE_ha-backend")).parent().unwrap();
