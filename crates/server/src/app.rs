@@ -196,10 +196,11 @@ impl App {
         };
         drop(place);
         if let Err(problem) = &answered
-            && !problem.held_back.is_zero()
+            && problem.held_back_ms > 0
         {
             // Whoever waits here takes no place of a request, and no stop waits for them.
-            let _ = tokio::time::timeout(problem.held_back, self.services.stopping.cancelled()).await;
+            let wait = Duration::from_millis(problem.held_back_ms.into());
+            let _ = tokio::time::timeout(wait, self.services.stopping.cancelled()).await;
         }
         body::discard(incoming, &parts.headers);
         let code = answered.as_ref().err().map(|problem| problem.code);
@@ -260,7 +261,8 @@ impl App {
             let guessed = matches!(denied, Denied::Unknown);
             let mut problem = Problem::from(denied);
             if guessed {
-                problem.held_back = self.guesses.failed(self.address_of(line.activity, caller.headers));
+                let wait = self.guesses.failed(self.address_of(line.activity, caller.headers));
+                problem.held_back_ms = u16::try_from(wait.as_millis()).unwrap_or(u16::MAX);
             }
             problem
         })?;

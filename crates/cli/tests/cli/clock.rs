@@ -121,52 +121,6 @@ fn what_was_leased_while_the_clock_was_a_day_ahead_ends_as_it_was_declared() {
 }
 
 #[test]
-fn no_lease_ends_early_when_the_clock_is_set_forward_and_the_store_is_opened_again() {
-    for signal in [Signal::TERM, Signal::KILL] {
-        let folder = folder(&[("clocks.toml", SCHEMA)]);
-        let clock = FakeTime::new(folder.path());
-        let served = serve(folder.path(), &clock);
-        served.take("/v1/queue/work/push", r#"{"payload":1}"#);
-        assert_eq!(claim(&served, 3_000_000), 1);
-        assert_eq!(acquire(&served, "short", 1000)["outcome"], "ours");
-        assert_eq!(acquire(&served, "long", 3_000_000)["outcome"], "ours");
-        clock.set_offset_ms(3 * HOUR_MS);
-        until("the step is seen", || store(&served, "clock_steps") == 1);
-        served.stop_by(signal);
-
-        let served = serve(folder.path(), &clock);
-        let long = acquire(&served, "long", 1000);
-        assert_eq!(long["outcome"], "held", "after {signal:?}");
-        assert!(long["retry_after_ms"].as_u64().unwrap() <= 3_000_000, "{long}");
-        assert_eq!(claim(&served, 1000), 0, "the job is still leased");
-        until("the lock is free", || acquire(&served, "short", 1000)["outcome"] == "ours");
-        assert_eq!(store(&served, "future_data"), 0);
-        let warnings = served.take_get("/v1/status")["warnings"].to_string();
-        assert!(warnings.contains("behind the machine's clock"), "{warnings}");
-        let log = served.stop().err;
-        assert_eq!(log.matches("the machine's clock was set forward").count(), 1, "{log}");
-    }
-}
-
-#[test]
-fn no_lease_ends_early_when_the_clock_is_set_forward_and_an_attached_process_takes_over() {
-    let folder = folder(&[("clocks.toml", SCHEMA)]);
-    let clock = FakeTime::new(folder.path());
-    let owner = serve(folder.path(), &clock);
-    let heir = serve(folder.path(), &clock);
-    assert_eq!(acquire(&heir, "long", 3_000_000)["outcome"], "ours");
-    clock.set_offset_ms(3 * HOUR_MS);
-    until("the step is seen", || store(&owner, "clock_steps") == 1);
-    owner.stop_by(Signal::KILL);
-    until("the heir owns the data", || {
-        let (_, status) = heir.ask("GET", "/v1/status", "");
-        status.contains(r#""mode":"owner""#)
-    });
-    assert_eq!(acquire(&heir, "long", 1000)["outcome"], "held");
-    assert_eq!(store(&heir, "future_data"), 0);
-}
-
-#[test]
 fn a_clock_in_the_year_2300_opens_no_store() {
     let folder = folder(&[("clocks.toml", SCHEMA)]);
     let clock = FakeTime::new(folder.path());

@@ -42,6 +42,7 @@ fn same(shown: &Value, told: &Value, name: &str) -> bool {
                     | "last_activity"
                     | "start_time"
                     | "current_hour"
+                    | "peak_hour"
                     | "last_failed_at"
                     | "finished_at"
                     | "generated_at"

@@ -79,7 +79,7 @@ impl Guesses {
 fn block(address: Option<IpAddr>) -> Option<IpAddr> {
     match address?.to_canonical() {
         IpAddr::V6(v6) => Some(IpAddr::V6((u128::from(v6) >> 64 << 64).into())),
-        v4 => Some(v4),
+        v4 @ IpAddr::V4(_) => Some(v4),
     }
 }
 

@@ -41,8 +41,8 @@ pub(crate) struct Problem {
     only_read: bool,
     /// What was written before it was refused is taken back.
     undone: bool,
-    /// How long the answer is held back.
-    pub(crate) held_back: Duration,
+    /// How long the answer is held back; small, for problems are returned by value.
+    pub(crate) held_back_ms: u16,
     /// What the layer below said: for the log, never for the caller.
     pub(crate) source: Option<Arc<dyn StdError + Send + Sync>>,
 }
@@ -102,7 +102,7 @@ impl Problem {
             may_have_run,
             only_read: false,
             undone: false,
-            held_back: Duration::ZERO,
+            held_back_ms: 0,
             source: None,
         }
     }

@@ -6,9 +6,8 @@
 //! moved in pieces, with the place reached in `meta`: an opening that is cut short is finished by the next one, and
 //! nothing is moved twice.
 //!
-//! A clock that was behind and was set forward leaves keys behind whose ends seem to have passed. Beside the time stands a
-//! [`Stamp`]: on the same boot it tells how much time has really passed, and the store's time goes on from there. On
-//! another boot nothing tells such a clock from a machine that was off for long.
+//! Beside the time stands a [`Stamp`]: on the same boot it tells how much time has really passed since, and ends that
+//! are moved lose it.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -32,8 +31,6 @@ const MOVE_KEY: &[u8] = b"move";
 const KEEP_US: i64 = 10_000;
 /// Up to this much ahead the store's time goes on where it was and comes back by itself.
 const LITTLE_US: i64 = 10_000_000;
-/// A clock that was set forward by this much is told.
-const STEP_US: i64 = 1_000_000;
 /// A score this much later than the time the data was written is none of our moments.
 const FAR_MS: f64 = 10.0 * 365.0 * 86_400_000.0;
 /// Keys and bytes moved at once.
@@ -144,10 +141,7 @@ impl Journal {
         let due_us = stamp.and_then(|stamp| ticker.since(&stamp));
         let ahead_us = due_us.unwrap_or(told_us).saturating_sub(now_us);
         if ahead_us <= LITTLE_US {
-            match stamp.filter(|_| due_us.is_some()) {
-                Some(stamp) => self.go_on(ticker, &stamp, -ahead_us),
-                None => ticker.resume(told_us),
-            }
+            ticker.resume(due_us.unwrap_or(told_us));
             return Ok(0);
         }
         let told_us = due_us.unwrap_or(told_us);
@@ -163,18 +157,6 @@ impl Journal {
             kept.map_err(|error| open::failed(&self.dir, error))?;
         }
         Ok(1)
-    }
-
-    fn go_on(&self, ticker: &Ticker, stamp: &Stamp, behind_us: i64) {
-        ticker.go_on(stamp);
-        if behind_us >= STEP_US {
-            warn!(
-                dir = %self.dir.display(),
-                behind_ms = behind_us / 1000,
-                "the machine's clock was set forward since the data was first opened on this boot; the store's time goes \
-                 on by elapsed time and approaches it by 5 %"
-            );
-        }
     }
 
     fn held(&self, key: &[u8]) -> Result<Option<fjall::UserValue>> {
@@ -398,24 +380,6 @@ mod tests {
             journal.meta.insert(STAMP_KEY, moved.encode().as_slice()).unwrap();
         }
         moved.now_us
-    }
-
-    #[test]
-    fn a_clock_that_was_set_forward_ends_nothing_early_on_the_same_boot() {
-        for (boot, stamped, goes_on) in [(0, true, true), (1, true, false), (0, false, false)] {
-            for behind_us in [9_000_000, DAY_US] {
-                let dir = tempfile::tempdir().unwrap();
-                let (journal, ticker) = by_the_machine(dir.path());
-                journal.commit(1, 1, vec![put("k", Some(7))], Sync::Disk).unwrap();
-                let told_us = rewrite(&journal, -behind_us, 0, boot, stamped);
-                drop((journal, ticker));
-                let (journal, ticker) = by_the_machine(dir.path());
-                assert_eq!(journal.align(&ticker, &[":leases"]).unwrap(), 0);
-                let passed_us = ticker.now_us() - told_us;
-                assert_eq!((0..behind_us).contains(&passed_us), goes_on, "{behind_us}: {passed_us}");
-                assert_eq!(ends(&journal), [("k".to_owned(), Some(7))]);
-            }
-        }
     }
 
     #[test]
