@@ -115,10 +115,10 @@ pub(crate) fn load_part(files: &[PathBuf]) -> anyhow::Result<Loaded> {
     Ok(loaded)
 }
 
-fn load_by(
-    files: &[PathBuf],
-    load: fn(&[Source<'_>], &dyn Fn(&str) -> Option<String>) -> Loaded,
-) -> anyhow::Result<Loaded> {
+/// Reads schema files with the variables that it is given.
+type Loading = fn(&[Source<'_>], &dyn Fn(&str) -> Option<String>) -> Loaded;
+
+fn load_by(files: &[PathBuf], load: Loading) -> anyhow::Result<Loaded> {
     if files.is_empty() {
         return Ok(schema::load_bundled(&variable));
     }

@@ -261,12 +261,12 @@ mod tests {
             told.changes(start + Duration::from_secs(seconds), found.to_vec())
         };
         for seconds in [0, 15, 30, 45] {
-            assert_eq!(at(seconds, &[slow.clone()]), [], "the calls of a start");
+            assert_eq!(at(seconds, std::slice::from_ref(&slow)), [], "the calls of a start");
         }
         assert_eq!(at(60, &[]), []);
         for seconds in [75, 90, 105, 120, 135] {
-            assert_eq!(at(seconds, &[slow.clone()]), []);
+            assert_eq!(at(seconds, std::slice::from_ref(&slow)), []);
         }
-        assert_eq!(at(150, &[slow.clone()]), [Change::Begun(slow.clone())]);
+        assert_eq!(at(150, std::slice::from_ref(&slow)), [Change::Begun(slow.clone())]);
     }
 }

@@ -285,8 +285,8 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn nobody_slips_in_while_new_connections_are_refused_and_open_ones_cut() {
-        let listener = TcpListener::bind(any_port()).await.unwrap();
-        let upstream = listener.local_addr().unwrap();
+        let listener = TcpListener::bind(any_port()).await.expect("a port");
+        let upstream = listener.local_addr().expect("an address");
         tokio::spawn(async move {
             let mut open = Vec::new();
             while let Ok(accepted) = listener.accept().await {
@@ -301,7 +301,7 @@ mod tests {
             proxy.refuse();
             proxy.cut(Cut::Fin);
             for client in clients {
-                let Ok(mut client) = client.await.unwrap() else { continue };
+                let Ok(mut client) = client.await.expect("a task") else { continue };
                 let read = tokio::time::timeout(Duration::from_secs(30), client.read_u8()).await;
                 assert!(read.expect("a connection outlived the cut").is_err(), "nothing was sent");
             }

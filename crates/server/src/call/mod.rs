@@ -439,7 +439,9 @@ mod tests {
             }
         }
         let mut found = Vec::new();
-        CALLS.iter().for_each(|call| parts(call.row.request, &mut found));
+        for call in CALLS {
+            parts(call.row.request, &mut found);
+        }
         let named = found.iter().flat_map(|part| part.fields).filter(|field| field.name == "name");
         let named: Vec<Names> = named.map(|field| field.spec.names).collect();
         assert_eq!(named, [Names::Resource(Kind::Dedupe), Names::Called]);

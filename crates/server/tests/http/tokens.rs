@@ -25,7 +25,11 @@ const SUFFIX: &str = "-is-long-enough";
 async fn server(tokens: &str) -> Fixture {
     let toml = format!("[server]\ntokens = [{tokens}]\n");
     let config = settings(&toml, &|name| Some(format!("{name}{SUFFIX}"))).server;
-    let engine = quaymaster::store::embedded::EmbeddedStore::memory(Default::default()).await.unwrap();
+    let engine = quaymaster::store::embedded::EmbeddedStore::memory(
+        quaymaster::store::embedded::EmbeddedOptions::default(),
+    )
+    .await
+    .unwrap();
     Fixture::serving(&format!("{SCHEMA}{MORE}"), config, std::sync::Arc::new(engine)).await
 }
 

@@ -63,7 +63,7 @@ impl Play {
 
 /// Where the cases run.
 enum Place {
-    Redis(RedisServer),
+    Redis(Box<RedisServer>),
     Embedded,
 }
 
@@ -229,7 +229,7 @@ macro_rules! kinds {
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn on_redis() {
                 let server = RedisServer::start(RedisConfig::default());
-                try_all(&Place::Redis(server), stringify!($name)).await;
+                try_all(&Place::Redis(Box::new(server)), stringify!($name)).await;
             }
 
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
