@@ -7,6 +7,7 @@ pub(crate) mod connection;
 pub(crate) mod guesses;
 pub(crate) mod gzip;
 pub(crate) mod listen;
+pub(crate) mod maybe_tls;
 pub(crate) mod origin;
 pub(crate) mod presence;
 pub(crate) mod problem;

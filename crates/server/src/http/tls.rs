@@ -6,9 +6,7 @@ use std::fs::{File, Metadata};
 use std::io::{self, Read as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
@@ -16,12 +14,12 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 
+use super::maybe_tls::MaybeTls;
 use super::presence::Stream;
 
 /// Handshakes at once; a connection beyond them is closed.
@@ -240,61 +238,7 @@ pub(crate) async fn watch(tls: Option<Arc<Tls>>, stop: &CancellationToken) {
 }
 
 /// A connection to a client, with or without TLS.
-#[derive(Debug)]
-pub(crate) enum Channel {
-    Plain(Stream),
-    Tls(Box<TlsStream<Stream>>),
-}
-
-macro_rules! either {
-    ($self:expr, $stream:ident => $do:expr) => {
-        match $self.get_mut() {
-            Channel::Plain(stream) => {
-                let $stream = Pin::new(stream);
-                $do
-            }
-            Channel::Tls(stream) => {
-                let $stream = Pin::new(&mut **stream);
-                $do
-            }
-        }
-    };
-}
-
-impl AsyncRead for Channel {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        either!(self, stream => stream.poll_read(cx, buf))
-    }
-}
-
-impl AsyncWrite for Channel {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        either!(self, stream => stream.poll_write(cx, bytes))
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        pieces: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        either!(self, stream => stream.poll_write_vectored(cx, pieces))
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        match self {
-            Self::Plain(stream) => stream.is_write_vectored(),
-            Self::Tls(stream) => stream.is_write_vectored(),
-        }
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        either!(self, stream => stream.poll_flush(cx))
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        either!(self, stream => stream.poll_shutdown(cx))
-    }
-}
+pub(crate) type Channel = MaybeTls<Stream, TlsStream<Stream>>;
 
 #[cfg(test)]
 mod tests {

@@ -2,7 +2,6 @@
 
 use std::io;
 use std::path::Path;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -18,10 +17,11 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use quaymaster::{Code, Error, Result};
 use rustls::pki_types::{CertificateDer, ServerName, pem::PemObject as _};
 use rustls::{ClientConfig, RootCertStore};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
+
+use crate::http::maybe_tls::MaybeTls;
 
 /// Idle connections are closed before most services close them: a call on one just closed is a failed attempt.
 const IDLE: Duration = Duration::from_secs(15);
@@ -118,64 +118,10 @@ impl tower_service::Service<Uri> for Connector {
 }
 
 /// A connection.
-#[derive(Debug)]
-pub(super) enum Stream {
-    Plain(TcpStream),
-    Tls(Box<TlsStream<TcpStream>>),
-}
+pub(super) type Stream = MaybeTls<TcpStream, TlsStream<TcpStream>>;
 
 impl Connection for Stream {
     fn connected(&self) -> Connected {
         Connected::new()
-    }
-}
-
-macro_rules! either {
-    ($self:expr, $stream:ident => $call:expr) => {
-        match $self.get_mut() {
-            Stream::Plain(stream) => {
-                let $stream = Pin::new(stream);
-                $call
-            }
-            Stream::Tls(stream) => {
-                let $stream = Pin::new(&mut **stream);
-                $call
-            }
-        }
-    };
-}
-
-impl AsyncRead for Stream {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        either!(self, stream => stream.poll_read(cx, buf))
-    }
-}
-
-impl AsyncWrite for Stream {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        either!(self, stream => stream.poll_write(cx, bytes))
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        pieces: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        either!(self, stream => stream.poll_write_vectored(cx, pieces))
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        match self {
-            Self::Plain(stream) => stream.is_write_vectored(),
-            Self::Tls(stream) => stream.is_write_vectored(),
-        }
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        either!(self, stream => stream.poll_flush(cx))
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        either!(self, stream => stream.poll_shutdown(cx))
     }
 }
