@@ -212,8 +212,8 @@ const SCORES: &[Defect] = &[
     ("queue.trim", "\"(\" .. min", "min", "a_trim_removes_what_is_between_and_nothing_else"),
     (
         "queue.trim",
-        "queue_count(meta, \"dropped\", removed)",
-        "",
+        "count + more",
+        "count",
         "a_trim_removes_what_is_between_and_nothing_else",
     ),
 ];
