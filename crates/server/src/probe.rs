@@ -160,7 +160,7 @@ impl Probe {
 
 /// Whether the store answers now.
 async fn reachable(engine: &dyn Engine) -> Result<(), Problem> {
-    bounded(engine.time_us()).await?;
+    within(LIMIT, engine.time_us()).await?;
     if engine.health().connected { Ok(()) } else { Err(Problem::new(Code::StoreRefused, UNWELL)) }
 }
 

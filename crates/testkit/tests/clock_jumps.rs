@@ -15,6 +15,9 @@ use quaymaster::queue::{Claim, Push};
 use quaymaster::schema::{Source, load};
 use quaymaster::{Code, Engine, Quaymaster};
 use quaymaster_store::embedded::{Clock, EmbeddedOptions, EmbeddedStore};
+use quaymaster_store::redis::{RedisOptions, RedisStore};
+use quaymaster_testkit::held_clock::HeldClock;
+use quaymaster_testkit::servers::{Binary, RedisConfig, RedisServer};
 
 const SCHEMA: &str = "
 [schema]
@@ -34,6 +37,9 @@ max_size = 1000
 key = \"pay:{id}\"
 ttl = \"1h\"
 in_progress_ttl = \"30s\"
+[queue.ranked]
+max_size = 1000
+order = \"priority\"
 [limit.log]
 key = \"log:{id}\"
 algorithm = \"sliding_log\"
@@ -69,12 +75,16 @@ const SECOND_US: i64 = 1_000_000;
 const LIMITS: [&str; 4] = ["log", "bucket", "window", "fixed"];
 const ID: &[(&str, &str)] = &[("id", "1")];
 
+fn bind(store: Arc<dyn Engine>) -> Quaymaster {
+    let loaded = load(&[Source { name: "jumps.toml", text: SCHEMA }], &|_| None);
+    let schema = loaded.schema.unwrap_or_else(|| panic!("{:#?}", loaded.diagnostics));
+    Quaymaster::new(Arc::new(schema), store)
+}
+
 async fn open(dir: &Path, time: &Arc<AtomicI64>) -> (Arc<EmbeddedStore>, Quaymaster) {
     let options = EmbeddedOptions { clock: Clock::Manual(Arc::clone(time)), ..EmbeddedOptions::default() };
     let store = Arc::new(EmbeddedStore::open(dir, options).await.unwrap());
-    let loaded = load(&[Source { name: "jumps.toml", text: SCHEMA }], &|_| None);
-    let schema = loaded.schema.unwrap_or_else(|| panic!("{:#?}", loaded.diagnostics));
-    (Arc::clone(&store), Quaymaster::new(Arc::new(schema), store))
+    (Arc::clone(&store), bind(store))
 }
 
 async fn take(quaymaster: &Quaymaster, limit: &str) -> Verdict {
@@ -209,4 +219,40 @@ async fn a_store_whose_clock_is_past_what_scripts_count_with_is_not_opened_and_r
     assert_eq!(refused.code, Code::StoreClock);
     time.store(NOW_US, Ordering::SeqCst);
     quaymaster.queue("work").unwrap().push(Push::one("1")).await.unwrap();
+}
+
+/// A store's clock is looked at every few seconds, and of a cluster one node's: the script itself must see it.
+#[tokio::test]
+async fn a_clock_that_jumps_too_far_between_two_looks_at_it_lets_no_script_write() {
+    for binary in [Binary::Redis7, Binary::Redis62, Binary::Valkey9] {
+        let clock = HeldClock::frozen(NOW_US);
+        let server = RedisServer::start(RedisConfig { env: clock.environment(), ..RedisConfig::of(binary) });
+        let mut options = RedisOptions::from_url(&server.url()).unwrap();
+        options.refresh = Duration::from_secs(3_600);
+        let store = Arc::new(RedisStore::connect(options).await.unwrap());
+        let quaymaster = bind(Arc::clone(&store) as Arc<dyn Engine>);
+        let (door, ranked) = (quaymaster.lock("door").unwrap(), quaymaster.queue("ranked").unwrap());
+        let push = || Push { priority: Some(1.0), ..Push::one("1") };
+        clock.freeze(9_100_000_000_000_000);
+        let acquired = door.acquire(ID, Acquire::default()).await.map(drop);
+        let pushed = ranked.push(push()).await.map(drop);
+        for refused in [acquired, pushed] {
+            let refused = refused.unwrap_err();
+            assert_eq!(
+                (refused.code, refused.may_have_run),
+                (Code::StoreClock, false),
+                "{binary:?}: {refused}"
+            );
+            assert!(refused.detail.contains("2255"), "{refused}");
+        }
+        assert_eq!(server.command::<u64>(&["DBSIZE"]), 0, "{binary:?}");
+        clock.freeze(NOW_US);
+        store.time_us().await.unwrap();
+        let Acquired::Ours(lease) = door.acquire(ID, Acquire::default()).await.unwrap() else {
+            panic!("nobody holds it")
+        };
+        assert!(lease.fence < 9_000_000_000_000_000, "{lease:?}");
+        ranked.push(push()).await.unwrap();
+        assert_eq!(ranked.claim(Claim::default()).await.unwrap()[0].payload.as_ref(), b"1");
+    }
 }

@@ -98,7 +98,7 @@ const DEFECTS: &[Defect] = &[
         KEPT,
     ),
     ("run.finish", "args[pulse + 8], calls,", "\"api_calls_this_hour\", calls,", NAMES),
-    ("run.show", "run_render(KEYS, ARGV[ARGV[5] + 9]", "run_render(KEYS, \"dockets_processed\"", NAMES),
+    ("run.show", "ARGV[ARGV[5] + 9]", "\"dockets_processed\"", NAMES),
     ("run.start", "redis.call(\"HGET\", KEYS[1], list_field)", "redis.call(\"HGET\", KEYS[1], \"x\")", NAMES),
     ("run.start", "redis.call(\"HDEL\", KEYS[2], \"finished_us\")", "", RESUMED),
     ("run.start", "redis.call(\"HDEL\", KEYS[2], \"rendered\")", "", RESUMED),

@@ -24,8 +24,9 @@ local id = redis.call("GET", current)
 if not id then return { "none" } end
 if id == "" or string.find(id, "[%s%c{}*?%[%]]") then return { "malformed", current } end
 redis.call("ZSCORE", open, id)
+local now_ms = math.floor(clock_us() / 1000)
 redis.call("DEL", current)
-redis.call("ZADD", open, string.format("%.0f", math.floor(clock_us() / 1000)), id)
+redis.call("ZADD", open, string.format("%.0f", now_ms), id)
 local answer = { "sealed", "=" .. id }
 if request then replay_keep_all(request, "close", keep_ms, answer) end
 return answer

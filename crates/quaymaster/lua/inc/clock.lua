@@ -1,5 +1,10 @@
--- clock: the store's time, the only clock a script believes.
+-- clock: the store's time, the only clock a script believes; read before the first write.
+--
+-- Past 8.999e15, in the year 2255, microseconds soon stop being whole numbers for Lua: the script ends, and the engines
+-- answer `store.clock`.
 local function clock_us()
   local time = redis.call("TIME")
-  return time[1] * 1000000 + time[2]
+  local now_us = time[1] * 1000000 + time[2]
+  if now_us > 8999000000000000 then error("CLOCK " .. string.format("%.0f", now_us), 0) end
+  return now_us
 end

@@ -33,6 +33,7 @@ end
 local now_us = clock_us()
 local word, x, y, z = sliding_log_check(log, now_us, cost, limit, window_ms, ttl_ms, nonce)
 if word ~= "allowed" then
+  if word == "limited" then sliding_log_heal(log, math.floor(now_us / 1000), window_ms, ttl_ms, y) end
   return { word, x, y, z }
 end
 x, y, z = sliding_log_commit(log, now_us, cost, limit, window_ms, ttl_ms, nonce, nil, x, y, z)

@@ -66,6 +66,8 @@ for index = 1, count do
     fixed_window_commit(key, now_us, 0, own[2], own[3], own[4], own[5], own[6], x, y, 2)
   elseif own.algorithm == "sliding_window" and word == "limited" then
     sliding_window_heal(key, now_us, own[3], own[4])
+  elseif own.algorithm == "sliding_log" and word == "limited" then
+    sliding_log_heal(key, math.floor(now_us / 1000), own[3], own[4], y)
   elseif own.algorithm == "token_bucket" and word == "limited" then
     token_bucket_heal(key, now_us, own[2], own[3], own[4])
   end

@@ -16,10 +16,11 @@ local lock, queue, alive = KEYS[1], KEYS[2], KEYS[3]
 local token, channel = ARGV[1], ARGV[2]
 
 redis.call("HLEN", alive)
+local now_us = clock_us()
 redis.call("ZREM", queue, token)
 redis.call("HDEL", alive, token)
 if redis.call("EXISTS", lock) == 0 then
-  local head = lock_next(queue, alive, clock_us())
+  local head = lock_next(queue, alive, now_us)
   lock_wake(head, channel)
 end
 return { "left" }

@@ -21,8 +21,8 @@ local id, back, name, bytes, lease_ms = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV
 local spoiled = flight_sound(names, ends, sum)
 if spoiled then return spoiled end
 redis.call("ZCARD", ready)
-redis.call("ZREM", ends, "")
 local now_us = clock_us()
+redis.call("ZREM", ends, "")
 if back ~= "" then flight_drop(names, ends, sum, back) end
 local held = flight_bytes(names, name)
 if held then flight_put(names, ends, sum, name, bytes, " c", math.floor(now_us / 1000) + lease_ms) end

@@ -12,6 +12,7 @@
 
 local ready = KEYS[1]
 local id, delay_ms = ARGV[1], tonumber(ARGV[2])
+local now_us = clock_us()
 redis.call("ZREM", ready, "")
-ready_at(ready, id, clock_us() + delay_ms * 1000)
+ready_at(ready, id, now_us + delay_ms * 1000)
 return { "called" }

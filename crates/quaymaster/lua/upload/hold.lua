@@ -17,7 +17,7 @@ local names, ends, sum = KEYS[1], KEYS[2], KEYS[3]
 
 local spoiled = flight_sound(names, ends, sum)
 if spoiled then return spoiled end
-redis.call("ZREM", ends, "")
 local until_ms = math.floor(clock_us() / 1000) + ARGV[1]
+redis.call("ZREM", ends, "")
 for at = 3, #ARGV, 2 do flight_put(names, ends, sum, ARGV[at], tonumber(ARGV[at + 1]), ARGV[2], until_ms) end
 return { "held", flight_sum(sum) }

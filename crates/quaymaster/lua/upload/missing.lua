@@ -23,7 +23,8 @@ local mark, ours = upload_mark(KEYS, number), upload_ours(KEYS, number, token)
 -- It is asked for already, whoever has said so.
 if mark == "m" then return { "missing" } end
 if mark ~= "r" or not ours then return { "lost" } end
+local now_ms = math.floor(clock_us() / 1000)
 redis.call("DEL", KEYS[9])
 upload_lose(KEYS, number)
-upload_tell(KEYS, ttl_ms, progress, math.floor(clock_us() / 1000))
+upload_tell(KEYS, ttl_ms, progress, now_ms)
 return { "missing" }

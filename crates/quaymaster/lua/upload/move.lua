@@ -35,11 +35,12 @@ if needs == "all" then
   local total = upload_int(facts[3])
   if total == 0 or durable < total then return { "incomplete", durable, total } end
 end
+local now_ms = math.floor(clock_us() / 1000)
 redis.call("HDEL", KEYS[1], "error_message")
 redis.call("HSET", KEYS[1], "status", to)
 if aborted == "1" then redis.call("HSET", KEYS[2], "aborted", "1") end
 if #ARGV > 6 then redis.call("HSET", KEYS[1], unpack(ARGV, 7)) end
 -- Whoever holds a chunk has lost it: nothing of an upload that ended is shipped.
 if aborted == "1" or to == "COMPLETED" or to == "EXPIRED" then redis.call("DEL", KEYS[6]) end
-upload_tell(KEYS, ttl_ms, progress, math.floor(clock_us() / 1000))
+upload_tell(KEYS, ttl_ms, progress, now_ms)
 return { "moved", status }

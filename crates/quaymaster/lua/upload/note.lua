@@ -24,6 +24,7 @@ if not status or redis.call("EXISTS", KEYS[2]) == 0 then return { "unknown" } en
 if status ~= "COMPLETING" then return { "refused", status } end
 -- What is tried every minute is news once.
 if reason == "" or reason == facts[2] then return { "already" } end
+local now_ms = math.floor(clock_us() / 1000)
 redis.call("HSET", KEYS[1], "error_message", reason)
-upload_tell(KEYS, nil, progress, math.floor(clock_us() / 1000))
+upload_tell(KEYS, nil, progress, now_ms)
 return { "noted" }

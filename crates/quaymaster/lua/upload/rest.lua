@@ -13,10 +13,11 @@
 local ready = KEYS[1]
 local id, score, next_ms = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 if tonumber(redis.call("ZSCORE", ready, id) or "") ~= score then return { "called" } end
+local now_us = clock_us()
 redis.call("ZREM", ready, "")
 if next_ms < 0 then
   redis.call("ZREM", ready, id)
 else
-  redis.call("ZADD", ready, string.format("%.0f", clock_us() + next_ms * 1000), id)
+  redis.call("ZADD", ready, string.format("%.0f", now_us + next_ms * 1000), id)
 end
 return { "rests" }

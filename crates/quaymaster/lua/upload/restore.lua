@@ -34,7 +34,7 @@ for at = 8, #ARGV, 4 do
   spoiled = upload_spoiled(KEYS, ARGV[at])
   if spoiled then return spoiled end
 end
-local changed, waited = 0, {}
+local changed, waited, now_ms = 0, {}, math.floor(clock_us() / 1000)
 for at = 8, #ARGV, 4 do
   local number, size, facts = ARGV[at], tonumber(ARGV[at + 1]), ARGV[at + 2] .. " " .. ARGV[at + 1] .. " store -"
   local mark = upload_mark(KEYS, number)
@@ -66,6 +66,5 @@ for at, name in pairs({ [5] = "error_message", [6] = "final_etag", [7] = "final_
 end
 -- Why something waited is over with it.
 if status == "COMPLETED" and ARGV[5] == "" then redis.call("HDEL", KEYS[1], "error_message") end
-local now_ms = math.floor(clock_us() / 1000)
 local received, durable, all, complete = upload_news(KEYS, ttl_ms, progress, now_ms, changed > 0)
 return { "restored", received, durable, all, complete, unpack(waited) }

@@ -5,9 +5,9 @@
 //! `CLOCK_BOOTTIME`: unlike `CLOCK_MONOTONIC` it also counts while the machine sleeps.
 //!
 //! Keys have dates in them, so the store's time also approaches the machine's, by at most one part in [`SLEW`]: a
-//! lease is then 5 % longer or shorter at most. A [`Stamp`] is kept with the data: a store that is opened again before the
-//! machine restarts goes on by the time that has passed since, and approaches the machine's date in the same way. After a
-//! restart of the machine nothing tells how much time has passed, and the store takes the machine's date at once.
+//! lease is then 5 % longer or shorter at most. A store that is opened again takes the machine's date at once, so that no
+//! key is named after a wrong hour for days. A [`Stamp`] is kept with the data: until the machine restarts it tells how
+//! much time has really passed, by which ends that a clock ahead left in the future are shortened.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};

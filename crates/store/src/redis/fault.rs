@@ -2,6 +2,7 @@
 
 use std::io;
 
+use crate::redis::clock::too_late;
 use crate::redis::options::Address;
 use crate::redis::url;
 use crate::{Code, Denied, Error};
@@ -96,8 +97,11 @@ impl Fault {
             // The commands before it have run: no policy may answer as if none had.
             return Self::new(Code::StoreScript, Ran::Maybe, Then::Report, format!("{word} {text}"));
         }
-        if let Some(detail) = malformed(word, text) {
+        if let Some(detail) = by_script("MALFORMED", word, text) {
             return Self::new(Code::KeyMalformed, Ran::No, Then::Report, detail);
+        }
+        if let Some(now_us) = by_script("CLOCK", word, text) {
+            return Self::new(Code::StoreClock, Ran::No, Then::Report, too_late(now_us));
         }
         let (code, then) = match word {
             // Told only when there was no time left to bring it.
@@ -151,12 +155,12 @@ fn inside_script(text: &str) -> Option<(&str, &str)> {
     is_code.then_some((word, rest))
 }
 
-/// What a script said that found a key which is not ours, before it wrote anything. Newer servers put `ERR` in front and
-/// the script's place behind.
-fn malformed(word: &str, text: &str) -> Option<String> {
+/// What a script said under a word of ours, before it wrote anything. Newer servers put `ERR` in front and the script's
+/// place behind.
+fn by_script(ours: &str, word: &str, text: &str) -> Option<String> {
     let said = match word {
-        "MALFORMED" => text,
-        "ERR" => text.strip_prefix("MALFORMED ")?,
+        "ERR" => text.strip_prefix(ours)?.strip_prefix(' ')?,
+        _ if word == ours => text,
         _ => return None,
     };
     let end = said.rfind(" script: ").unwrap_or(said.len());

@@ -413,7 +413,12 @@ crate::cases! {
         let state = key_of(subject, window);
         command_int(engine, &["DEL", &state]).await;
         command_int(engine, &["HSET", &state, "start", &ahead, "current", "3", "previous", "0"]).await;
-        for limit in [bucket, window] {
+        let day_ms = (ahead_us / 1000).to_string();
+        command_int(engine, &["DEL", &key_of(subject, log)]).await;
+        for member in ["a", "b", "c"] {
+            command_int(engine, &["ZADD", &key_of(subject, log), &day_ms, member]).await;
+        }
+        for limit in [bucket, window, log] {
             assert!(!take(limit, 1).await.is_allowed(), "{}", limit.name());
             subject.pass(801).await;
             assert!(take(limit, 1).await.is_allowed(), "{}: locked out by another clock", limit.name());

@@ -108,6 +108,8 @@ crate::cases! {
         let which = Trim { request_id: Some("t".into()), ..Trim::up_to(5.0) };
         assert_eq!(queue.trim(which.clone(), |_| ()).await.expect("trim"), 3);
         filled(&queue).await;
+        let other = Push { request_id: Some("t".into()), ..Push::one("1") };
+        assert_eq!(code(queue.push(other).await), Code::RequestReused, "it is no foreign record");
         assert_eq!(queue.trim(which, |_| ()).await.expect("trim"), 3, "the first answer");
         assert_eq!(places(&queue).await.0, 5);
         let none = Trim { request_id: Some("none".into()), ..Trim::up_to(-9.0) };

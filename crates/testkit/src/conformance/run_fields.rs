@@ -31,8 +31,10 @@ crate::cases! {
             assert_eq!(told.err().map(|error| error.code), code, "{name}");
         }
         let _ = named.processed("r", &["3"], None).await.expect("processed");
+        assert!(calls.take(&[], Charge::of(2)).await.expect("take").is_allowed());
         let _ = named.finish("r", "completed", None).await.expect("finish");
-        assert_eq!(hash(&quaymaster, &key).await["pages.done"], "[\"1\",\"2\",\"3\"]");
+        let seen = hash(&quaymaster, &key).await;
+        assert_eq!((seen["calls"].as_str(), seen["pages.done"].as_str()), ("5", "[\"1\",\"2\",\"3\"]"));
         // A run that another program began under these names.
         let key = spelled(&quaymaster, "named", "state", &[("job", "theirs")], 0);
         for (name, value) in [("job", "theirs"), ("status", "processing"), ("pages.done", "['7', '8']")] {

@@ -37,11 +37,13 @@ end
 -- The numbers of a limit that was checked and not counted; state that would refuse for ever is mended.
 local function limit_leave(key, now_us, words, at, word, x, y, z)
   local algorithm = words[at]
-  if algorithm ~= "sliding_log" and word == "limited" then
+  if word == "limited" then
     if algorithm == "fixed_window" then
       if fixed_window_ails(key, words[at + 6], z) then
         fixed_window_commit(key, now_us, 0, 0, words[at + 3], words[at + 4], "", words[at + 6], x, y, 2)
       end
+    elseif algorithm == "sliding_log" then
+      sliding_log_heal(key, math.floor(now_us / 1000), words[at + 3] + 0, words[at + 4], y)
     elseif algorithm == "sliding_window" then
       sliding_window_heal(key, now_us, words[at + 3] + 0, words[at + 4])
     else

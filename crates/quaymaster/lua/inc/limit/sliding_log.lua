@@ -28,6 +28,16 @@ local function sliding_log_check(log, now_us, cost, limit, window_ms)
   return "limited", used, reset_ms, retry_ms
 end
 
+-- A clock that was wrong has left calls in the future. They count from now on, at most 1,000 at a time.
+local function sliding_log_heal(log, now_ms, window_ms, ttl_ms, reset_ms)
+  if reset_ms <= window_ms then return end
+  local after = "(" .. string.format("%.0f", now_ms)
+  for _, call in ipairs(redis.call("ZRANGEBYSCORE", log, after, "+inf", "LIMIT", 0, 1000)) do
+    redis.call("ZADD", log, now_ms, call)
+  end
+  redis.call("PEXPIRE", log, ttl_ms)
+end
+
 local function sliding_log_commit(log, now_us, cost, _, window_ms, ttl_ms, nonce, _, used, reset_ms)
   local now_ms = math.floor(now_us / 1000)
   -- First what grows: a store without memory refuses it then.
@@ -35,13 +45,7 @@ local function sliding_log_commit(log, now_us, cost, _, window_ms, ttl_ms, nonce
     redis.call("ZADD", log, now_ms, string.format("%.0f-%s-%d", now_ms, nonce, call))
   end
   redis.call("ZREMRANGEBYSCORE", log, "-inf", string.format("%.0f", now_ms - window_ms))
-  if reset_ms > window_ms then
-    -- A clock that was wrong has left calls in the future. They count from now on, at most 1,000 with each call.
-    local after = "(" .. string.format("%.0f", now_ms)
-    for _, call in ipairs(redis.call("ZRANGEBYSCORE", log, after, "+inf", "LIMIT", 0, 1000)) do
-      redis.call("ZADD", log, now_ms, call)
-    end
-  end
+  sliding_log_heal(log, now_ms, window_ms, ttl_ms, reset_ms)
   redis.call("PEXPIRE", log, ttl_ms)
   return used + cost, math.max(reset_ms, window_ms), 0
 end

@@ -117,6 +117,7 @@ fn failure(script: ScriptRef<'_>, ended: Ended) -> Error {
         Stop::Panicked => Code::Internal,
         Stop::None if ended.text.starts_with("WRONGTYPE ") => Code::KeyWrongType,
         Stop::None if ended.text.starts_with("OOM ") => Code::StoreOom,
+        Stop::None if ended.text.starts_with("CLOCK ") => Code::StoreClock,
         Stop::None => Code::ScriptFailed,
     };
     let place = match ended.line {
