@@ -80,6 +80,19 @@ fn a_password_that_is_given_twice_or_cannot_be_read_is_refused() {
     refused(&[(file, "empty")], plain, &[file, "empty"]);
     refused(&[(word, PASSWORD)], "redis://:s3cret-too@127.0.0.1:1", &["store: the URL has a password"]);
     refused(&[], "", &["store.password and store.password_file"]);
+    refused(&[], "redis://s3cret-too@127.0.0.1:1", &["a user and no password", word, file]);
+}
+
+#[test]
+fn a_user_in_the_url_takes_the_password_from_the_variable() {
+    let server = RedisServer::start(RedisConfig::default().line("user worker on >s3cret-too ~* &* +@all"));
+    let folder = folder(&[]);
+    let url = format!("redis://worker@{}", server.address());
+    for (password, code) in [("s3cret-too", 0), ("wrong", 3)] {
+        let mut command = command(folder.path());
+        command.env("QUAYMASTER_STORE", &url).env(VARIABLES[0], password);
+        assert_eq!(health(&mut command).code, code, "{password}");
+    }
 }
 
 #[test]

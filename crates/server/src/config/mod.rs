@@ -431,6 +431,12 @@ fn store(raw: &RawConfig, overrides: &Overrides, problems: &mut Vec<String>) -> 
             }
             match password::resolve(&raw.store, overrides, redis.credentials.password.is_some()) {
                 Ok(Some(password)) => redis.credentials.password = Some(password),
+                Ok(None) if redis.credentials.user.is_some() && redis.credentials.password.is_none() => {
+                    problems.push(format!(
+                        "store: it has a user and no password; set {STORE_PASSWORD} or {STORE_PASSWORD_FILE}, or \
+                         password_file in [store]"
+                    ));
+                }
                 Ok(None) => {}
                 Err(why) => problems.push(why),
             }

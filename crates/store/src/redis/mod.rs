@@ -95,6 +95,9 @@ impl RedisStore {
 
     async fn connect_in_time(options: RedisOptions) -> Result<Self> {
         let deadline = Instant::now() + options.deadline;
+        for credentials in [&options.credentials, &options.sentinel_credentials] {
+            credentials.check()?;
+        }
         let tls = if options.tls { Some(tls::client_config(&options.tls_files)?) } else { None };
         let dialer =
             Dialer { tls: tls.clone(), credentials: options.credentials.clone(), database: options.database };

@@ -8,7 +8,7 @@ use quaymaster_schema::OWN_PREFIX;
 
 use crate::backoff::Backoff;
 use crate::redis::url;
-use crate::{Result, Workload};
+use crate::{Code, Error, Result, Workload};
 
 /// A host and its port.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -64,6 +64,16 @@ pub struct Credentials {
     pub user: Option<String>,
     /// Its password; `None` sends no AUTH.
     pub password: Option<Secret>,
+}
+
+impl Credentials {
+    /// Refuses a user without a password: without AUTH the server would take us for its default user.
+    pub(super) fn check(&self) -> Result<()> {
+        if self.user.is_none() || self.password.is_some() {
+            return Ok(());
+        }
+        Err(Error::new("store.connect", Code::ConfigInvalid, "the store has a user and no password"))
+    }
 }
 
 /// Files for TLS; all PEM.

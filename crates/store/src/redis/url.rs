@@ -109,9 +109,6 @@ fn login_of(login: &str) -> Result<Credentials> {
         None => (decode(login)?, None),
     };
     let password = password.filter(|secret| !secret.0.is_empty());
-    if password.is_none() && !user.is_empty() {
-        return Err(invalid("the store URL names a user without a password: redis://user:password@host"));
-    }
     Ok(Credentials { user: Some(user).filter(|user| !user.is_empty()), password })
 }
 
@@ -229,7 +226,6 @@ mod tests {
             "redis://:hunter2@host?ca_file",
             "redis://:hunter2@host?deadline_ms=0",
             "redis://:hunter2%zz@host",
-            "redis://hunter2@host",
             "redis+sentinel://:hunter2@host:1",
             "redis+cluster://:hunter2@host:1/1",
             "redis+ring://:hunter2@host",
@@ -239,6 +235,7 @@ mod tests {
             assert_eq!(error.code, Code::ConfigInvalid, "{url}");
             assert!(!error.to_string().contains("hunter2"), "{error}");
         }
+        assert!(parse("redis://u@h").unwrap().credentials.check().is_err(), "its password is still to come");
         let options = parse("redis://u:hunter2@h?sentinel_password=hunter2").unwrap();
         assert!(!format!("{options:?}").contains("hunter2"));
     }
