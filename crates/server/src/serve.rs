@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use futures_util::FutureExt as _;
 use quaymaster::respell::{self, Depth};
 use quaymaster::schema::Schema;
+use quaymaster::store::backoff::Backoff;
 use quaymaster::store::{self, StoreOptions};
 use quaymaster::{Code, Engine, Error, Quaymaster, Result, Retry};
 use tokio_util::sync::CancellationToken;
@@ -56,12 +57,13 @@ pub struct Server {
     own: OwnConfig,
 }
 
-/// Opens the store and examines it. A store that is only away for now is waited for in the background: calls
-/// are answered by their policies until it is there.
+/// Opens the store and examines it. A store that is only away for now is waited for in the background, with the waits
+/// of `retry`: calls are answered by their policies until it is there.
 pub async fn open_store(
     options: StoreOptions,
     schema: Arc<Schema>,
     eviction: Eviction,
+    retry: Backoff,
 ) -> Result<Arc<dyn Engine>> {
     let options = options.for_schema(&schema);
     let topology = options.topology();
@@ -91,7 +93,7 @@ pub async fn open_store(
         Ok(engine) => Ok(engine),
         Err(error) if may_come && error.code.retry() != Retry::Useless => {
             tracing::warn!(code = %error.code, detail = error.detail, "not ready: the store cannot be used yet; trying on");
-            Ok(Arc::new(LateStore::new(topology, &error, connect)))
+            Ok(Arc::new(LateStore::new(topology, &error, retry, connect)))
         }
         Err(error) => Err(error),
     }

@@ -50,7 +50,7 @@ pub(crate) async fn run(args: Serve, global: &Global) -> anyhow::Result<ExitCode
         reopen(log.reopener())?;
     }
     // In a task of its own: opening a large folder may keep its thread busy, and a stop must not wait for it.
-    let opening = tokio::spawn(open_store(config.store, schema.clone(), eviction));
+    let opening = tokio::spawn(open_store(config.store, schema.clone(), eviction, config.retry));
     let engine = tokio::select! {
         opened = opening => opened?.map_err(NothingRan::from)?,
         name = signalled(&mut terminate, &mut interrupt) => {

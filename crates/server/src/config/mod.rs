@@ -16,6 +16,7 @@ use std::time::Duration;
 use quaymaster::queue::Bounds;
 use quaymaster::schema::{Diagnostic, Schema};
 use quaymaster::store::StoreOptions;
+use quaymaster::store::backoff::Backoff;
 use quaymaster::store::embedded::Durability;
 use quaymaster::{DatabaseOptions, Error, Seal, Settings};
 
@@ -56,6 +57,8 @@ pub struct Config {
     pub database: Option<DatabaseOptions>,
     /// Nodes among which limits with `on_outage = "local"` are divided.
     pub nodes: Option<NonZeroU32>,
+    /// How long whoever nobody waits for stays away from a store that failed: `[store.retry]`.
+    pub retry: Backoff,
     /// Keys for values marked `sensitive`.
     pub seal: Seal,
     /// Whether there must be one.
@@ -239,6 +242,7 @@ impl Config {
         let uploads = raw.uploads.clone();
         let uploads =
             uploads::resolve(uploads, store.as_ref(), data_dir(&raw, &overrides), eviction, &mut problems);
+        let uploads = UploadConfig { retry: raw.store.retry, ..uploads };
         let seal = Seal::from_text(overrides.seal_keys.as_deref().unwrap_or_default());
         let seal =
             seal.map_err(|error| problems.push(format!("{}: {}", doctor::SEAL_KEY, error.detail))).ok();
@@ -312,7 +316,8 @@ impl Config {
             seal_key: if required { SealKey::Required } else { SealKey::Optional },
             accept_eviction,
             thresholds: raw.thresholds,
-            worker: raw.worker,
+            retry: raw.store.retry,
+            worker: WorkerConfig { retry: raw.store.retry, ..raw.worker },
             queues: raw.queues,
             uploads,
         })

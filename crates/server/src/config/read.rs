@@ -130,15 +130,13 @@ impl RawConfig {
         let parsed = walk.parse();
         let known = ["schemas", "server", "store", "thresholds", "worker", "queues", "uploads"];
         let root = walk.root(parsed.get_ref(), &known);
-        let store = store(&root, folder);
-        let worker = WorkerConfig { retry: store.retry, ..worker(&root, folder) };
         let raw = Self {
             needs,
             schemas: root.texts("schemas").map(|names| names.iter().map(|name| folder.join(name)).collect()),
             server: server(&root, folder),
-            store,
+            store: store(&root, folder),
             thresholds: thresholds(&root),
-            worker,
+            worker: worker(&root, folder),
             queues: queues(&root),
             uploads: uploads::read(&root, folder),
         };
@@ -416,7 +414,7 @@ fn pools(store: &Table<'_, '_>) -> RawPools {
     pools
 }
 
-/// How long workers wait before they ask a store again that failed.
+/// How long workers and others that nobody waits for stay away from a store that failed.
 fn retry(store: &Table<'_, '_>) -> Backoff {
     let default = Backoff::default();
     let Some(table) = store.table("retry", &["base", "max", "jitter"]) else { return default };
