@@ -8,7 +8,7 @@ use quaymaster::layer::Trust;
 use quaymaster::queue::Bounds;
 use quaymaster::store::backoff::Backoff;
 use quaymaster::store::embedded::Durability;
-use quaymaster::store::redis::{PoolOptions, Pools};
+use quaymaster::store::redis::{Dedicated, PoolOptions, Pools};
 
 use super::walk::{Env, Origin, Scalar, Table, Walk};
 use super::{ConfigError, Needs, Thresholds, uploads};
@@ -94,16 +94,20 @@ struct RawPool {
     connect_timeout: Option<Duration>,
 }
 
-/// In the order of [`RawPools::NAMES`].
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct RawPools([RawPool; 5]);
+pub(super) struct RawPools {
+    /// In the order of [`RawPools::NAMES`].
+    pools: [RawPool; 5],
+    dedicated: Option<Dedicated>,
+}
 
 impl RawPools {
     const NAMES: [&'static str; 5] = ["cache", "queue", "pubsub", "ratelimit", "default"];
 
     pub(super) fn apply(&self, pools: &mut Pools) {
-        let Pools { cache, queue, pubsub, ratelimit, default } = pools;
-        for (raw, pool) in self.0.iter().zip([cache, queue, pubsub, ratelimit, default]) {
+        let Pools { cache, queue, pubsub, ratelimit, default, dedicated } = pools;
+        *dedicated = self.dedicated.unwrap_or(*dedicated);
+        for (raw, pool) in self.pools.iter().zip([cache, queue, pubsub, ratelimit, default]) {
             let PoolOptions { size, response_timeout, connect_timeout } = pool;
             *size = raw.size.map_or(*size, |size| size as usize);
             *response_timeout = raw.timeout.unwrap_or(*response_timeout);
@@ -403,8 +407,13 @@ fn url(scalar: &Scalar) -> Result<String, String> {
 
 fn pools(store: &Table<'_, '_>) -> RawPools {
     let mut pools = RawPools::default();
-    let Some(table) = store.table("pools", &RawPools::NAMES) else { return pools };
-    for (pool, name) in pools.0.iter_mut().zip(RawPools::NAMES) {
+    let mut known = RawPools::NAMES.to_vec();
+    known.push("dedicated");
+    let Some(table) = store.table("pools", &known) else { return pools };
+    pools.dedicated = table.get("dedicated", |scalar| {
+        Ok(if scalar.bool()? { Dedicated::All } else { Dedicated::Waiting })
+    });
+    for (pool, name) in pools.pools.iter_mut().zip(RawPools::NAMES) {
         if let Some(table) = table.table(name, &["size", "timeout", "connect_timeout"]) {
             pool.size = table.get("size", |scalar| scalar.integer(1));
             pool.timeout = table.get("timeout", Scalar::duration);
