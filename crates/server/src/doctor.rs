@@ -225,7 +225,9 @@ fn idle(schema: &Schema, timeout_s: Option<u64>) -> Option<Finding> {
     Some(Finding {
         level: Level::Warn,
         check: "timeout",
-        message: format!("timeout {timeout_s} closes connections that are quiet for {timeout_s} s: they are made again"),
+        message: format!(
+            "timeout {timeout_s} closes connections that are quiet for {timeout_s} s: they are made again"
+        ),
         fix: format!("set timeout {IDLE_TIMEOUT_S}, or 0 for never"),
     })
 }

@@ -16,7 +16,7 @@ use crate::app::{App, Bounds, Serves};
 use crate::config::{ServerConfig, Thresholds};
 use crate::depot::Depot;
 use crate::doctor::{self, Eviction};
-use crate::duty;
+use crate::duty::{self, CleanConfig, Cleaning};
 use crate::fan::Fan;
 use crate::http::auth::Guard;
 use crate::http::connection::{self, Limits};
@@ -55,6 +55,7 @@ pub struct Server {
     limits: Limits,
     address: Address,
     own: OwnConfig,
+    cleaning: Option<Cleaning>,
 }
 
 /// Opens the store and examines it. A store that is only away for now is waited for in the background, with the waits
@@ -162,7 +163,7 @@ impl Server {
             shutdown_drain: config.shutdown_drain,
             patience: config.heartbeat * 2,
         };
-        Self { app: Arc::new(app), listener, tls, limits, address, own: config.own }
+        Self { app: Arc::new(app), listener, tls, limits, address, own: config.own, cleaning: None }
     }
 
     /// The same, working too.
@@ -179,6 +180,12 @@ impl Server {
             Arc::try_unwrap(self.app).map(|app| App { services: Services { depot, ..app.services }, ..app });
         let app = app.map_or_else(|shared| shared, Arc::new);
         Self { app, ..self }
+    }
+
+    /// The same, cleaning up now and then what keys have left behind.
+    pub fn with_clean(self, config: &CleanConfig) -> Result<Self> {
+        let cleaning = Cleaning::new(&self.app.services.quaymaster, config)?;
+        Ok(Self { cleaning: Some(cleaning), ..self })
     }
 
     /// The same, noting each call in a log.
@@ -246,7 +253,8 @@ impl Server {
         let (app, limits) = (self.app.clone(), self.limits);
         let serving =
             connection::serve(app, self.listener, self.tls.clone(), limits, own.clone(), token.clone());
-        let duties = duty::run(&self.app.services.quaymaster, &token);
+        let cleaned = &self.app.metrics.cleaned;
+        let duties = duty::run(&self.app.services.quaymaster, self.cleaning.as_ref(), cleaned, &token);
         let uploads = self.app.services.depot.work(&token, self.limits.shutdown_grace);
         let looking = self.app.probe.watch(&self.app.services.quaymaster, &token);
         let thresholds = threshold::watch(&self.app, &token);

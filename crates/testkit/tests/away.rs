@@ -439,7 +439,8 @@ async fn a_shipper_asks_a_store_that_is_away_as_seldom_as_it_was_told() {
         let away = Backoff { base: pause, max: pause, jitter: 0.0 };
         let options = quaymaster_upload::Options { away, ..quaymaster_upload::Options::default() };
         let folder = folder.path().to_owned();
-        let settings = quaymaster_upload::Settings { folder, options, ..quaymaster_upload::Settings::default() };
+        let settings =
+            quaymaster_upload::Settings { folder, options, ..quaymaster_upload::Settings::default() };
         Uploads::open(upload, settings)
     };
     let (seldom, often) = (Patchy::new(Topology::Single).await, Patchy::new(Topology::Single).await);

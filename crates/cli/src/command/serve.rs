@@ -63,6 +63,9 @@ pub(crate) async fn run(args: Serve, global: &Global) -> anyhow::Result<ExitCode
     let depot = Depot::new(&quaymaster, &config.uploads);
     depot.check().await.map_err(NothingRan::from)?;
     let mut server = Server::new(listening, quaymaster, config.thresholds).with_uploads(depot);
+    if let Some(clean) = &config.clean {
+        server = server.with_clean(clean)?;
+    }
     if let Some(log) = access {
         server = server.with_access_log(log);
     }

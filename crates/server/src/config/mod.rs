@@ -28,6 +28,7 @@ pub use walk::Env;
 use crate::access::{AccessConfig, AccessTo, Keys};
 use crate::depot::UploadConfig;
 use crate::doctor::{self, Eviction, Finding, SealKey};
+use crate::duty::CleanConfig;
 use crate::http::listen::Address;
 use crate::http::origin::Origins;
 use crate::http::rights::{Role, Token};
@@ -67,6 +68,8 @@ pub struct Config {
     pub accept_eviction: bool,
     /// When to warn.
     pub thresholds: Thresholds,
+    /// How often `serve` cleans up; never unless told.
+    pub clean: Option<CleanConfig>,
     /// How jobs are sent to HTTP services.
     pub worker: WorkerConfig,
     /// How large what queues carry may be.
@@ -302,6 +305,7 @@ impl Config {
         let schemas =
             if overrides.schemas.is_empty() { raw.schemas.unwrap_or_default() } else { overrides.schemas };
         let nodes = raw.store.nodes;
+        let clean = raw.clean.map(|every| CleanConfig { every, own_prefix: store.own_prefix().to_owned() });
         let required = raw.store.require_seal_key.unwrap_or(false);
         Ok(Self {
             schemas,
@@ -316,6 +320,7 @@ impl Config {
             seal_key: if required { SealKey::Required } else { SealKey::Optional },
             accept_eviction,
             thresholds: raw.thresholds,
+            clean,
             retry: raw.store.retry,
             worker: WorkerConfig { retry: raw.store.retry, ..raw.worker },
             queues: raw.queues,

@@ -27,6 +27,7 @@ pub struct RawConfig {
     pub(super) server: RawServer,
     pub(super) store: RawStore,
     pub(super) thresholds: Thresholds,
+    pub(super) clean: Option<Duration>,
     pub(super) worker: WorkerConfig,
     pub(super) queues: Bounds,
     pub(super) uploads: uploads::RawUploads,
@@ -132,7 +133,7 @@ impl RawConfig {
     ) -> Result<Self, ConfigError> {
         let walk = Walk::new(source, text, env, needs);
         let parsed = walk.parse();
-        let known = ["schemas", "server", "store", "thresholds", "worker", "queues", "uploads"];
+        let known = ["schemas", "server", "store", "thresholds", "clean", "worker", "queues", "uploads"];
         let root = walk.root(parsed.get_ref(), &known);
         let raw = Self {
             needs,
@@ -140,6 +141,7 @@ impl RawConfig {
             server: server(&root, folder),
             store: store(&root, folder),
             thresholds: thresholds(&root),
+            clean: root.table("clean", &["every"]).and_then(|table| table.get("every", clean_every)),
             worker: worker(&root, folder),
             queues: queues(&root),
             uploads: uploads::read(&root, folder),
@@ -410,9 +412,8 @@ fn pools(store: &Table<'_, '_>) -> RawPools {
     let mut known = RawPools::NAMES.to_vec();
     known.push("dedicated");
     let Some(table) = store.table("pools", &known) else { return pools };
-    pools.dedicated = table.get("dedicated", |scalar| {
-        Ok(if scalar.bool()? { Dedicated::All } else { Dedicated::Waiting })
-    });
+    pools.dedicated =
+        table.get("dedicated", |scalar| Ok(if scalar.bool()? { Dedicated::All } else { Dedicated::Waiting }));
     for (pool, name) in pools.pools.iter_mut().zip(RawPools::NAMES) {
         if let Some(table) = table.table(name, &["size", "timeout", "connect_timeout"]) {
             pool.size = table.get("size", |scalar| scalar.integer(1));
@@ -439,6 +440,12 @@ fn retry(store: &Table<'_, '_>) -> Backoff {
         max: max.unwrap_or_else(|| default.max.max(base)),
         jitter: table.get("jitter", Scalar::share).unwrap_or(default.jitter),
     }
+}
+
+/// A walk over all keys costs something: at least a minute lies between two.
+fn clean_every(scalar: &Scalar) -> Result<Duration, String> {
+    let every = scalar.duration()?;
+    if every >= Duration::from_secs(60) { Ok(every) } else { Err("must be at least \"1m\"".into()) }
 }
 
 fn thresholds(root: &Table<'_, '_>) -> Thresholds {

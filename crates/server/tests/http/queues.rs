@@ -468,7 +468,8 @@ async fn pressure_of_a_store_that_hangs_is_told_within_the_callers_own_time() {
     let redis = RedisServer::start(RedisConfig::default());
     let mut options = RedisOptions::from_url(&redis.url()).unwrap();
     // Longer than any test: what ends the call is its own `timeout_ms`.
-    (options.deadline, options.pools.queue.response_timeout) = (Duration::from_secs(600), Duration::from_secs(600));
+    (options.deadline, options.pools.queue.response_timeout) =
+        (Duration::from_secs(600), Duration::from_secs(600));
     let engine = Arc::new(RedisStore::connect(options).await.unwrap());
     let server = Fixture::on(settings("", &|_| None).server, engine).await;
     let asked = "/v1/queue/jobs/pressure?timeout_ms=50";
@@ -476,6 +477,11 @@ async fn pressure_of_a_store_that_hangs_is_told_within_the_callers_own_time() {
     redis.pause();
     let problem = tokio::time::timeout(Duration::from_secs(60), server.get(asked)).await.expect("it is told");
     redis.resume();
-    assert_eq!((problem.status, &problem.json()["code"]), (503, &json!("store.timed_out")), "{}", problem.text());
+    assert_eq!(
+        (problem.status, &problem.json()["code"]),
+        (503, &json!("store.timed_out")),
+        "{}",
+        problem.text()
+    );
     assert_eq!(server.get("/v1/queue/jobs/pressure?timeout_ms=0").await.status, 400);
 }

@@ -312,7 +312,10 @@ mod tests {
 
     #[test]
     fn the_tighter_bound_of_two_nodes_speaks_for_both() {
-        assert_eq!(pubsub_buffer("normal 0 0 0 slave 1 2 3 pubsub 33554432 8388608 60"), Some([32 << 20, 8 << 20, 60]));
+        assert_eq!(
+            pubsub_buffer("normal 0 0 0 slave 1 2 3 pubsub 33554432 8388608 60"),
+            Some([32 << 20, 8 << 20, 60])
+        );
         assert_eq!((pubsub_buffer("normal 0 0 0"), pubsub_buffer("pubsub 1 2")), (None, None));
         assert_eq!((lower(0, 5), lower(5, 0), lower(3, 5), lower(0, 0)), (5, 5, 3, 0));
     }

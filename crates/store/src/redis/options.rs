@@ -120,7 +120,9 @@ impl Pools {
     /// The workload on whose connections calls of this one go.
     pub(super) fn serving(&self, workload: Workload) -> Workload {
         match (self.dedicated, workload) {
-            (Dedicated::Waiting, Workload::Cache | Workload::Queue | Workload::RateLimit) => Workload::Default,
+            (Dedicated::Waiting, Workload::Cache | Workload::Queue | Workload::RateLimit) => {
+                Workload::Default
+            }
             (_, workload) => workload,
         }
     }

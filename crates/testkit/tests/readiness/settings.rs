@@ -33,7 +33,7 @@ async fn found(url: &str, schema: &Schema) -> Vec<(&'static str, String)> {
 async fn buffers_of_subscribers_and_a_timeout_below_the_documents_are_told_at_the_start() {
     let server = RedisServer::start(RedisConfig::default());
     let (tells, quiet) = (schema(&[("tells.toml", TELLS)]), schema(&[("quiet.toml", QUIET)]));
-    let uploads = schema(BUNDLED);
+    let uploads = schema(&BUNDLED);
     let set = |name: &str, value: &str| server.command::<()>(&["CONFIG", "SET", name, value]);
     let checks = async |schema: &Schema| {
         found(&server.url(), schema).await.into_iter().map(|(check, _)| check).collect::<Vec<_>>()

@@ -1,7 +1,11 @@
 use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
-use quaymaster_store::{Code, Effect, Engine, Reply, ScanCursor, Topology, Workload};
+use quaymaster_server::config::{Config, Overrides, RawConfig};
+use quaymaster_store::redis::RedisStore;
+use quaymaster_store::{Code, Effect, Engine, Reply, ScanCursor, StoreOptions, Topology, Workload};
 use quaymaster_testkit::servers::{Binary, RedisConfig, RedisServer};
 
 use crate::support::{call, code, connect, count, counted, options, until};
@@ -71,7 +75,9 @@ async fn without_dedicated_pools_calls_share_the_default_and_only_what_waits_has
     let parse = |toml| RawConfig::parse("q.toml", toml, "".as_ref(), &|_| None).unwrap();
     let raw = parse("[store.pools]\ndedicated = false\ndefault = { size = 2 }\nqueue = { size = 7 }");
     let overrides = Overrides { store: Some(server.url()), ..Overrides::default() };
-    let StoreOptions::Redis(options) = Config::resolve(raw, overrides).unwrap().store else { panic!("a Redis") };
+    let StoreOptions::Redis(options) = Config::resolve(raw, overrides).unwrap().store else {
+        panic!("a Redis")
+    };
     let store = Arc::new(RedisStore::connect(*options).await.unwrap());
     for workload in [Workload::Cache, Workload::Queue, Workload::RateLimit, Workload::Default] {
         for _ in 0..6 {

@@ -14,8 +14,7 @@ use crate::item::{Image, hex};
 const DEDUPE: &str = "image";
 
 /// Waits for room in a full queue.
-const FULL: Backoff =
-    Backoff { base: Duration::from_millis(100), max: Duration::from_secs(2), jitter: 0.25 };
+const FULL: Backoff = Backoff { base: Duration::from_millis(100), max: Duration::from_secs(2), jitter: 0.25 };
 
 /// What became of an image.
 #[must_use]

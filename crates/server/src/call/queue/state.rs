@@ -16,8 +16,7 @@ use crate::services::Services;
 
 pub(in super::super) const CALLS: &[Call] = &[PRESSURE, PAUSE, RESUME, PEEK];
 
-const PRESSURE: Call =
-    call!(Queue "queue" "pressure", Reads, QueueAsked => QueuePressure, pressure, "Say how full the queue is");
+const PRESSURE: Call = call!(Queue "queue" "pressure", Reads, QueueAsked => QueuePressure, pressure, "Say how full the queue is");
 const PAUSE: Call = call!(
     Queue "queue" "pause", Writes, QueueSwitch => QueuePaused, pause,
     "Give no more jobs to claims; pushes and acks go on",
