@@ -447,7 +447,7 @@ async fn a_shipper_asks_a_store_that_is_away_as_seldom_as_it_was_told() {
     let patient = asked_after(seldom.clone(), Duration::from_secs(3600)).await.unwrap();
     let eager = asked_after(often.clone(), Duration::from_millis(1)).await.unwrap();
     for store in [&seldom, &often] {
-        store.lack(&["upload.claim"]);
+        store.lack(&["upload.pick"]);
     }
     let stop = CancellationToken::new();
     let both = [patient, eager].map(|uploads| {
@@ -455,11 +455,11 @@ async fn a_shipper_asks_a_store_that_is_away_as_seldom_as_it_was_told() {
         tokio::spawn(async move { uploads.ship(1, stop).await })
     });
     let until = Instant::now() + Duration::from_secs(60);
-    while often.asked("upload.claim") < 50 || seldom.asked("upload.claim") == 0 {
+    while often.asked("upload.pick") < 50 || seldom.asked("upload.pick") == 0 {
         assert!(Instant::now() < until, "the store is not asked again");
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    assert_eq!(seldom.asked("upload.claim"), 1, "its next attempt is an hour away");
+    assert_eq!(seldom.asked("upload.pick"), 1, "its next attempt is an hour away");
     stop.cancel();
     for shipping in both {
         shipping.await.unwrap();

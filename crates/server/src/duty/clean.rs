@@ -129,6 +129,7 @@ mod tests {
     use quaymaster_testkit::servers::{RedisConfig, RedisServer};
 
     use super::*;
+    use crate::config::{Config, ConfigError, Overrides, RawConfig};
 
     const EVERY: Duration = Duration::from_secs(6 * 3600);
 
@@ -225,6 +226,29 @@ mod tests {
         let next = node.cleaning.round(&node.quaymaster, &node.counts, &stop).await.unwrap();
         assert!(next <= LOOK * 2, "{next:?}");
         assert_eq!(node.round().await, EVERY, "it was due still");
+    }
+
+    #[test]
+    fn nothing_is_cleaned_unless_told_and_then_at_most_every_minute() {
+        let read = |toml: &str| {
+            let raw = RawConfig::parse("test.toml", toml, "".as_ref(), &|_| None)?;
+            Ok::<_, ConfigError>(Config::resolve(raw, Overrides::default()).unwrap().clean)
+        };
+        for toml in ["", "[clean]", "[store]\nurl = \"memory\""] {
+            assert_eq!(read(toml).unwrap(), None, "{toml}");
+        }
+        let told = |every, own_prefix: &str| Some(CleanConfig { every, own_prefix: own_prefix.into() });
+        assert_eq!(read("[clean]\nevery = \"6h\"").unwrap(), told(EVERY, "quaymaster:"));
+        let redis = "[store]\nurl = \"redis://localhost\"\nown_prefix = \"mine:\"\n[clean]\nevery = \"1m\"";
+        assert_eq!(read(redis).unwrap(), told(Duration::from_secs(60), "mine:"));
+        for (toml, said) in [
+            ("[clean]\nevery = \"59s\"", "at least"),
+            ("[clean]\nevery = 60", "duration"),
+            ("[clean]\nrate = 5", "no setting"),
+        ] {
+            let Err(ConfigError::File(problems)) = read(toml) else { panic!("{toml} is taken") };
+            assert!(problems.iter().any(|problem| problem.message.contains(said)), "{problems:?}");
+        }
     }
 
     #[tokio::test]

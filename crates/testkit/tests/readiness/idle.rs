@@ -48,9 +48,10 @@ async fn a_server_with_nothing_to_do_leaves_the_store_alone() {
     assert!((scripts as f64) < seconds, "{scripts} scripts in {seconds} s");
 }
 
-/// Nothing is claimed, pushed or uploaded: what a server asks by itself. It was 142 commands in ten seconds.
+/// Nothing is claimed, pushed or uploaded: what a server asks by itself, the commands of its scripts with it. It was 14 a
+/// second. The status that a schema declares for every few seconds is work; here it is told once an hour.
 #[tokio::test]
-async fn the_five_systems_with_nothing_to_do_ask_a_redis_fewer_than_four_commands_a_second() {
+async fn the_five_systems_with_nothing_to_do_ask_a_redis_fewer_than_five_commands_a_second() {
     let server = RedisServer::start(RedisConfig::default());
     let options = RedisOptions::from_url(&server.url()).unwrap();
     let connect = || async { Arc::new(RedisStore::connect(options).await.unwrap()) as Arc<dyn Engine> };
@@ -58,7 +59,8 @@ async fn the_five_systems_with_nothing_to_do_ask_a_redis_fewer_than_four_command
     let uploads =
         UploadConfig { folder: folder.path().into(), chunks: ChunkPlace::Store, ..UploadConfig::default() };
     let schemas = BUNDLED.map(|(name, text)| Source { name, text });
-    let scene = Scene::serving_all(&schemas, &uploads, connect).await;
+    let seldom = |name: &str| (name == "SYSTEM_STATUS_EVERY").then(|| "1h".to_owned());
+    let scene = Scene::serving_all(&schemas, &seldom, &uploads, connect).await;
     scene.is_ready().await;
     // Every command with how often it ran, in scripts too; without what this test asks itself.
     let commands = || {
@@ -88,5 +90,5 @@ async fn the_five_systems_with_nothing_to_do_ask_a_redis_fewer_than_four_command
         .collect();
     let total: u64 = ran.iter().map(|(_, calls)| calls).sum();
     // By the store's clock, so that a slow machine only makes it less.
-    assert!((total as f64) < 4.0 * took, "{total} commands in {took} s: {ran:?}");
+    assert!((total as f64) < 5.0 * took, "{total} commands in {took} s: {ran:?}");
 }

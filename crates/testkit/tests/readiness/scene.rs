@@ -69,13 +69,14 @@ impl Scene {
         schema: &str,
         engine: impl FnOnce() -> F,
     ) -> Self {
-        Self::serving_all(&[Source { name: "ready.toml", text: schema }], &UploadConfig::default(), engine)
-            .await
+        let schemas = [Source { name: "ready.toml", text: schema }];
+        Self::serving_all(&schemas, &|_| None, &UploadConfig::default(), engine).await
     }
 
     /// Several schemas, with their uploads.
     pub(crate) async fn serving_all<F: Future<Output = Arc<dyn Engine>>>(
         schemas: &[Source<'_>],
+        env: &dyn Fn(&str) -> Option<String>,
         uploads: &UploadConfig,
         engine: impl FnOnce() -> F,
     ) -> Self {
@@ -84,7 +85,7 @@ impl Scene {
         let subscriber =
             tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
         let logging = tracing::subscriber::set_default(subscriber);
-        let loaded = load(schemas, &|_| None);
+        let loaded = load(schemas, env);
         let quaymaster = Quaymaster::new(Arc::new(loaded.schema.unwrap()), engine().await);
         let overrides = Overrides { listen: Some(any_port().to_string()), ..Overrides::default() };
         let config = Config::resolve(RawConfig::default(), overrides).unwrap();

@@ -35,7 +35,7 @@ request! {
     /// What `pressure` is given.
     pub(crate) struct QueueAsked<'a> {
         /// How long to wait for the store, at most its `deadline`, which it is unless given.
-        timeout_ms: Option<u64> = Spec::integer(1, u64::MAX),
+        timeout_ms: Option<u64> = Spec::integer(1, u64::MAX).code(Code::RequestInvalid),
     }
 }
 
