@@ -11,7 +11,7 @@ use quaymaster::cache::{Cache, Put, Value};
 use quaymaster::clean::{Ask, Mode, Report};
 use quaymaster::lock::{Acquire, Hold, Holding, Lock};
 use quaymaster::schema::{Source, load};
-use quaymaster::{Code, Error, Quaymaster, Result};
+use quaymaster::{Code, Error, Quaymaster, Result, Retry};
 use tokio_util::sync::CancellationToken;
 
 use super::spread;
@@ -56,8 +56,25 @@ impl Cleaning {
         Ok(Self { every: *every, turn: own.lock("clean")?.clone(), ended: own.cache("cleaned")?.clone() })
     }
 
-    /// Cleans if that is due and nobody else does; when to look again.
+    /// Cleans if that is due and nobody else does; when to look again. An error that no waiting changes, as of a user who
+    /// may not, is told each time; a store that is away is told by the probe.
     pub(super) async fn round(
+        &self,
+        quaymaster: &Quaymaster,
+        counts: &Cleaned,
+        stop: &CancellationToken,
+    ) -> Result<Duration> {
+        let done = self.in_turn(quaymaster, counts, stop).await;
+        if let Err(error) = &done
+            && error.code.retry() == Retry::Useless
+        {
+            tracing::warn!(code = %error.code, detail = error.detail, "the clean-up failed; the next is due as usual");
+            return Ok(self.every);
+        }
+        done
+    }
+
+    async fn in_turn(
         &self,
         quaymaster: &Quaymaster,
         counts: &Cleaned,
@@ -226,6 +243,16 @@ mod tests {
         let next = node.cleaning.round(&node.quaymaster, &node.counts, &stop).await.unwrap();
         assert!(next <= LOOK * 2, "{next:?}");
         assert_eq!(node.round().await, EVERY, "it was due still");
+    }
+
+    #[tokio::test]
+    async fn a_user_who_may_not_is_no_reason_to_try_every_few_seconds() {
+        let redis = RedisServer::start(RedisConfig::default());
+        redis.command::<()>(&["ACL", "SETUSER", "svc", "on", ">pw", "~calls:*", "&*", "+@all"]);
+        let url = format!("redis://svc:pw@{}", redis.address());
+        let store = RedisStore::connect(RedisOptions::from_url(&url).unwrap()).await.unwrap();
+        let node = Node::on(&(Arc::new(store) as Arc<dyn Engine>));
+        assert_eq!((node.round().await, node.rounds()), (EVERY, 0));
     }
 
     #[test]
