@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use quaymaster::schema::{Outage, Schema};
+use quaymaster::schema::{Kind, Outage, Schema};
 use quaymaster::store::Topology;
 use quaymaster::{Code, Engine, Error, Result};
 
@@ -23,7 +23,7 @@ pub enum Level {
 pub struct Finding {
     /// What it means for starting.
     pub level: Level,
-    /// `eviction`, `persistence`, `version`, `rights`, `cluster-slots`, `clock`, `outage`, `seal`.
+    /// `eviction`, `persistence`, `version`, `rights`, `cluster-slots`, `pubsub`, `timeout`, `clock`, `outage`, `seal`.
     pub check: &'static str,
     /// What is wrong and what it can cost.
     pub message: String,
@@ -77,6 +77,8 @@ pub async fn examine(schema: &Schema, engine: &dyn Engine, eviction: Eviction) -
         if let Some(policy) = &facts.eviction_policy {
             findings.extend(evicts(schema, policy, eviction));
         }
+        findings.extend(subscribers(schema, facts.pubsub_buffer));
+        findings.extend(idle(schema, facts.idle_timeout_s));
     }
     if engine.topology() == Topology::Cluster {
         findings.extend(schema.cluster_problems().into_iter().map(|problem| Finding {
@@ -185,6 +187,48 @@ pub(crate) fn evicts(schema: &Schema, policy: &str, eviction: Eviction) -> Optio
         check: "eviction",
         message: format!("maxmemory-policy {policy} destroys what the schema holds: {}", named.join("; ")),
         fix: EVICTION_FIX.into(),
+    })
+}
+
+/// What the documents give subscribers, which is also what Redis does by default: 32 MiB, and 8 MiB for a minute.
+const PUBSUB_BUFFER: [u64; 3] = [32 << 20, 8 << 20, 60];
+
+/// What the documents set, in seconds.
+const IDLE_TIMEOUT_S: u64 = 300;
+
+/// Whether anybody listens to what this schema publishes for programs.
+fn publishes(schema: &Schema) -> bool {
+    schema.resources().any(|resource| matches!(resource.kind, Kind::Event | Kind::Upload))
+}
+
+fn subscribers(schema: &Schema, buffer: Option<[u64; 3]>) -> Option<Finding> {
+    let buffer = buffer.filter(|_| publishes(schema))?;
+    // A bound of 0 is none; the seconds belong to the bound before them.
+    let [hard, soft, seconds] = buffer;
+    let below = |bound: u64, least: u64| bound != 0 && bound < least;
+    let tight = below(hard, PUBSUB_BUFFER[0])
+        || below(soft, PUBSUB_BUFFER[1])
+        || (soft != 0 && seconds < PUBSUB_BUFFER[2]);
+    tight.then(|| Finding {
+        level: Level::Warn,
+        check: "pubsub",
+        message: format!(
+            "client-output-buffer-limit pubsub {hard} {soft} {seconds} cuts off readers of events and progress that are \
+             behind for a moment: they miss messages"
+        ),
+        fix: "set client-output-buffer-limit \"pubsub 32mb 8mb 60\", or more".into(),
+    })
+}
+
+fn idle(schema: &Schema, timeout_s: Option<u64>) -> Option<Finding> {
+    let timeout_s = timeout_s.filter(|seconds| (1..IDLE_TIMEOUT_S).contains(seconds) && publishes(schema))?;
+    Some(Finding {
+        level: Level::Warn,
+        check: "timeout",
+        message: format!(
+            "timeout {timeout_s} closes connections that are quiet for {timeout_s} s: they are made again"
+        ),
+        fix: format!("set timeout {IDLE_TIMEOUT_S}, or 0 for never"),
     })
 }
 

@@ -20,10 +20,6 @@ use tokio::task::AbortHandle;
 /// Opens the store and looks whether it may be used.
 pub(crate) type Connect = Box<dyn Fn() -> BoxFuture<'static, Result<Arc<dyn Engine>>> + Send + Sync>;
 
-/// The waits between attempts.
-const BACKOFF: Backoff =
-    Backoff { base: Duration::from_millis(250), max: Duration::from_secs(5), jitter: 0.25 };
-
 #[derive(Debug)]
 pub(crate) struct LateStore {
     state: Arc<State>,
@@ -39,11 +35,11 @@ struct State {
 }
 
 impl LateStore {
-    /// Keeps trying `connect` in the background; `first` is why it failed so far.
-    pub(crate) fn new(topology: Topology, first: &Error, connect: Connect) -> Self {
+    /// Keeps trying `connect` in the background, `retry` apart; `first` is why it failed so far.
+    pub(crate) fn new(topology: Topology, first: &Error, retry: Backoff, connect: Connect) -> Self {
         let missing = Mutex::new((first.code, first.detail.clone(), 1));
         let state = Arc::new(State { found: OnceLock::new(), missing });
-        let connecting = tokio::spawn(keep_trying(state.clone(), connect)).abort_handle();
+        let connecting = tokio::spawn(keep_trying(state.clone(), retry, connect)).abort_handle();
         Self { state, topology, connecting }
     }
 
@@ -65,9 +61,9 @@ impl LateStore {
     }
 }
 
-async fn keep_trying(state: Arc<State>, connect: Connect) {
+async fn keep_trying(state: Arc<State>, retry: Backoff, connect: Connect) {
     for attempt in 1.. {
-        tokio::time::sleep(BACKOFF.delay(attempt)).await;
+        tokio::time::sleep(retry.delay(attempt)).await;
         match connect().await {
             Ok(engine) => {
                 tracing::debug!("the store is there");
@@ -179,5 +175,25 @@ impl Engine for LateStore {
             Some(engine) => engine.close(),
             None => ready(Ok(())).boxed(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_store_that_is_not_there_is_looked_for_as_seldom_as_told() {
+        let away = || Error::new("store.connect", Code::StoreRefused, "away");
+        let every = |pause| {
+            let retry = Backoff { base: pause, max: pause, jitter: 0.0 };
+            let connect: Connect = Box::new(move || ready(Err(away())).boxed());
+            LateStore::new(Topology::Single, &away(), retry, connect)
+        };
+        let (seldom, often) = (every(Duration::from_secs(3600)), every(Duration::from_millis(1)));
+        while often.health().connect_attempts < 50 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        assert_eq!(seldom.health().connect_attempts, 1, "its next attempt is an hour away");
     }
 }

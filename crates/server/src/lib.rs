@@ -15,7 +15,7 @@
 //! | `fan` | one subscription per channel, any number of readers |
 //! | `depot` | uploads with all their parts, opened when needed, and what moves them |
 //! | `threshold` | what is beyond its threshold, and what to do about it |
-//! | `duty` | what happens by itself: sweeps, statuses |
+//! | `duty` | what happens by itself: sweeps, statuses, clean-ups |
 //! | `page` | what is served at fixed paths: probes, metrics, documents, dashboard |
 //! | `own` | what the server does to its own requests: records them, limits them |
 //! | `http` | connections, TLS, bodies, queries, tokens, problems |
@@ -43,6 +43,7 @@ mod worker;
 
 pub use access::{AccessConfig, AccessLog, AccessTo, Keys, Reopen};
 pub use depot::{ChunkPlace, Depot, UploadConfig, told as upload_error};
+pub use duty::CleanConfig;
 pub use http::listen::Address;
 pub use http::origin::Origins;
 pub use http::problem::{Asked, document as problem_document, reading_advice};

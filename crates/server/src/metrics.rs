@@ -4,6 +4,8 @@ use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use quaymaster::clean::Report;
+
 use crate::call::OPERATIONS;
 use crate::page::PAGES;
 
@@ -16,6 +18,23 @@ const STATUSES: [u16; 22] = [
 /// Upper bounds of the request-time buckets, in microseconds; the last bucket has none.
 const BOUNDS_US: [u64; 12] =
     [50, 100, 250, 500, 1_000, 2_000, 5_000, 10_000, 50_000, 250_000, 1_000_000, 5_000_000];
+
+/// What regular clean-ups of this server did.
+#[derive(Debug, Default)]
+pub(crate) struct Cleaned {
+    /// Walks, those that were broken off too.
+    pub(crate) rounds: AtomicU64,
+    found: AtomicU64,
+    pub(crate) done: AtomicU64,
+}
+
+impl Cleaned {
+    pub(crate) fn note(&self, report: &Report) {
+        self.rounds.fetch_add(1, Relaxed);
+        self.found.fetch_add(report.found(), Relaxed);
+        self.done.fetch_add(report.done, Relaxed);
+    }
+}
 
 #[derive(Debug, Default)]
 struct RouteCounts {
@@ -34,6 +53,7 @@ pub(crate) struct Metrics {
     pub(crate) connections_refused: AtomicU64,
     pub(crate) handshakes_failed: AtomicU64,
     pub(crate) handshakes_refused: AtomicU64,
+    pub(crate) cleaned: Cleaned,
 }
 
 impl Default for Metrics {
@@ -46,6 +66,7 @@ impl Default for Metrics {
             connections_refused: AtomicU64::default(),
             handshakes_failed: AtomicU64::default(),
             handshakes_refused: AtomicU64::default(),
+            cleaned: Cleaned::default(),
         }
     }
 }
@@ -127,6 +148,14 @@ impl Metrics {
                 &self.handshakes_refused,
             ),
             ("quaymaster_http_panics_total", "counter", "Handlers that panicked.", &self.panics),
+            (
+                "quaymaster_clean_rounds_total",
+                "counter",
+                "Walks of regular clean-ups that this server made.",
+                &self.cleaned.rounds,
+            ),
+            ("quaymaster_clean_found_total", "counter", "What they found left behind.", &self.cleaned.found),
+            ("quaymaster_clean_done_total", "counter", "What of it they put right.", &self.cleaned.done),
         ] {
             header(out, name, kind, help);
             let _ = writeln!(out, "{name} {}", value.load(Relaxed));

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use futures_util::FutureExt as _;
 use quaymaster::respell::{self, Depth};
 use quaymaster::schema::Schema;
+use quaymaster::store::backoff::Backoff;
 use quaymaster::store::{self, StoreOptions};
 use quaymaster::{Code, Engine, Error, Quaymaster, Result, Retry};
 use tokio_util::sync::CancellationToken;
@@ -15,7 +16,7 @@ use crate::app::{App, Bounds, Serves};
 use crate::config::{ServerConfig, Thresholds};
 use crate::depot::Depot;
 use crate::doctor::{self, Eviction};
-use crate::duty;
+use crate::duty::{self, CleanConfig, Cleaning};
 use crate::fan::Fan;
 use crate::http::auth::Guard;
 use crate::http::connection::{self, Limits};
@@ -54,14 +55,16 @@ pub struct Server {
     limits: Limits,
     address: Address,
     own: OwnConfig,
+    cleaning: Option<Cleaning>,
 }
 
-/// Opens the store and examines it. A store that is only away for now is waited for in the background: calls
-/// are answered by their policies until it is there.
+/// Opens the store and examines it. A store that is only away for now is waited for in the background, with the waits
+/// of `retry`: calls are answered by their policies until it is there.
 pub async fn open_store(
     options: StoreOptions,
     schema: Arc<Schema>,
     eviction: Eviction,
+    retry: Backoff,
 ) -> Result<Arc<dyn Engine>> {
     let options = options.for_schema(&schema);
     let topology = options.topology();
@@ -91,7 +94,7 @@ pub async fn open_store(
         Ok(engine) => Ok(engine),
         Err(error) if may_come && error.code.retry() != Retry::Useless => {
             tracing::warn!(code = %error.code, detail = error.detail, "not ready: the store cannot be used yet; trying on");
-            Ok(Arc::new(LateStore::new(topology, &error, connect)))
+            Ok(Arc::new(LateStore::new(topology, &error, retry, connect)))
         }
         Err(error) => Err(error),
     }
@@ -160,7 +163,7 @@ impl Server {
             shutdown_drain: config.shutdown_drain,
             patience: config.heartbeat * 2,
         };
-        Self { app: Arc::new(app), listener, tls, limits, address, own: config.own }
+        Self { app: Arc::new(app), listener, tls, limits, address, own: config.own, cleaning: None }
     }
 
     /// The same, working too.
@@ -177,6 +180,12 @@ impl Server {
             Arc::try_unwrap(self.app).map(|app| App { services: Services { depot, ..app.services }, ..app });
         let app = app.map_or_else(|shared| shared, Arc::new);
         Self { app, ..self }
+    }
+
+    /// The same, cleaning up now and then what keys have left behind.
+    pub fn with_clean(self, config: &CleanConfig) -> Result<Self> {
+        let cleaning = Cleaning::new(&self.app.services.quaymaster, config)?;
+        Ok(Self { cleaning: Some(cleaning), ..self })
     }
 
     /// The same, noting each call in a log.
@@ -244,7 +253,8 @@ impl Server {
         let (app, limits) = (self.app.clone(), self.limits);
         let serving =
             connection::serve(app, self.listener, self.tls.clone(), limits, own.clone(), token.clone());
-        let duties = duty::run(&self.app.services.quaymaster, &token);
+        let cleaned = &self.app.metrics.cleaned;
+        let duties = duty::run(&self.app.services.quaymaster, self.cleaning.as_ref(), cleaned, &token);
         let uploads = self.app.services.depot.work(&token, self.limits.shutdown_grace);
         let looking = self.app.probe.watch(&self.app.services.quaymaster, &token);
         let thresholds = threshold::watch(&self.app, &token);

@@ -70,6 +70,11 @@ pub struct Deployment {
     pub persistence: Option<String>,
     /// Connected clients.
     pub connected_clients: Option<u64>,
+    /// `client-output-buffer-limit pubsub`: what a subscriber may be behind at most, and what for so many seconds; 0 is
+    /// no bound. `None` when there is none, or the store will not tell.
+    pub pubsub_buffer: Option<[u64; 3]>,
+    /// `timeout`: after how many seconds the store closes a quiet connection; 0 for never.
+    pub idle_timeout_s: Option<u64>,
     /// How often the machine's clock was set while the store was open; `None` for Redis.
     pub clock_steps: Option<u64>,
     /// How often the folder was opened with data from the future, written while the clock was ahead; `None` for Redis.

@@ -12,11 +12,14 @@ use quaymaster::guard::{Enter, Entered, Leave, Settled};
 use quaymaster::idempotency::{Abandoned, Begin, Begun, Finished};
 use quaymaster::lock::{Acquire, Acquired, Hold, Lease, Lock, Released, Renewed};
 use quaymaster::schema::{Outage, Source, load};
+use quaymaster::store::backoff::Backoff;
 use quaymaster::store::embedded::{EmbeddedOptions, EmbeddedStore};
 use quaymaster::store::{
     Deployment, Health, Invocation, KeyFacts, Message, Reply, ScanCursor, ScanPage, Topology,
 };
 use quaymaster::{Code, Engine, Error, Quaymaster, Result, Seal, Settings, Token};
+use quaymaster_upload::Uploads;
+use tokio_util::sync::CancellationToken;
 
 /// A store of which a part can be away: what is asked for, by the beginning of its name.
 #[derive(Debug)]
@@ -423,4 +426,42 @@ async fn a_wait_without_end_is_an_hour() {
     let (_engine, node) = single("allow").await;
     let how = Begin { wait: Duration::MAX, ..Begin::default() };
     assert!(matches!(node.idempotency("pay").unwrap().begin(ID, how).await.unwrap(), Begun::Started(_)));
+}
+
+#[tokio::test]
+async fn a_shipper_asks_a_store_that_is_away_as_seldom_as_it_was_told() {
+    const UPLOAD: &str = "[schema]\nname = \"u\"\nowner = \"tests\"\n[upload.documents]\n\
+        key = \"upload:{upload_id}:state\"\nobjects = \"file:objects\"\ndatabase = \"sqlite:uploads.db\"\n";
+    let schema = Arc::new(load(&[Source { name: "u.toml", text: UPLOAD }], &|_| None).schema.unwrap());
+    let folder = tempfile::tempdir().unwrap();
+    let asked_after = |store: Arc<Patchy>, pause| {
+        let upload = Quaymaster::new(schema.clone(), store).upload("documents").unwrap().clone();
+        let away = Backoff { base: pause, max: pause, jitter: 0.0 };
+        let options = quaymaster_upload::Options { away, ..quaymaster_upload::Options::default() };
+        let folder = folder.path().to_owned();
+        let settings =
+            quaymaster_upload::Settings { folder, options, ..quaymaster_upload::Settings::default() };
+        Uploads::open(upload, settings)
+    };
+    let (seldom, often) = (Patchy::new(Topology::Single).await, Patchy::new(Topology::Single).await);
+    let patient = asked_after(seldom.clone(), Duration::from_secs(3600)).await.unwrap();
+    let eager = asked_after(often.clone(), Duration::from_millis(1)).await.unwrap();
+    for store in [&seldom, &often] {
+        store.lack(&["upload.pick"]);
+    }
+    let stop = CancellationToken::new();
+    let both = [patient, eager].map(|uploads| {
+        let stop = stop.clone();
+        tokio::spawn(async move { uploads.ship(1, stop).await })
+    });
+    let until = Instant::now() + Duration::from_secs(60);
+    while often.asked("upload.pick") < 50 || seldom.asked("upload.pick") == 0 {
+        assert!(Instant::now() < until, "the store is not asked again");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert_eq!(seldom.asked("upload.pick"), 1, "its next attempt is an hour away");
+    stop.cancel();
+    for shipping in both {
+        shipping.await.unwrap();
+    }
 }

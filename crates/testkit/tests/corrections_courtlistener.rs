@@ -9,8 +9,10 @@ use quaymaster::clean::{Ask, Mode};
 use quaymaster::limit::Charge;
 use quaymaster::run::{FailuresAsk, Fields, Items, RetryAsk};
 use quaymaster::schema::{BUNDLED, Source, load};
-use quaymaster::store::redis::{RedisOptions, RedisStore};
+use quaymaster::store::StoreOptions;
+use quaymaster::store::redis::{Address, RedisOptions, RedisStore, Target};
 use quaymaster::{Code, Engine, Outage, Quaymaster};
+use quaymaster_server::config::{Config, Overrides, RawConfig};
 use quaymaster_testkit::held_clock::HeldClock;
 use quaymaster_testkit::liar::Liar;
 use quaymaster_testkit::servers::{RedisConfig, RedisServer};
@@ -388,4 +390,21 @@ async fn a_clean_up_by_age_cannot_tell_what_is_over_and_takes_what_is_not() {
     assert_eq!((report.stale, report.immortal, report.done), (1, 1, 2), "{report:?}");
     assert_eq!(server.command::<i64>(&["EXISTS", old]), 0);
     assert!((1..=90_000).contains(&server.command::<i64>(&["TTL", STATE])), "the run goes on, and will end");
+}
+
+/// `REDIS_CONN_ID`, `DEFAULT_HOST`, `DEFAULT_PORT` and `DEFAULT_DB`.
+#[test]
+fn without_settings_the_store_is_embedded_and_redis_alone_is_the_documented_server() {
+    let store = |store: Option<&str>| {
+        let overrides = Overrides { store: store.map(str::to_owned), ..Overrides::default() };
+        let config = Config::resolve(RawConfig::default(), overrides).expect("right");
+        (config.store, config.store_is_named)
+    };
+    let (chosen, is_named) = store(None);
+    assert!(matches!(chosen, StoreOptions::Embedded(_, _)) && !is_named, "{chosen:?}");
+    let (StoreOptions::Redis(options), true) = store(Some("redis://")) else {
+        panic!("a Redis that was named")
+    };
+    let documented = Address { host: "localhost".into(), port: 6379 };
+    assert_eq!((&options.target, options.database), (&Target::Standalone(documented), 0));
 }

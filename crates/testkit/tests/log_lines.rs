@@ -11,6 +11,7 @@ use quaymaster::limit::{Charge, Part, take_all};
 use quaymaster::schema::{Source, load};
 use quaymaster_store::embedded::{Clock, EmbeddedOptions, EmbeddedStore};
 use quaymaster_testkit::conformance::command;
+use tracing::Level;
 use tracing::subscriber::DefaultGuard;
 
 const SCHEMA: &str = "
@@ -33,6 +34,7 @@ window = \"1m\"
 /// 2024-09-17 14:30:00 UTC.
 const HALF_PAST_US: i64 = 1_726_583_400_000_000;
 const REFUSED: &str = "takes were refused";
+const ALLOWED: &str = "a take was allowed";
 const TURNED: &str = "a new window has begun";
 const DELETED: &str = "keys that were over are deleted";
 
@@ -61,10 +63,18 @@ struct Scene {
 
 impl Scene {
     async fn new() -> Self {
+        Self::at(Level::INFO).await
+    }
+
+    /// With a log of this level.
+    async fn at(level: Level) -> Self {
         let log = Log::default();
         let writer = log.clone();
-        let subscriber =
-            tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
+        let subscriber = tracing_subscriber::fmt()
+            .with_max_level(level)
+            .with_ansi(false)
+            .with_writer(move || writer.clone())
+            .finish();
         let logging = tracing::subscriber::set_default(subscriber);
         let clock = Arc::new(AtomicI64::new(HALF_PAST_US));
         let options = EmbeddedOptions { clock: Clock::Manual(clock.clone()), ..EmbeddedOptions::default() };
@@ -101,6 +111,21 @@ async fn a_refused_take_is_told_and_a_storm_of_them_is_not_a_flood() {
     }
     let told = scene.lines(REFUSED).len();
     assert!(told < 500, "{told} lines for 5001 refusals");
+}
+
+#[tokio::test]
+async fn an_allowed_take_is_a_line_at_debug_and_none_at_info() {
+    let scene = Scene::new().await;
+    assert!(scene.take("calls").await);
+    assert_eq!(scene.lines(ALLOWED), [""; 0]);
+    drop(scene);
+    let scene = Scene::at(Level::DEBUG).await;
+    assert!(scene.take("calls").await && scene.take("calls").await && !scene.take("calls").await);
+    let told = scene.lines(ALLOWED);
+    assert_eq!(told.len(), 2, "{told:?}");
+    for part in ["DEBUG ", "limit=\"calls\"", "used=2", "of=2"] {
+        assert!(told[1].contains(part), "{part}: {}", told[1]);
+    }
 }
 
 #[tokio::test]

@@ -13,6 +13,7 @@ use quaymaster::{Code, Quaymaster};
 use quaymaster_schema::{Schema, Source, load};
 use quaymaster_server::doctor::Eviction;
 use quaymaster_server::open_store;
+use quaymaster_store::backoff::Backoff;
 use quaymaster_store::embedded::{Durability, EmbeddedOptions, EmbeddedStore};
 use quaymaster_store::{Engine, Reply, StoreOptions};
 use quaymaster_testkit::conformance::{command, command_int, command_text};
@@ -171,7 +172,7 @@ async fn a_name_that_is_taken_stays_and_the_folder_opens() {
 /// What a server says that opens this store.
 async fn opened(url: &str, schema: Arc<Schema>) -> Result<(), quaymaster::Error> {
     let options = StoreOptions::from_url(url, Path::new(".")).expect("a URL");
-    open_store(options, schema, Eviction::Refused).await.map(|_| ())
+    open_store(options, schema, Eviction::Refused, Backoff::default()).await.map(|_| ())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -34,6 +34,8 @@ pub struct Options {
     pub attempts: u32,
     /// How long to wait before a chunk or a completion is tried again.
     pub backoff: Backoff,
+    /// How long to stay away from a store that failed.
+    pub away: Backoff,
     /// How long a claim of chunks waits before it asks again.
     pub wait: Duration,
     /// How long events of this topic are kept after they were told, and until their upload is forgotten; for ever if
@@ -49,6 +51,7 @@ impl Default for Options {
             attempts: 12,
             // Twelve attempts are about five minutes: an object store that restarts costs nobody an upload.
             backoff: Backoff { max: Duration::from_secs(60), ..Backoff::default() },
+            away: Backoff::default(),
             wait: Duration::from_secs(10),
             keep_events: None,
         }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use quaymaster::schema::{Kind, Spec};
 use quaymaster::store::StoreOptions;
+use quaymaster::store::backoff::Backoff;
 use quaymaster::{Quaymaster, Schema};
 use quaymaster_server::config::{Config, Overrides, RawConfig, Thresholds};
 use quaymaster_server::doctor::Eviction;
@@ -158,7 +159,7 @@ async fn listen(listen: &Listen, place: &Place) -> anyhow::Result<Listening> {
 /// Opens the store; one that is only away is waited for while the pipeline starts.
 async fn open(place: &Place, schema: Arc<Schema>) -> anyhow::Result<Quaymaster> {
     let options = StoreOptions::from_url(&place.store, &place.data_dir)?;
-    let engine = open_store(options, schema.clone(), Eviction::Refused).await?;
+    let engine = open_store(options, schema.clone(), Eviction::Refused, Backoff::default()).await?;
     Ok(Quaymaster::new(schema, engine))
 }
 

@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use quaymaster::queue::Queue;
 use quaymaster::run::{Fields, Items, Run, RunState};
 use quaymaster::store::StoreOptions;
+use quaymaster::store::backoff::Backoff;
 use quaymaster::worker::Worker;
 use quaymaster::{Code, Error, Quaymaster};
 use quaymaster_server::doctor::Eviction;
@@ -51,7 +52,7 @@ pub(crate) async fn work(args: Work, stop: CancellationToken) -> anyhow::Result<
     let keep = Keep::open(&args.out, &node)?;
     let options = StoreOptions::from_url(&args.place.store, &args.place.data_dir)?;
     let store = options.to_string();
-    let engine = open_store(options, schema.clone(), Eviction::Refused).await?;
+    let engine = open_store(options, schema.clone(), Eviction::Refused, Backoff::default()).await?;
     let quaymaster = Quaymaster::new(schema, engine);
     let worked = node_of(&args, &quaymaster, node, api, keep, &store, stop).await;
     let closed = quaymaster.engine().close().await;

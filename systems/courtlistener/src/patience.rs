@@ -1,23 +1,21 @@
-//! Waiting for a store that is away, or for room in it.
+//! Waiting for a store that is away, as long as the document says.
 
 use std::time::Duration;
 
+use quaymaster::store::backoff::Backoff;
 use quaymaster::{Error, Retry};
 use tokio_util::sync::CancellationToken;
-
-const FIRST: Duration = Duration::from_millis(100);
-const LONGEST: Duration = Duration::from_secs(5);
 
 /// Longer and longer pauses that a stop ends.
 #[derive(Debug)]
 pub(crate) struct Patience<'a> {
     stop: &'a CancellationToken,
-    pause: Duration,
+    failures: u32,
 }
 
 impl<'a> Patience<'a> {
     pub(crate) fn new(stop: &'a CancellationToken) -> Self {
-        Self { stop, pause: FIRST }
+        Self { stop, failures: 0 }
     }
 
     /// Waits after an error that may pass; false when told to stop. An error that will not pass comes back.
@@ -25,12 +23,11 @@ impl<'a> Patience<'a> {
         if error.code.retry() == Retry::Useless {
             return Err(error);
         }
-        if self.pause == FIRST {
+        if self.failures == 0 {
             tracing::warn!(code = %error.code, detail = error.detail, "the store does not answer; waiting for it");
         }
-        let pause = self.pause.mul_f64(0.75 + fastrand::f64() / 2.0);
-        self.pause = (self.pause * 2).min(LONGEST);
-        Ok(self.pause(pause).await)
+        self.failures = self.failures.saturating_add(1);
+        Ok(self.pause(Backoff::default().delay(self.failures)).await)
     }
 
     /// Waits; false when told to stop.

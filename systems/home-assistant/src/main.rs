@@ -26,6 +26,7 @@ use anyhow::Context as _;
 use clap::Parser as _;
 use quaymaster::Quaymaster;
 use quaymaster::store::StoreOptions;
+use quaymaster::store::backoff::Backoff;
 use quaymaster_server::doctor::Eviction;
 use quaymaster_server::open_store;
 use tokio::signal::unix::{SignalKind, signal};
@@ -54,7 +55,7 @@ async fn open(place: &Place) -> anyhow::Result<(Quaymaster, String)> {
     let schema = Arc::new(settings::schema(place.schema.as_deref())?);
     let options = StoreOptions::from_url(&place.store, &place.data_dir)?;
     let name = options.to_string();
-    let engine = open_store(options, schema.clone(), Eviction::Refused).await?;
+    let engine = open_store(options, schema.clone(), Eviction::Refused, Backoff::default()).await?;
     Ok((Quaymaster::new(schema, engine), name))
 }
 

@@ -28,6 +28,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::Parser as _;
 use quaymaster::store::StoreOptions;
+use quaymaster::store::backoff::Backoff;
 use quaymaster::{DatabaseOptions, Quaymaster, Settings};
 use quaymaster_server::doctor::Eviction;
 use tokio::net::TcpListener;
@@ -66,7 +67,8 @@ async fn main() -> anyhow::Result<()> {
     let options = StoreOptions::from_url(&args.store, &args.data_dir)?;
     let (store_name, identity) = (options.to_string(), options.identity());
     // Refuses a store that would forget what must not run twice; waits for one that is only away.
-    let engine = quaymaster_server::open_store(options, schema.clone(), Eviction::Refused).await?;
+    let engine =
+        quaymaster_server::open_store(options, schema.clone(), Eviction::Refused, Backoff::default()).await?;
     let settings = Settings {
         seal: settings::seal(args.seal_keys.as_deref(), &schema)?,
         // While the store is away, limits are counted beside the payments.

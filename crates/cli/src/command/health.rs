@@ -108,12 +108,12 @@ async fn ask(
     }
     latencies_us.sort_unstable();
     let health = engine.health();
+    let beyond = threshold_warnings(thresholds, &health, &facts);
     let status = match health {
         Health { connected: false, .. } => "unhealthy",
-        Health { consecutive_failures: 0, .. } => "healthy",
+        Health { consecutive_failures: 0, .. } if beyond.is_empty() => "healthy",
         _ => "degraded",
     };
-    let beyond = threshold_warnings(thresholds, &health, &facts);
     let found = json!({
         "status": status,
         "connected": health.connected,

@@ -50,7 +50,7 @@ pub(crate) async fn run(args: Serve, global: &Global) -> anyhow::Result<ExitCode
         reopen(log.reopener())?;
     }
     // In a task of its own: opening a large folder may keep its thread busy, and a stop must not wait for it.
-    let opening = tokio::spawn(open_store(config.store, schema.clone(), eviction));
+    let opening = tokio::spawn(open_store(config.store, schema.clone(), eviction, config.retry));
     let engine = tokio::select! {
         opened = opening => opened?.map_err(NothingRan::from)?,
         name = signalled(&mut terminate, &mut interrupt) => {
@@ -63,6 +63,9 @@ pub(crate) async fn run(args: Serve, global: &Global) -> anyhow::Result<ExitCode
     let depot = Depot::new(&quaymaster, &config.uploads);
     depot.check().await.map_err(NothingRan::from)?;
     let mut server = Server::new(listening, quaymaster, config.thresholds).with_uploads(depot);
+    if let Some(clean) = &config.clean {
+        server = server.with_clean(clean)?;
+    }
     if let Some(log) = access {
         server = server.with_access_log(log);
     }

@@ -35,7 +35,7 @@ pub(crate) async fn run(args: Worker, global: &Global) -> anyhow::Result<ExitCod
     let eviction = config.eviction();
     let settings = config.settings();
     let listening = if watched { Some(Listening::bind(config.server).await?) } else { None };
-    let opening = tokio::spawn(open_store(config.store, schema.clone(), eviction));
+    let opening = tokio::spawn(open_store(config.store, schema.clone(), eviction, config.retry));
     let engine = tokio::select! {
         opened = opening => opened?.map_err(NothingRan::from)?,
         name = signalled(&mut terminate, &mut interrupt) => {

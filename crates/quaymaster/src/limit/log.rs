@@ -1,4 +1,4 @@
-//! What a limit says in the log: takes that were refused, together and once a second, and that its window has turned.
+//! What a limit says in the log: at level debug each take that was allowed; takes that were refused, together and once a second, and that its window has turned.
 
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -20,6 +20,11 @@ pub(super) struct Said {
 }
 
 impl Limit {
+    /// A take was allowed. Where nobody listens at this level it costs a look at one number.
+    pub(super) fn say_allowed(&self, quota: &Quota) {
+        tracing::debug!(limit = self.name(), used = quota.used, of = quota.limit, "a take was allowed");
+    }
+
     /// A take was refused: a line at most every second, whatever comes.
     pub(super) fn say_refused(&self, quota: &Quota, retry_after: Option<Duration>) {
         if let Some(refused) = self.said.refused.note(1, Instant::now()) {

@@ -264,8 +264,9 @@ impl Limit {
     /// Counts the verdict of a take, alone or among others; the log tells of refused ones.
     pub(crate) fn note(&self, verdict: &Verdict) {
         match verdict {
-            Verdict::Allowed(_) => {
+            Verdict::Allowed(quota) => {
                 self.counts.allowed.fetch_add(1, Relaxed);
+                self.say_allowed(quota);
             }
             Verdict::Limited { quota, retry_after } => {
                 self.counts.limited.fetch_add(1, Relaxed);

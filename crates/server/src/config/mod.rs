@@ -16,6 +16,7 @@ use std::time::Duration;
 use quaymaster::queue::Bounds;
 use quaymaster::schema::{Diagnostic, Schema};
 use quaymaster::store::StoreOptions;
+use quaymaster::store::backoff::Backoff;
 use quaymaster::store::embedded::Durability;
 use quaymaster::{DatabaseOptions, Error, Seal, Settings};
 
@@ -27,6 +28,7 @@ pub use walk::Env;
 use crate::access::{AccessConfig, AccessTo, Keys};
 use crate::depot::UploadConfig;
 use crate::doctor::{self, Eviction, Finding, SealKey};
+use crate::duty::CleanConfig;
 use crate::http::listen::Address;
 use crate::http::origin::Origins;
 use crate::http::rights::{Role, Token};
@@ -56,6 +58,8 @@ pub struct Config {
     pub database: Option<DatabaseOptions>,
     /// Nodes among which limits with `on_outage = "local"` are divided.
     pub nodes: Option<NonZeroU32>,
+    /// How long whoever nobody waits for stays away from a store that failed: `[store.retry]`.
+    pub retry: Backoff,
     /// Keys for values marked `sensitive`.
     pub seal: Seal,
     /// Whether there must be one.
@@ -64,6 +68,8 @@ pub struct Config {
     pub accept_eviction: bool,
     /// When to warn.
     pub thresholds: Thresholds,
+    /// How often `serve` cleans up; never unless told.
+    pub clean: Option<CleanConfig>,
     /// How jobs are sent to HTTP services.
     pub worker: WorkerConfig,
     /// How large what queues carry may be.
@@ -239,6 +245,7 @@ impl Config {
         let uploads = raw.uploads.clone();
         let uploads =
             uploads::resolve(uploads, store.as_ref(), data_dir(&raw, &overrides), eviction, &mut problems);
+        let uploads = UploadConfig { retry: raw.store.retry, ..uploads };
         let seal = Seal::from_text(overrides.seal_keys.as_deref().unwrap_or_default());
         let seal =
             seal.map_err(|error| problems.push(format!("{}: {}", doctor::SEAL_KEY, error.detail))).ok();
@@ -298,6 +305,7 @@ impl Config {
         let schemas =
             if overrides.schemas.is_empty() { raw.schemas.unwrap_or_default() } else { overrides.schemas };
         let nodes = raw.store.nodes;
+        let clean = raw.clean.map(|every| CleanConfig { every, own_prefix: store.own_prefix().to_owned() });
         let required = raw.store.require_seal_key.unwrap_or(false);
         Ok(Self {
             schemas,
@@ -312,7 +320,9 @@ impl Config {
             seal_key: if required { SealKey::Required } else { SealKey::Optional },
             accept_eviction,
             thresholds: raw.thresholds,
-            worker: raw.worker,
+            clean,
+            retry: raw.store.retry,
+            worker: WorkerConfig { retry: raw.store.retry, ..raw.worker },
             queues: raw.queues,
             uploads,
         })

@@ -8,7 +8,7 @@ use quaymaster::layer::Trust;
 use quaymaster::queue::Bounds;
 use quaymaster::store::backoff::Backoff;
 use quaymaster::store::embedded::Durability;
-use quaymaster::store::redis::{PoolOptions, Pools};
+use quaymaster::store::redis::{Dedicated, PoolOptions, Pools};
 
 use super::walk::{Env, Origin, Scalar, Table, Walk};
 use super::{ConfigError, Needs, Thresholds, uploads};
@@ -27,6 +27,7 @@ pub struct RawConfig {
     pub(super) server: RawServer,
     pub(super) store: RawStore,
     pub(super) thresholds: Thresholds,
+    pub(super) clean: Option<Duration>,
     pub(super) worker: WorkerConfig,
     pub(super) queues: Bounds,
     pub(super) uploads: uploads::RawUploads,
@@ -94,16 +95,20 @@ struct RawPool {
     connect_timeout: Option<Duration>,
 }
 
-/// In the order of [`RawPools::NAMES`].
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct RawPools([RawPool; 5]);
+pub(super) struct RawPools {
+    /// In the order of [`RawPools::NAMES`].
+    pools: [RawPool; 5],
+    dedicated: Option<Dedicated>,
+}
 
 impl RawPools {
     const NAMES: [&'static str; 5] = ["cache", "queue", "pubsub", "ratelimit", "default"];
 
     pub(super) fn apply(&self, pools: &mut Pools) {
-        let Pools { cache, queue, pubsub, ratelimit, default } = pools;
-        for (raw, pool) in self.0.iter().zip([cache, queue, pubsub, ratelimit, default]) {
+        let Pools { cache, queue, pubsub, ratelimit, default, dedicated } = pools;
+        *dedicated = self.dedicated.unwrap_or(*dedicated);
+        for (raw, pool) in self.pools.iter().zip([cache, queue, pubsub, ratelimit, default]) {
             let PoolOptions { size, response_timeout, connect_timeout } = pool;
             *size = raw.size.map_or(*size, |size| size as usize);
             *response_timeout = raw.timeout.unwrap_or(*response_timeout);
@@ -128,17 +133,16 @@ impl RawConfig {
     ) -> Result<Self, ConfigError> {
         let walk = Walk::new(source, text, env, needs);
         let parsed = walk.parse();
-        let known = ["schemas", "server", "store", "thresholds", "worker", "queues", "uploads"];
+        let known = ["schemas", "server", "store", "thresholds", "clean", "worker", "queues", "uploads"];
         let root = walk.root(parsed.get_ref(), &known);
-        let store = store(&root, folder);
-        let worker = WorkerConfig { retry: store.retry, ..worker(&root, folder) };
         let raw = Self {
             needs,
             schemas: root.texts("schemas").map(|names| names.iter().map(|name| folder.join(name)).collect()),
             server: server(&root, folder),
-            store,
+            store: store(&root, folder),
             thresholds: thresholds(&root),
-            worker,
+            clean: root.table("clean", &["every"]).and_then(|table| table.get("every", clean_every)),
+            worker: worker(&root, folder),
             queues: queues(&root),
             uploads: uploads::read(&root, folder),
         };
@@ -405,8 +409,12 @@ fn url(scalar: &Scalar) -> Result<String, String> {
 
 fn pools(store: &Table<'_, '_>) -> RawPools {
     let mut pools = RawPools::default();
-    let Some(table) = store.table("pools", &RawPools::NAMES) else { return pools };
-    for (pool, name) in pools.0.iter_mut().zip(RawPools::NAMES) {
+    let mut known = RawPools::NAMES.to_vec();
+    known.push("dedicated");
+    let Some(table) = store.table("pools", &known) else { return pools };
+    pools.dedicated =
+        table.get("dedicated", |scalar| Ok(if scalar.bool()? { Dedicated::All } else { Dedicated::Waiting }));
+    for (pool, name) in pools.pools.iter_mut().zip(RawPools::NAMES) {
         if let Some(table) = table.table(name, &["size", "timeout", "connect_timeout"]) {
             pool.size = table.get("size", |scalar| scalar.integer(1));
             pool.timeout = table.get("timeout", Scalar::duration);
@@ -416,7 +424,7 @@ fn pools(store: &Table<'_, '_>) -> RawPools {
     pools
 }
 
-/// How long workers wait before they ask a store again that failed.
+/// How long workers and others that nobody waits for stay away from a store that failed.
 fn retry(store: &Table<'_, '_>) -> Backoff {
     let default = Backoff::default();
     let Some(table) = store.table("retry", &["base", "max", "jitter"]) else { return default };
@@ -432,6 +440,12 @@ fn retry(store: &Table<'_, '_>) -> Backoff {
         max: max.unwrap_or_else(|| default.max.max(base)),
         jitter: table.get("jitter", Scalar::share).unwrap_or(default.jitter),
     }
+}
+
+/// A walk over all keys costs something: at least a minute lies between two.
+fn clean_every(scalar: &Scalar) -> Result<Duration, String> {
+    let every = scalar.duration()?;
+    if every >= Duration::from_secs(60) { Ok(every) } else { Err("must be at least \"1m\"".into()) }
 }
 
 fn thresholds(root: &Table<'_, '_>) -> Thresholds {

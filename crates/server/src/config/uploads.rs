@@ -208,5 +208,6 @@ pub(super) fn resolve(
         min_bytes_per_second: raw.min_bytes_per_second.unwrap_or(paces.min_bytes_per_second),
         slow_after: raw.slow_after.unwrap_or(paces.slow_after),
         eviction,
+        retry: default.away,
     }
 }

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use quaymaster::store::backoff::Backoff;
 use quaymaster::store::{self, StoreOptions};
 use quaymaster::upload::Upload;
 use quaymaster::{Code, Engine, Error, Quaymaster, Result};
@@ -51,6 +52,8 @@ pub struct UploadConfig {
     pub slow_after: Duration,
     /// Whether a store that holds nothing but chunks may evict them.
     pub eviction: Eviction,
+    /// How long to stay away from a store that failed, and from parts that cannot be opened.
+    pub retry: Backoff,
 }
 
 /// Where the bytes of chunks wait if the schema does not say.
@@ -64,7 +67,7 @@ pub enum ChunkPlace {
 
 impl Default for UploadConfig {
     fn default() -> Self {
-        let Options { lease, attempts, keep_events, .. } = Options::default();
+        let Options { lease, attempts, keep_events, away, .. } = Options::default();
         Self {
             folder: PathBuf::from("./quaymaster-data"),
             chunks: ChunkPlace::Spool,
@@ -77,6 +80,7 @@ impl Default for UploadConfig {
             min_bytes_per_second: 16 << 10,
             slow_after: Duration::from_secs(10),
             eviction: Eviction::Refused,
+            retry: away,
         }
     }
 }
@@ -156,6 +160,7 @@ impl Depot {
                     attempts: config.attempts,
                     wait: CLAIM_WAIT,
                     keep_events: config.keep_events,
+                    away: config.retry,
                     ..Options::default()
                 },
             },

@@ -17,9 +17,8 @@ const LOOK: Duration = Duration::from_secs(1);
 /// How long giving back what is not done may take.
 const GIVE_BACK: Duration = Duration::from_secs(2);
 
-/// Between two attempts to open what is away, doubled with every failure up to the longest.
-const FIRST_PAUSE: Duration = Duration::from_millis(500);
-const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// After a panic.
+const PAUSE: Duration = Duration::from_millis(500);
 
 impl Depot {
     /// Ships, completes and sweeps until `stop`, then lets parts on their way end within `grace`. What is not done by
@@ -68,17 +67,17 @@ impl Berth {
             let rest = tokio::time::timeout(LOOK, self.bell.notified());
             let _ = stop.run_until_cancelled(rest).await?;
         }
-        let mut pause = FIRST_PAUSE;
-        loop {
+        for attempt in 1.. {
             match stop.run_until_cancelled(self.uploads()).await? {
                 Ok(uploads) => return Some(uploads),
                 Err(error) => {
                     tracing::debug!(upload = self.store.name(), %error, "not open yet; will try again");
                 }
             }
+            let pause = self.settings.options.away.delay(attempt);
             stop.run_until_cancelled(tokio::time::sleep(pause)).await?;
-            pause = (pause * 2).min(LONGEST_PAUSE);
         }
+        None
     }
 }
 
@@ -86,7 +85,7 @@ impl Berth {
 async fn kept_up<F: Future<Output = ()>>(duty: &str, stop: &CancellationToken, run: impl Fn() -> F) {
     while AssertUnwindSafe(run()).catch_unwind().await.is_err() {
         tracing::error!(duty, "a duty panicked; it begins anew");
-        if stop.run_until_cancelled(tokio::time::sleep(FIRST_PAUSE)).await.is_none() {
+        if stop.run_until_cancelled(tokio::time::sleep(PAUSE)).await.is_none() {
             return;
         }
     }

@@ -1,8 +1,9 @@
-//! What happens by itself on every node: sweeps and statuses. Each duty is a function that does one round and says when
+//! What happens by itself on every node: sweeps, statuses and clean-ups. Each duty is a function that does one round and says when
 //! the next is due; any number of nodes may do it at once, and the store sees to it that everything happens once.
 //!
 //! A store that is away is told by the probe, not by the duties: they try again, quietly and ever more seldom.
 
+mod clean;
 mod status;
 mod sweep;
 
@@ -14,6 +15,11 @@ use futures_util::future::{BoxFuture, join_all};
 use quaymaster::Quaymaster;
 use tokio_util::sync::CancellationToken;
 
+pub use clean::CleanConfig;
+pub(crate) use clean::Cleaning;
+
+use crate::metrics::Cleaned;
+
 /// A round that failed is tried again after this, doubled with every failure up to the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
@@ -21,8 +27,13 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// The shortest pause between two rounds: a duty that always finds something must not fill the store's time.
 const SHORTEST: Duration = Duration::from_millis(5);
 
-/// Does every duty of the schema until `stop`.
-pub(crate) async fn run(quaymaster: &Quaymaster, stop: &CancellationToken) {
+/// Does every duty of the schema until `stop`, and cleans up if told to.
+pub(crate) async fn run(
+    quaymaster: &Quaymaster,
+    cleaning: Option<&Cleaning>,
+    cleaned: &Cleaned,
+    stop: &CancellationToken,
+) {
     let sweeps = quaymaster
         .batches()
         .map(|batch| repeat("batch.sweep", batch.name(), stop, move || sweep::batch(batch).boxed()).boxed());
@@ -39,7 +50,11 @@ pub(crate) async fn run(quaymaster: &Quaymaster, stop: &CancellationToken) {
         .events()
         .filter(|event| event.spec().status.is_some())
         .map(|event| repeat("event.status", event.name(), stop, move || status::tell(event).boxed()).boxed());
-    join_all(sweeps.chain(queues).chain(runs).chain(stats).chain(statuses)).await;
+    let cleaning = cleaning.map(|cleaning| {
+        let round = move || cleaning.round(quaymaster, cleaned, stop).boxed();
+        repeat("clean", "store", stop, round).boxed()
+    });
+    join_all(sweeps.chain(queues).chain(runs).chain(stats).chain(statuses).chain(cleaning)).await;
 }
 
 /// One duty, round after round.

@@ -26,10 +26,9 @@ pub(super) async fn batch(batch: &Batch) -> Result<Duration> {
     Ok(swept.next.map_or(rest, |next| next.min(rest)))
 }
 
-/// Claims bring expired jobs back by themselves; the sweep is for queues that nobody claims from. A job is found at the
-/// latest a quarter of a lease after its own has ended.
-const QUEUES_EVERY: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(10));
-const QUEUES_SHARE: u32 = 4;
+/// Claims bring expired jobs back by themselves; the sweep is for queues that nobody claims from, and buries what nobody
+/// will claim again. A lease's end is found at the latest about as long after it as the lease was.
+const QUEUES_EVERY: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(30));
 
 /// One round over a queue; when the next is due.
 pub(super) async fn queue(queue: &Queue) -> Result<Duration> {
@@ -37,7 +36,7 @@ pub(super) async fn queue(queue: &Queue) -> Result<Duration> {
     if swept.returned > 0 || swept.buried > 0 {
         tracing::debug!(queue = queue.name(), returned = swept.returned, buried = swept.buried, "swept");
     }
-    Ok(spread((queue.spec().lease / QUEUES_SHARE).clamp(QUEUES_EVERY.0, QUEUES_EVERY.1)))
+    Ok(spread(queue.spec().lease.clamp(QUEUES_EVERY.0, QUEUES_EVERY.1)))
 }
 
 /// Instances leave after a day: there is no hurry.
@@ -52,8 +51,9 @@ pub(super) async fn stats(stats: &Stats) -> Result<Duration> {
     Ok(spread(STATS_EVERY))
 }
 
-/// How often runs are looked at, and how much of the time until they are stale that may be.
-const RUNS_EVERY: Duration = Duration::from_secs(10);
+/// How often runs are looked at, and how much of the time until they are stale that may be. Whoever asks for a run is
+/// told that it is stale in any case; the sweep writes it down for other programs.
+const RUNS_EVERY: Duration = Duration::from_secs(30);
 const RUNS_SHARE: u32 = 4;
 
 /// One round over the runs of a name; when the next is due.

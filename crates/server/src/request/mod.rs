@@ -29,18 +29,6 @@ pub(crate) trait Request<'a>: Sized {
 pub(crate) static NOTHING: Shape =
     Shape { name: "Nothing", about: "No fields.", fields: &[], one_of: &[], also: "", forms: &[] };
 
-/// What a call without fields is given.
-#[derive(Debug)]
-pub(crate) struct Nothing<'a>(std::marker::PhantomData<&'a ()>);
-
-impl<'a> Request<'a> for Nothing<'a> {
-    const SHAPE: &'static Shape = &NOTHING;
-
-    fn of(_: Slots<'a>) -> Result<Self, Problem> {
-        Ok(Self(std::marker::PhantomData))
-    }
-}
-
 /// Declares a request:
 ///
 /// ```ignore

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 use quaymaster::store::StoreOptions;
+use quaymaster::store::backoff::Backoff;
 use quaymaster::store::embedded::{EmbeddedOptions, EmbeddedStore};
 use quaymaster::{Code, Engine};
 use quaymaster_server::doctor::{self, Eviction};
@@ -171,7 +172,9 @@ async fn calls_for_a_redis_that_never_answered_have_not_run() {
     let silent = tokio::net::TcpListener::bind(any_port()).await.unwrap();
     let url = format!("redis://{}?deadline_ms=200", silent.local_addr().unwrap());
     let options = StoreOptions::from_url(&url, ".".as_ref()).unwrap();
-    let engine = open_store(options, schema(SCHEMA), Eviction::Refused).await.expect("it starts anyway");
+    let engine = open_store(options, schema(SCHEMA), Eviction::Refused, Backoff::default())
+        .await
+        .expect("it starts anyway");
     let server = Fixture::on(settings("", &|_| None).server, engine).await;
     let problem = server.post("/v1/limit/psp/take", BODY).await.json();
     assert_eq!(problem["code"], "store.refused", "{problem}");
@@ -229,7 +232,7 @@ async fn health_answers_name_the_version_of_redis_and_none_for_an_embedded_store
     let said = redis.command::<String>(&["INFO", "server"]);
     let version = said.lines().find_map(|line| line.strip_prefix("redis_version:")).unwrap().to_owned();
     let options = StoreOptions::from_url(&redis.url(), ".".as_ref()).unwrap();
-    let engine = open_store(options, schema(SCHEMA), Eviction::Refused).await.unwrap();
+    let engine = open_store(options, schema(SCHEMA), Eviction::Refused, Backoff::default()).await.unwrap();
     let server = Fixture::on(settings("", &|_| None).server, engine).await;
     assert_eq!(server.get("/readyz").await.json()["redis_version"], *version);
     assert_eq!(server.get("/v1/status").await.json()["store"]["redis_version"], *version);
@@ -248,7 +251,9 @@ async fn a_server_started_without_its_redis_recovers_when_it_comes() {
     if let StoreOptions::Redis(redis) = &mut options {
         redis.deadline = Duration::from_millis(300);
     }
-    let engine = open_store(options, schema(SCHEMA), Eviction::Refused).await.expect("it starts anyway");
+    let engine = open_store(options, schema(SCHEMA), Eviction::Refused, Backoff::default())
+        .await
+        .expect("it starts anyway");
     let server = Fixture::on(settings("", &|_| None).server, engine).await;
     assert_eq!(server.get("/healthz").await.status, 200);
     let ready = server.get("/readyz").await;
@@ -298,11 +303,12 @@ max_size = 9
 async fn a_redis_that_evicts_is_refused_unless_accepted() {
     let redis = RedisServer::start(RedisConfig::default().line("maxmemory-policy allkeys-lru"));
     let options = || StoreOptions::from_url(&redis.url(), ".".as_ref()).unwrap();
-    let error = open_store(options(), schema(SCHEMA), Eviction::Refused).await.unwrap_err();
+    let error =
+        open_store(options(), schema(SCHEMA), Eviction::Refused, Backoff::default()).await.unwrap_err();
     assert_eq!(error.code, Code::StoreUnsafe);
     assert!(error.detail.contains("allkeys-lru") && error.detail.contains("limit.psp"), "{error}");
     assert!(error.detail.contains("--accept-eviction"), "{error}");
-    let engine = open_store(options(), schema(SCHEMA), Eviction::Accepted).await.unwrap();
+    let engine = open_store(options(), schema(SCHEMA), Eviction::Accepted, Backoff::default()).await.unwrap();
     let server = Fixture::on(settings("", &|_| None).server, engine).await;
     let metrics = server.get("/metrics").await.text();
     assert!(

@@ -1,6 +1,11 @@
 //! The calls on queues over HTTP.
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use quaymaster::store::redis::{RedisOptions, RedisStore};
 use quaymaster_testkit::conformance::command;
+use quaymaster_testkit::servers::{RedisConfig, RedisServer};
 use serde_json::{Value, json};
 
 use crate::client::{Connection, request};
@@ -456,4 +461,27 @@ async fn the_metrics_and_the_status_tell_how_full_queues_are() {
         warning.as_str().is_some_and(|text| text.contains("queue.tiny") && text.contains("refused"))
     });
     assert!(warned, "{}", status["warnings"]);
+}
+
+#[tokio::test]
+async fn pressure_of_a_store_that_hangs_is_told_within_the_callers_own_time() {
+    let redis = RedisServer::start(RedisConfig::default());
+    let mut options = RedisOptions::from_url(&redis.url()).unwrap();
+    // Longer than any test: what ends the call is its own `timeout_ms`.
+    (options.deadline, options.pools.queue.response_timeout) =
+        (Duration::from_secs(600), Duration::from_secs(600));
+    let engine = Arc::new(RedisStore::connect(options).await.unwrap());
+    let server = Fixture::on(settings("", &|_| None).server, engine).await;
+    let asked = "/v1/queue/jobs/pressure?timeout_ms=50";
+    assert_eq!(get(&server, "jobs/pressure?timeout_ms=60000").await["current_length"], 0);
+    redis.pause();
+    let problem = tokio::time::timeout(Duration::from_secs(60), server.get(asked)).await.expect("it is told");
+    redis.resume();
+    assert_eq!(
+        (problem.status, &problem.json()["code"]),
+        (503, &json!("store.timed_out")),
+        "{}",
+        problem.text()
+    );
+    assert_eq!(server.get("/v1/queue/jobs/pressure?timeout_ms=0").await.status, 400);
 }

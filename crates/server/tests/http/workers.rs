@@ -441,11 +441,13 @@ async fn only_queues_with_a_url_can_be_worked_on() {
 }
 
 #[test]
-fn the_waits_of_workers_are_the_documented_ones_unless_told() {
+fn the_waits_for_a_store_that_is_away_are_the_documented_ones_unless_told() {
     let read = |toml: &str| {
         let raw = RawConfig::parse("test.toml", toml, std::path::Path::new(""), &|_| None)?;
         let overrides = Overrides { listen: Some(any_port().to_string()), ..Overrides::default() };
-        Ok::<_, ConfigError>(Config::resolve(raw, overrides).unwrap().worker.retry)
+        let config = Config::resolve(raw, overrides).unwrap();
+        assert_eq!([config.worker.retry, config.uploads.retry], [config.retry; 2], "one for all of them");
+        Ok::<_, ConfigError>(config.retry)
     };
     let retry = |base: u64, max: u64, jitter| Backoff {
         base: Duration::from_millis(base),

@@ -194,6 +194,9 @@ impl In<'_> {
             connected_clients: self.option(In::u64)?,
             clock_steps: self.option(In::u64)?,
             future_data: self.option(In::u64)?,
+            // Settings of a Redis.
+            pubsub_buffer: None,
+            idle_timeout_s: None,
         })
     }
 }

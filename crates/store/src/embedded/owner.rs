@@ -201,6 +201,8 @@ impl Owner {
             connected_clients: Some(self.attached.load(Relaxed)),
             clock_steps: Some(self.core.ticker().steps()),
             future_data: Some(self.future),
+            pubsub_buffer: None,
+            idle_timeout_s: None,
         }
     }
 

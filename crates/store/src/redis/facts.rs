@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures_util::future::try_join_all;
+use futures_util::future::{join_all, try_join_all};
 
 use crate::redis::Inner;
 use crate::redis::call::Route;
@@ -17,6 +17,11 @@ use crate::{Code, Deployment, Error, KeyFacts, Reply, Result, ScanCursor, ScanPa
 const SCAN: &str = "store.scan";
 const FACTS: &str = "key.explain";
 const DEPLOYMENT: &str = "store.deployment";
+
+/// Settings that INFO does not tell.
+const CONFIG: [&str; 4] = ["appendfsync", "save", OUTPUT_BUFFERS, TIMEOUT];
+const OUTPUT_BUFFERS: &str = "client-output-buffer-limit";
+const TIMEOUT: &str = "timeout";
 
 /// The reply of TIME, in microseconds.
 pub(super) fn time(reply: &Reply) -> Result<i64> {
@@ -145,6 +150,14 @@ impl Inner {
             if node.eviction_policy.as_deref().is_some_and(|policy| policy != "noeviction") {
                 whole.eviction_policy = node.eviction_policy;
             }
+            whole.pubsub_buffer = match (whole.pubsub_buffer, node.pubsub_buffer) {
+                (Some(a), Some(b)) => Some([0, 1, 2].map(|at| lower(a[at], b[at]))),
+                (a, b) => a.or(b),
+            };
+            whole.idle_timeout_s = match (whole.idle_timeout_s, node.idle_timeout_s) {
+                (Some(a), Some(b)) => Some(lower(a, b)),
+                (a, b) => a.or(b),
+            };
             if rank(node.persistence.as_deref()) < rank(whole.persistence.as_deref()) {
                 whole.persistence = node.persistence;
             }
@@ -157,14 +170,12 @@ impl Inner {
         let number = |name: &str| info.get(name).and_then(|text| text.parse::<u64>().ok());
         let text = |name: &str| info.get(name).cloned();
         // Managed services forbid CONFIG; what it would have told stays unknown.
-        let mut config = HashMap::new();
-        for name in ["appendfsync", "save"] {
-            if let Ok(reply) = self.ask_node(DEPLOYMENT, &words(["CONFIG", "GET", name]), node).await
-                && let Some([_, value]) = resp::parts(&reply)
-            {
-                config.insert(name, resp::text(value).unwrap_or_default().to_owned());
-            }
-        }
+        let asked = CONFIG.map(async |name| {
+            let reply = self.ask_node(DEPLOYMENT, &words(["CONFIG", "GET", name]), node).await.ok()?;
+            let [_, value] = resp::parts(&reply)? else { return None };
+            Some((name, resp::text(value).unwrap_or_default().to_owned()))
+        });
+        let config: HashMap<_, _> = join_all(asked).await.into_iter().flatten().collect();
         let persistence = match (number("aof_enabled"), config.get("appendfsync"), config.get("save")) {
             (Some(1), Some(fsync), _) => Some(fsync.clone()),
             (Some(1), None, _) => Some("aof".into()),
@@ -187,9 +198,23 @@ impl Inner {
             used_memory_bytes: number("used_memory"),
             persistence,
             connected_clients: number("connected_clients"),
+            pubsub_buffer: config.get(OUTPUT_BUFFERS).and_then(|text| pubsub_buffer(text)),
+            idle_timeout_s: config.get(TIMEOUT).and_then(|text| text.parse().ok()),
             ..Deployment::default()
         })
     }
+}
+
+/// The tighter of two bounds, where 0 is none.
+fn lower(a: u64, b: u64) -> u64 {
+    if a == 0 || b == 0 { a.max(b) } else { a.min(b) }
+}
+
+/// `normal 0 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60`
+fn pubsub_buffer(text: &str) -> Option<[u64; 3]> {
+    let mut words = text.split_whitespace().skip_while(|word| *word != "pubsub").skip(1);
+    let mut number = || words.next()?.parse().ok();
+    Some([number()?, number()?, number()?])
 }
 
 /// How much survives a crash, least first.
@@ -284,6 +309,16 @@ impl Cursor {
 mod tests {
     #![expect(clippy::unwrap_used, reason = "a cursor that does not come back is the test's failure")]
     use super::*;
+
+    #[test]
+    fn the_tighter_bound_of_two_nodes_speaks_for_both() {
+        assert_eq!(
+            pubsub_buffer("normal 0 0 0 slave 1 2 3 pubsub 33554432 8388608 60"),
+            Some([32 << 20, 8 << 20, 60])
+        );
+        assert_eq!((pubsub_buffer("normal 0 0 0"), pubsub_buffer("pubsub 1 2")), (None, None));
+        assert_eq!((lower(0, 5), lower(5, 0), lower(3, 5), lower(0, 0)), (5, 5, 3, 0));
+    }
 
     #[test]
     fn cursors_come_back_as_they_went_out() {

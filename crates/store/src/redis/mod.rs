@@ -60,7 +60,8 @@ use crate::{
 };
 
 pub use options::{
-    Address, BreakerOptions, Credentials, PoolOptions, Pools, RedisOptions, Secret, Target, TlsFiles,
+    Address, BreakerOptions, Credentials, Dedicated, PoolOptions, Pools, RedisOptions, Secret, Target,
+    TlsFiles,
 };
 
 const CONNECT: &str = "store.connect";

@@ -107,7 +107,7 @@ impl Node {
     /// A connection of this workload; waits for one until `until`, unless the breaker is open.
     pub(super) async fn live(&self, workload: Workload, until: Instant) -> Result<Arc<Live>, Fault> {
         let core = &self.core;
-        let pool = &core.links[workload as usize];
+        let pool = core.links_of(workload);
         // The least busy one. Callers answered together then write together, on the connection they were
         // answered on, while the server works on the others: half as many reads and writes as in turn.
         let mut best: Option<Arc<Live>> = None;
@@ -130,7 +130,7 @@ impl Node {
 
     /// A connection, if there is one already.
     pub(super) fn live_now(&self, workload: Workload) -> Option<Arc<Live>> {
-        self.core.links[workload as usize].iter().find_map(Link::usable)
+        self.core.links_of(workload).iter().find_map(Link::usable)
     }
 
     /// A call on this connection failed in a way that makes the connection worthless.
@@ -234,6 +234,11 @@ impl Link {
 }
 
 impl Core {
+    /// The connections that carry calls of this workload.
+    fn links_of(&self, workload: Workload) -> &[Link] {
+        &self.links[self.shared.options.pools.serving(workload) as usize]
+    }
+
     fn breaker_open(&self) -> bool {
         self.failures.load(Relaxed) >= self.shared.options.breaker.failures.max(1)
     }

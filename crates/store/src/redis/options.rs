@@ -111,12 +111,35 @@ pub struct Pools {
     pub ratelimit: PoolOptions,
     /// Everything else, the clock included; bulk bytes have connections of their own under these settings.
     pub default: PoolOptions,
+    /// Which workloads have connections of their own.
+    pub dedicated: Dedicated,
+}
+
+/// Which workloads have connections of their own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Dedicated {
+    /// Each.
+    #[default]
+    All,
+    /// Those that could hold others up: blocking waits, subscriptions and bulk bytes. Calls of caches, queues and limits
+    /// share the connections of the default pool.
+    Waiting,
 }
 
 impl Pools {
+    /// The workload on whose connections calls of this one go.
+    pub(super) fn serving(&self, workload: Workload) -> Workload {
+        match (self.dedicated, workload) {
+            (Dedicated::Waiting, Workload::Cache | Workload::Queue | Workload::RateLimit) => {
+                Workload::Default
+            }
+            (_, workload) => workload,
+        }
+    }
+
     /// The pool of one workload.
     pub fn of(&self, workload: Workload) -> &PoolOptions {
-        match workload {
+        match self.serving(workload) {
             Workload::Cache => &self.cache,
             Workload::Queue => &self.queue,
             Workload::PubSub => &self.pubsub,
@@ -140,6 +163,7 @@ impl Default for Pools {
             // Two: the server works on one batch while the replies of the other are read.
             ratelimit: PoolOptions { size: 2, ..seconds(2) },
             default: seconds(5),
+            dedicated: Dedicated::All,
         }
     }
 }

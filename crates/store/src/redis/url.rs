@@ -33,6 +33,8 @@ pub(super) fn parse(url: &str) -> Result<RedisOptions> {
     };
     let (target, database) = match kind {
         "" => {
+            // `redis://` alone is the server of this machine.
+            let hosts = if authority.is_empty() { "localhost" } else { hosts };
             let mut hosts = addresses(hosts, DEFAULT_PORT)?;
             if hosts.len() != 1 {
                 return Err(invalid(
@@ -186,6 +188,8 @@ mod tests {
         let plain = parse("redis://localhost").unwrap();
         assert_eq!(plain.target, Target::Standalone(at("localhost", 6379)));
         assert!(!plain.tls);
+        assert_eq!(parse("redis://").unwrap().target, plain.target);
+        assert_eq!(parse("redis:///5").unwrap().database, 5);
 
         let full =
             parse("rediss://worker:p%40ss@[::1]:7000/3?ca_file=%2Fetc%2Fca.pem&deadline_ms=250").unwrap();

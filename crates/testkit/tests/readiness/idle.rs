@@ -1,8 +1,11 @@
 //! A server with nothing to do.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use quaymaster::Engine;
+use quaymaster::schema::{BUNDLED, Source};
+use quaymaster_server::{ChunkPlace, UploadConfig};
 use quaymaster_store::redis::{RedisOptions, RedisStore};
 use quaymaster_testkit::servers::{RedisConfig, RedisServer};
 
@@ -43,4 +46,49 @@ async fn a_server_with_nothing_to_do_leaves_the_store_alone() {
     let (sets, scripts) = (calls("set") - sets, calls("evalsha") + calls("eval") - scripts);
     assert!((sets as f64) < 0.5 * seconds, "{sets} writes tried in {seconds} s");
     assert!((scripts as f64) < seconds, "{scripts} scripts in {seconds} s");
+}
+
+/// Nothing is claimed, pushed or uploaded: what a server asks by itself, the commands of its scripts with it. It was 14 a
+/// second. The status that a schema declares for every few seconds is work; here it is told once an hour.
+#[tokio::test]
+async fn the_five_systems_with_nothing_to_do_ask_a_redis_fewer_than_five_commands_a_second() {
+    let server = RedisServer::start(RedisConfig::default());
+    let options = RedisOptions::from_url(&server.url()).unwrap();
+    let connect = || async { Arc::new(RedisStore::connect(options).await.unwrap()) as Arc<dyn Engine> };
+    let folder = tempfile::tempdir().unwrap();
+    let uploads =
+        UploadConfig { folder: folder.path().into(), chunks: ChunkPlace::Store, ..UploadConfig::default() };
+    let schemas = BUNDLED.map(|(name, text)| Source { name, text });
+    let seldom = |name: &str| (name == "SYSTEM_STATUS_EVERY").then(|| "1h".to_owned());
+    let scene = Scene::serving_all(&schemas, &seldom, &uploads, connect).await;
+    scene.is_ready().await;
+    // Every command with how often it ran, in scripts too; without what this test asks itself.
+    let commands = || {
+        let stats: String = server.command(&["INFO", "commandstats"]);
+        let calls = |line: &str| {
+            let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
+            Some((name.to_owned(), rest.split(',').next()?.parse::<u64>().ok()?))
+        };
+        stats.lines().filter_map(calls).collect::<std::collections::BTreeMap<_, _>>()
+    };
+    let seconds = || {
+        let time: Vec<String> = server.command(&["TIME"]);
+        time[0].parse::<f64>().unwrap() + time[1].parse::<f64>().unwrap() / 1e6
+    };
+    // The first round of every duty comes at once.
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let (began, before) = (seconds(), commands());
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    let (after, took) = (commands(), seconds() - began);
+    let ran: Vec<(String, u64)> = after
+        .into_iter()
+        .map(|(name, calls)| {
+            let ran = calls - before.get(&name).unwrap_or(&0);
+            (name, ran)
+        })
+        .filter(|(_, calls)| *calls > 0)
+        .collect();
+    let total: u64 = ran.iter().map(|(_, calls)| calls).sum();
+    // By the store's clock, so that a slow machine only makes it less.
+    assert!((total as f64) < 5.0 * took, "{total} commands in {took} s: {ran:?}");
 }

@@ -5,3 +5,4 @@ mod eviction;
 mod idle;
 mod reasons;
 mod scene;
+mod settings;

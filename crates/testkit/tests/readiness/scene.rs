@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use quaymaster::schema::{Source, load};
 use quaymaster::{Engine, Quaymaster};
 use quaymaster_server::config::{Config, Overrides, RawConfig};
-use quaymaster_server::{Listening, Server};
+use quaymaster_server::{Depot, Listening, Server, UploadConfig};
 use quaymaster_store::redis::{RedisOptions, RedisStore};
 use quaymaster_testkit::servers::any_port;
 use serde_json::Value;
@@ -69,17 +69,29 @@ impl Scene {
         schema: &str,
         engine: impl FnOnce() -> F,
     ) -> Self {
+        let schemas = [Source { name: "ready.toml", text: schema }];
+        Self::serving_all(&schemas, &|_| None, &UploadConfig::default(), engine).await
+    }
+
+    /// Several schemas, with their uploads.
+    pub(crate) async fn serving_all<F: Future<Output = Arc<dyn Engine>>>(
+        schemas: &[Source<'_>],
+        env: &dyn Fn(&str) -> Option<String>,
+        uploads: &UploadConfig,
+        engine: impl FnOnce() -> F,
+    ) -> Self {
         let log = Log::default();
         let writer = log.clone();
         let subscriber =
             tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
         let logging = tracing::subscriber::set_default(subscriber);
-        let loaded = load(&[Source { name: "ready.toml", text: schema }], &|_| None);
+        let loaded = load(schemas, env);
         let quaymaster = Quaymaster::new(Arc::new(loaded.schema.unwrap()), engine().await);
         let overrides = Overrides { listen: Some(any_port().to_string()), ..Overrides::default() };
         let config = Config::resolve(RawConfig::default(), overrides).unwrap();
         let server =
-            Server::new(Listening::bind(config.server).await.unwrap(), quaymaster.clone(), config.thresholds);
+            Server::new(Listening::bind(config.server).await.unwrap(), quaymaster.clone(), config.thresholds)
+                .with_uploads(Depot::new(&quaymaster, uploads));
         let address = server.address().tcp().unwrap();
         let running = tokio::spawn(server.run(std::future::pending()));
         Self { address, quaymaster, log, _running: running, _logging: logging }

@@ -1,7 +1,11 @@
 use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
-use quaymaster_store::{Code, Effect, Engine, Reply, ScanCursor, Topology, Workload};
+use quaymaster_server::config::{Config, Overrides, RawConfig};
+use quaymaster_store::redis::RedisStore;
+use quaymaster_store::{Code, Effect, Engine, Reply, ScanCursor, StoreOptions, Topology, Workload};
 use quaymaster_testkit::servers::{Binary, RedisConfig, RedisServer};
 
 use crate::support::{call, code, connect, count, counted, options, until};
@@ -62,6 +66,41 @@ async fn valkey_9_answers_as_the_contract_says() {
 #[tokio::test]
 async fn redis_6_2_answers_as_the_contract_says() {
     everything_basic(Binary::Redis62, "redis", "6.2").await;
+}
+
+/// The documented fallback: DEFAULT where dedicated pools are disabled.
+#[tokio::test]
+async fn without_dedicated_pools_calls_share_the_default_and_only_what_waits_has_its_own() {
+    let server = RedisServer::start(RedisConfig::default());
+    let parse = |toml| RawConfig::parse("q.toml", toml, "".as_ref(), &|_| None).unwrap();
+    let raw = parse("[store.pools]\ndedicated = false\ndefault = { size = 2 }\nqueue = { size = 7 }");
+    let overrides = Overrides { store: Some(server.url()), ..Overrides::default() };
+    let StoreOptions::Redis(options) = Config::resolve(raw, overrides).unwrap().store else {
+        panic!("a Redis")
+    };
+    let store = Arc::new(RedisStore::connect(*options).await.unwrap());
+    for workload in [Workload::Cache, Workload::Queue, Workload::RateLimit, Workload::Default] {
+        for _ in 0..6 {
+            let mut touch = count("k");
+            touch.workload = workload;
+            store.run(touch).await.unwrap();
+        }
+    }
+    let named = |workloads: &[&str]| {
+        let mut names: Vec<String> =
+            server.client_names().into_iter().filter(|name| !name.is_empty()).collect();
+        names.sort();
+        let pid = std::process::id();
+        names == workloads.iter().map(|one| format!("quaymaster:{one}:{pid}")).collect::<Vec<_>>()
+    };
+    until("both connections of the default pool are there", async || named(&["default", "default"])).await;
+    let _messages = store.subscribe(b"c").await.unwrap();
+    let waiting = tokio::spawn({
+        let store = store.clone();
+        async move { store.wait_for_item(b"q", Duration::from_secs(600)).await }
+    });
+    until("what waits has its own", async || named(&["default", "default", "pubsub", "queue"])).await;
+    waiting.abort();
 }
 
 #[tokio::test]

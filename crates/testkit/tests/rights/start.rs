@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use quaymaster::schema::{BUNDLED, OWN_PREFIX, Schema, Source, docs, load};
 use quaymaster::store::StoreOptions;
+use quaymaster::store::backoff::Backoff;
 use quaymaster::store::redis::RedisOptions;
 use quaymaster::{Code, Engine, Result};
 use quaymaster_server::doctor::Eviction;
@@ -20,7 +21,7 @@ fn schema(body: &str) -> Arc<Schema> {
 
 async fn open(url: &str, schema: Arc<Schema>) -> Result<Arc<dyn Engine>> {
     let options = StoreOptions::Redis(Box::new(RedisOptions::from_url(url).unwrap()));
-    open_store(options, schema, Eviction::Refused).await
+    open_store(options, schema, Eviction::Refused, Backoff::default()).await
 }
 
 /// What `serve` says to a user of these rules.

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use parking_lot::Mutex;
 use quaymaster::upload::{Claim, Held, Lease};
@@ -45,9 +44,6 @@ impl Drop for Renewed {
     }
 }
 
-/// How long to keep away from a store that does not answer.
-const AWAY: Duration = Duration::from_secs(1);
-
 impl Uploads {
     /// Ships chunks, `workers` at once, until it is told to stop; then ends what it has begun.
     ///
@@ -60,6 +56,7 @@ impl Uploads {
         let renewing = tokio::spawn(self.clone().renew_leases(Arc::clone(&leases), done.clone()));
         let places = Arc::new(Semaphore::new(workers.max(1)));
         let mut working = JoinSet::new();
+        let mut failures: u32 = 0;
         while !stop.is_cancelled() {
             let Some(Ok(first)) = stop.run_until_cancelled(Arc::clone(&places).acquire_owned()).await else {
                 break;
@@ -76,10 +73,13 @@ impl Uploads {
                 Err(error) => {
                     tracing::warn!(%error, "chunks cannot be claimed");
                     drop(free);
-                    let _ = stop.run_until_cancelled(tokio::time::sleep(AWAY)).await;
+                    failures = failures.saturating_add(1);
+                    let pause = self.inner.options.away.delay(failures);
+                    let _ = stop.run_until_cancelled(tokio::time::sleep(pause)).await;
                     continue;
                 }
             };
+            failures = 0;
             for (chunk, place) in claimed.chunks.into_iter().zip(free) {
                 let (uploads, leases) = (self.clone(), Arc::clone(&leases));
                 let lost = CancellationToken::new();

@@ -161,6 +161,7 @@ impl Place {
             reservation: Duration::from_millis(self.reservation_ms),
             attempts: self.attempts,
             backoff,
+            away: backoff,
             wait: Duration::from_millis(200),
             keep_events: Some(KEEP_EVENTS),
         };

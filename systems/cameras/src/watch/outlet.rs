@@ -13,9 +13,8 @@ use crate::item::{Image, hex};
 /// The resource that knows images by their content.
 const DEDUPE: &str = "image";
 
-/// Waits while the queue is full or the store is away.
-const BACKOFF: Backoff =
-    Backoff { base: Duration::from_millis(100), max: Duration::from_secs(2), jitter: 0.25 };
+/// Waits for room in a full queue.
+const FULL: Backoff = Backoff { base: Duration::from_millis(100), max: Duration::from_secs(2), jitter: 0.25 };
 
 /// What became of an image.
 #[must_use]
@@ -85,7 +84,9 @@ impl Outlet {
             if !self.held_up.swap(true, Relaxed) {
                 tracing::warn!(code = %error.code, detail = error.detail, "images wait in their folder");
             }
-            tokio::time::sleep(BACKOFF.delay(attempt)).await;
+            // A store that is away is left alone for the documented waits.
+            let backoff = if error.code == Code::QueueFull { FULL } else { Backoff::default() };
+            tokio::time::sleep(backoff.delay(attempt)).await;
         }
     }
 }

@@ -1,21 +1,22 @@
 //! `queue pressure`, `pause`, `resume`, `peek`.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use bytes::Bytes;
 use quaymaster::schema::Overflow;
+use quaymaster::{Code, Error};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::super::{Answer, Call, Input, Needs, Repeat, call, millis, written};
 use super::{COUNT, count_of, write_items};
-use crate::request::{Nothing, REQUEST_ID_UNUSED, request};
+use crate::request::{REQUEST_ID_UNUSED, Spec, request};
 use crate::services::Services;
 
 pub(in super::super) const CALLS: &[Call] = &[PRESSURE, PAUSE, RESUME, PEEK];
 
-const PRESSURE: Call =
-    call!(Queue "queue" "pressure", Reads, Nothing => QueuePressure, pressure, "Say how full the queue is");
+const PRESSURE: Call = call!(Queue "queue" "pressure", Reads, QueueAsked => QueuePressure, pressure, "Say how full the queue is");
 const PAUSE: Call = call!(
     Queue "queue" "pause", Writes, QueueSwitch => QueuePaused, pause,
     "Give no more jobs to claims; pushes and acks go on",
@@ -29,6 +30,14 @@ const RESUME: Call = call!(
 );
 const PEEK: Call =
     call!(Queue "queue" "peek", Reads, QueuePeek => QueuePeeked, peek, "Look at the jobs that are next");
+
+request! {
+    /// What `pressure` is given.
+    pub(crate) struct QueueAsked<'a> {
+        /// How long to wait for the store, at most its `deadline`, which it is unless given.
+        timeout_ms: Option<u64> = Spec::integer(1, u64::MAX).code(Code::RequestInvalid),
+    }
+}
 
 request! {
     /// What `pause` and `resume` are given: pausing twice is pausing once.
@@ -131,8 +140,13 @@ pub(crate) struct QueuePeeked {
 
 async fn pressure(services: &Services, input: Input<'_>) -> Answer {
     let queue = services.quaymaster.queue(input.name)?;
-    let _: Nothing<'_> = input.read()?;
-    Ok(written(&QueuePressure::from(queue.pressure().await?)))
+    let request: QueueAsked<'_> = input.read()?;
+    let timeout = request.timeout_ms.map_or(Duration::MAX, Duration::from_millis);
+    let told = tokio::time::timeout(timeout, queue.pressure()).await.unwrap_or_else(|_| {
+        let detail = format!("no answer within timeout_ms, {}", millis(timeout));
+        Err(Error::new("queue.pressure", Code::StoreTimedOut, detail).field("timeout_ms"))
+    });
+    Ok(written(&QueuePressure::from(told?)))
 }
 
 async fn pause(services: &Services, input: Input<'_>) -> Answer {

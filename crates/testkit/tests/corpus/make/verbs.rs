@@ -138,7 +138,7 @@ pub(crate) const VERBS: &[Verb] = &[
         &[LEASE, ("error", r#""e""#), ("delay_ms", "1000"), ("dead", "false"), REQUEST],
     ),
     writes("queue", "extend", "jobs", &[LEASE, ("lease_ms", "1000"), REQUEST]),
-    reads("queue", "pressure", "jobs", &[]),
+    reads("queue", "pressure", "jobs", &[("timeout_ms", "5000")]),
     writes("queue", "pause", "rejecting", &[REQUEST]),
     writes("queue", "resume", "rejecting", &[REQUEST]),
     reads("queue", "peek", "jobs", &[("count", "10")]),
