@@ -6,6 +6,8 @@ use std::sync::Arc;
 use quaymaster::store::embedded::{EmbeddedOptions, EmbeddedStore};
 use quaymaster_server::ChunkPlace;
 use serde_json::json;
+use sqlx::sqlite::SqliteConnectOptions;
+use sqlx::{ConnectOptions as _, Connection as _};
 use tempfile::TempDir;
 
 use crate::client::{Answer, Connection, request};
@@ -143,6 +145,20 @@ async fn content_is_sent_under_the_conditions_of_its_caller() {
         if wanted == 412 {
             assert_eq!(answer.json()["code"], "upload.changed");
         }
+    }
+    // An upload goes on changing after its content is there: a broker may have been away when it was to be announced.
+    let file = scene.folder.path().join("uploads.db");
+    let mut ledger = SqliteConnectOptions::new().filename(file).connect().await.unwrap();
+    let late = "UPDATE quaymaster_uploads SET updated_ms = updated_ms + 3600000";
+    assert_eq!(sqlx::query(late).execute(&mut ledger).await.unwrap().rows_affected(), 1);
+    ledger.close().await.unwrap();
+    assert_eq!(scene.server.get(&path).await.header("last-modified"), Some(modified));
+    for (headers, wanted) in [
+        (&[("if-modified-since", modified)][..], 304),
+        (&[("if-unmodified-since", modified)], 200),
+        (&[("range", "bytes=0-9"), ("if-range", modified)], 206),
+    ] {
+        assert_eq!(ask(&scene.server, "GET", &path, headers).await.status, wanted, "{headers:?}");
     }
     // A range belongs to GET: HEAD tells of the whole, whatever is asked.
     for range in ["bytes=0-9", "bytes=9000-"] {

@@ -69,8 +69,12 @@ pub(crate) async fn content(app: &App, asked: Asked<'_>) -> Result<Response<Body
     let berth = berth_of(&app.services, asked.name, id)?;
     let uploads = berth.uploads().await?;
     let known = uploads.of_ours(id).await?;
-    let modified = known.as_ref().and_then(|upload| whole_seconds(upload.updated_ms));
     let known = known.and_then(|upload| Some((upload.final_size?, quoted(&upload.final_etag?))));
+    // Not when the upload last changed: it goes on changing after its content is there.
+    let modified = match &known {
+        Some(_) => uploads.ledger().proved_at(id).await?.and_then(whole_seconds),
+        None => None,
+    };
     let range = match &known {
         Some((size, etag)) => {
             let validators = Validators { etag, modified };
