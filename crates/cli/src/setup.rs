@@ -181,7 +181,7 @@ pub(crate) async fn open_all(
 fn needs(kind: Kind) -> Needs {
     match kind {
         Kind::Limit | Kind::Guard => Needs::LIMITS,
-        Kind::Upload => Needs::WORK,
+        Kind::Upload => Needs::UPLOADS,
         _ => Needs::STORE,
     }
 }

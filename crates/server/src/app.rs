@@ -218,18 +218,10 @@ impl App {
             let resource = resource.as_ref().map(|(kind, name)| (*kind, &**name));
             let quiet = (exempt || preflight) && !matches!(status.as_u16(), 401 | 403);
             if !quiet {
-                self.noted(note, &Answered { resource, verb, status, code, took });
+                self.noted(note, &Answered { resource, verb, status, code, took, trace });
             }
         }
-        span.in_scope(|| {
-            tracing::debug!(
-                method = %parts.method,
-                path = parts.uri.path(),
-                status = status.as_u16(),
-                took_us = took.as_micros() as u64,
-                "request"
-            );
-        });
+        span.in_scope(|| told(&parts.method, parts.uri.path(), status, took));
         response
     }
 
@@ -286,7 +278,13 @@ impl App {
     }
 
     /// Counts a request that a layer in front has answered.
-    pub(crate) fn turned_away(&self, method: &Method, path: &str, status: StatusCode, took: Duration) {
+    pub(crate) fn turned_away(
+        &self,
+        (method, path): (&Method, &str),
+        status: StatusCode,
+        took: Duration,
+        trace: Trace<'_>,
+    ) {
         let target = target(method, path);
         let route = route(&target).unwrap_or(self.metrics.unmatched());
         self.metrics.observe(route, status.as_u16(), took);
@@ -294,8 +292,9 @@ impl App {
             let (resource, verb) = asked_for(&target);
             let resource = resource.as_ref().map(|(kind, name)| (*kind, &**name));
             let code = (status == StatusCode::TOO_MANY_REQUESTS).then_some(Code::LimitExceeded);
-            self.noted(&Note::of("refused"), &Answered { resource, verb, status, code, took });
+            self.noted(&Note::of("refused"), &Answered { resource, verb, status, code, took, trace });
         }
+        trace.span().in_scope(|| told(method, path, status, took));
     }
 
     fn noted(&self, note: &Note, answered: &Answered<'_>) {
@@ -455,6 +454,12 @@ fn tell(problem: &Problem, route: usize) {
         tracing::error!(route = Metrics::template(route), op, %code, field, %detail, cause, "defect");
     }
     tracing::debug!(op, %code, field, %detail, "refused");
+}
+
+/// Logs that a request was answered.
+fn told(method: &Method, path: &str, status: StatusCode, took: Duration) {
+    let (status, took_us) = (status.as_u16(), took.as_micros() as u64);
+    tracing::debug!(%method, path, status, took_us, "request");
 }
 
 /// The route of a request, as metrics name it; `None` when it goes nowhere.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use axum::body::Body;
+use axum::body::{Body, to_bytes};
 use axum::http::{Request, Response};
 use futures_util::future::BoxFuture;
 use hyper::body::Incoming;
@@ -17,12 +17,14 @@ use quaymaster::layer::{LimitLayer, LimitService, Refused, StatsLayer, StatsServ
 use quaymaster::schema::{Kind, Schema};
 use quaymaster::stats::{Connected, Recorder, instance_id};
 use quaymaster::{Code, Error, Quaymaster, Result};
+use serde_json::{Map, Value};
 use tower_layer::Layer as _;
 use tower_service::Service;
 
 use crate::app::{self, App};
 use crate::http::connection::Activity;
 use crate::http::presence::Presence;
+use crate::http::trace::Trace;
 
 /// `stats`, `instance`, `limit` and `proxies` in `[server]`.
 #[derive(Debug, Clone, Default)]
@@ -209,13 +211,31 @@ impl Service<Request<Incoming>> for Guarded {
         let Some(limited) = &mut self.limited else { return self.answering.call(request) };
         let (began, app) = (Instant::now(), self.answering.app.clone());
         let (method, uri) = (request.method().clone(), request.uri().clone());
+        let names = Trace::headers(request.headers());
         let answer = limited.call(request);
         Box::pin(async move {
-            let response = answer.await?;
-            if response.extensions().get::<Refused>().is_some() {
-                app.turned_away(&method, uri.path(), response.status(), began.elapsed());
+            let response = answer.await?.map(Body::new);
+            if response.extensions().get::<Refused>().is_none() {
+                return Ok(response);
             }
-            Ok(response.map(Body::new))
+            let trace = Trace::of(&names);
+            app.turned_away((&method, uri.path()), response.status(), began.elapsed(), trace);
+            Ok(named(response, trace).await)
         })
     }
+}
+
+/// A problem of the layer's with the names of its request, as those have them that the handlers answer.
+async fn named(response: Response<Body>, trace: Trace<'_>) -> Response<Body> {
+    if trace == Trace::default() {
+        return response;
+    }
+    let (head, body) = response.into_parts();
+    let bytes = to_bytes(body, usize::MAX).await.unwrap_or_default();
+    let Ok(mut problem) = serde_json::from_slice::<Map<String, Value>>(&bytes) else {
+        return Response::from_parts(head, Body::from(bytes));
+    };
+    problem.extend(trace.named().map(|(name, text)| (name.to_owned(), text.into())));
+    let body = serde_json::to_vec(&problem).map_or_else(|_| Body::from(bytes), Body::from);
+    Response::from_parts(head, body)
 }

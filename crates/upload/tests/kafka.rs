@@ -18,6 +18,7 @@ fn event(n: i64) -> Event {
         event_id: format!("u{n}.completed"),
         seq: n,
         upload_id: format!("u{n}"),
+        resource: None,
         node_id: format!("node-{}", n % 3),
         topic: TOPIC.to_owned(),
         payload: format!("{{\"event_id\":\"u{n}.completed\"}}"),

@@ -79,10 +79,15 @@ fn lines(file: &Path) -> Vec<Value> {
 
 /// A request with a token; its status.
 fn asked(address: &str, token: &str, method: &str, path: &str, body: &str) -> u16 {
+    named(address, &format!("authorization: Bearer {token}\r\n"), method, path, body)
+}
+
+/// A request with these lines in its head; its status.
+fn named(address: &str, lines: &str, method: &str, path: &str, body: &str) -> u16 {
     let mut stream = TcpStream::connect(address).unwrap();
     write!(
         stream,
-        "{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\nauthorization: Bearer {token}\r\n\
+        "{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{lines}\
          content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
         body.len()
     )
@@ -268,6 +273,31 @@ fn keys_are_plain_when_asked_for_and_nothing_of_a_sensitive_resource_ever_is() {
     assert!(!text.contains("hunter2") && !text.contains("s3cret"), "{text}");
     let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&file).unwrap().permissions());
     assert_eq!(mode & 0o777, 0o600, "nobody else reads it");
+}
+
+#[test]
+fn a_line_has_the_names_that_its_request_had() {
+    let settings = "schemas = [\"shop.toml\"]\n[server]\naccess_log = \"access.log\"\n[server.limit]\nname = \"callers\"\n";
+    let callers = "[limit.callers]\nkey = \"callers:{address}\"\nalgorithm = \"sliding_log\"\nlimit = 1\nwindow = \"1h\"\n";
+    let folder = folder(&[("shop.toml", &format!("{SHOP}{callers}")), ("quaymaster.toml", settings)]);
+    let served = Served::start(folder.path(), &["--store", "memory"]);
+    let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
+    let names = [
+        format!("traceparent: 00-{trace}-00f067aa0ba902b7-01\r\nx-request-id: edge-7\r\n"),
+        "x-request-id: edge-\"8\r\n".to_owned(),
+        "traceparent: 00-1-2-3\r\nx-request-id: two words\r\n".to_owned(),
+    ];
+    let body = r#"{"key":{"a":"1","b":"2"}}"#;
+    // The first takes the server's own limit, which turns the others away.
+    for (names, status) in names.iter().zip([200, 429, 429]) {
+        assert_eq!(named(&served.address, names, "POST", "/v1/limit/pair/take", body), status);
+    }
+    assert_eq!(served.stop().code, 0);
+    let found = lines(&folder.path().join("access.log"));
+    let said = |name: &str| found.iter().map(|line| line.get(name).cloned()).collect::<Vec<_>>();
+    assert_eq!(said("trace_id"), [Some(json!(trace)), None, None]);
+    assert_eq!(said("x_request_id"), [Some(json!("edge-7")), Some(json!("edge-\"8")), None]);
+    assert_eq!(said("outcome"), ["ok", "limit.exceeded", "limit.exceeded"].map(|word| Some(json!(word))));
 }
 
 #[test]

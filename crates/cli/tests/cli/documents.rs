@@ -5,8 +5,9 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::address::at_own_address;
+use crate::address::{at_own_address, set_up};
 use crate::process::{Served, any_port, command, folder, said};
+use crate::servers::{RedisConfig, RedisServer};
 
 /// The fenced blocks of a document: language, text, line.
 fn blocks(text: &str) -> Vec<(String, String, usize)> {
@@ -176,10 +177,37 @@ fn the_examples_of_the_uploads_page_are_true() {
 
 #[test]
 fn the_examples_of_the_uploads_system_are_true() {
-    let folder = folder(&[]);
-    let served = Served::start(folder.path(), &["--store", "memory"]);
-    assert_eq!(run_examples("systems/uploads/README.md", &served, folder.path()), 1);
-    assert_eq!(served.stop().code, 0);
+    let (folder, redis) = (folder(&[]), RedisServer::start(RedisConfig::default()));
+    let page = include_str!("../../../../systems/uploads/README.md");
+    let blocks = blocks(page);
+    let [(_, begin, _), (_, alone, _), (_, shown, _), (_, together, _)] = &blocks[..] else {
+        panic!("{blocks:?}")
+    };
+    let project = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    let programs = Path::new(env!("CARGO_BIN_EXE_quaymaster")).parent().unwrap();
+    let begin = set_up(begin, project, programs, folder.path());
+    // Object store, database and broker are not here: without what names them they are files of the folder.
+    let services = |line: &str| line.starts_with("export UPLOAD_") || line.starts_with("export AWS_");
+    let together: Vec<&str> = together.lines().filter(|line| !services(line)).collect();
+    let listen = crate::address::free_address().to_string();
+    let together = together
+        .join("\n")
+        .replace("redis://127.0.0.1:6379", &redis.url())
+        .replace("127.0.0.1:7420", &listen)
+        .replace("100M", "20M");
+    let trap = "trap 'kill -9 $(jobs -p) 2>/dev/null || true' EXIT\nset -eu";
+    let script = format!("{trap}\n{begin}{alone}echo\n{together}\n");
+    let mut shell = Command::new("setpriv");
+    shell.args(["--pdeathsig", "KILL", "--", "bash", "-c", &script]);
+    shell.env_clear().env("PATH", std::env::var("PATH").unwrap()).env("QUAYMASTER_LISTEN", &listen);
+    let told = said(&mut shell);
+    let logs = ["serve.log", "worker.log"].map(|log| std::fs::read_to_string(folder.path().join(log)));
+    assert_eq!(told.code, 0, "{told:?}\n{logs:?}");
+    let (one, put) = told.out.split_once("\n\n").unwrap_or_else(|| panic!("{told:?}"));
+    let (one, shown): (Value, Value) =
+        (serde_json::from_str(one).unwrap(), serde_json::from_str(shown).unwrap());
+    assert!(same(&shown, &one, ""), "shown {shown:#}\n told {one:#}");
+    assert!(put.starts_with("big.bin\n") && put.contains("sha256"), "{told:?}");
 }
 
 #[test]

@@ -160,6 +160,34 @@ fn a_command_looks_up_only_the_variables_it_needs() {
     }
 }
 
+const UPLOADS: &str = "[schema]\nname = \"docs\"\nowner = \"docs\"\n\
+    [upload.mine]\nkey = \"mine:{upload_id}:state\"\nchunk_min = \"1B\"\n\
+    [upload.theirs]\nkey = \"theirs:{upload_id}:state\"\nobjects = { env = \"BUCKET\" }\n\
+    [limit.wants]\nkey = \"wants:{id}\"\nalgorithm = \"sliding_log\"\nlimit = { env = \"WANTED\" }\nwindow = \"1h\"\n";
+
+#[test]
+fn upload_put_says_which_store_it_takes_and_looks_up_only_the_variables_of_its_upload() {
+    let toml = "schemas = [\"docs.toml\"]\n[server]\ntokens = [{ env = \"TOKEN\" }]\n[store]\ndatabase = { env = \"OUTAGE\" }\n";
+    let folder = folder(&[("quaymaster.toml", toml), ("docs.toml", UPLOADS), ("a.bin", "content")]);
+    let put = |more: &[&str]| run(folder.path(), &[&["upload", "put", "a.bin"], more].concat());
+    let told = put(&["--resource", "mine"]);
+    assert_eq!(told.code, 0, "{told:?}");
+    assert!(told.err.contains("store: embedded in") && told.err.contains("--store"), "{told:?}");
+    let named = put(&["--resource", "mine", "--store", "embedded"]);
+    assert!(named.code == 0 && !named.err.contains("store: embedded in"), "{named:?}");
+    let wants = put(&["--resource", "theirs"]);
+    assert!(
+        wants.code != 0 && wants.err.contains("upload.theirs needs the environment variable BUCKET"),
+        "{wants:?}"
+    );
+    // Which upload is meant does not depend on what is set.
+    let several = put(&[]);
+    assert!(
+        several.code != 0 && several.err.contains("name one of mine, theirs with --resource"),
+        "{several:?}"
+    );
+}
+
 const PUSHING: &str = "[schema]\nname = \"shop\"\nowner = \"shop\"\n[queue.jobs]\nmax_size = 9\nlease = \"1h\"\n\
     push = { url = \"http://127.0.0.1:9/\" }\n";
 

@@ -31,6 +31,11 @@ fn wrong_tokens_are_told_with_their_line() {
             "must be \"read\", \"operate\", \"write\" or \"admin\"",
         ),
         (r#"tokens = [{ env = "A", name = "x" }, { env = "B", name = "x" }]"#, "another token has this name"),
+        (
+            r#"tokens = [{ env = "A", role = "read" }, { env = "A2", name = "x" }]"#,
+            "another token has this text",
+        ),
+        (r#"tokens = [{ env = "A" }, { env = "A", name = "x" }]"#, "another token has this text"),
         (r#"tokens = [{ env = "A", name = "" }]"#, "server.tokens.name: must not be empty"),
         (r#"tokens = [{ env = "A", resources = [] }]"#, "server.tokens.resources: must not be empty"),
         (r#"tokens = [{ env = "A", resources = ["limits.psp"] }]"#, "did you mean \"limit\"?"),
@@ -46,8 +51,10 @@ fn wrong_tokens_are_told_with_their_line() {
         let folder = folder(&[("quaymaster.toml", &settings(tokens)), ("shop.toml", SCHEMA)]);
         let mut serve = command(folder.path());
         serve.args(["serve", "--store", "memory", "--listen", &any_port()]);
-        let told = said(serve.env("A", "token-of-a-client").env("B", "token-of-another"));
+        serve.env("A", "token-of-a-client").env("A2", "token-of-a-client").env("B", "token-of-another");
+        let told = said(&mut serve);
         assert_eq!((told.code, told.err.contains(part)), (2, true), "{part}: {told:?}");
+        assert!(!told.err.contains("token-of"), "{told:?}");
     }
 }
 

@@ -96,7 +96,7 @@ end
 -- Answers chunks received, chunks durable, chunks in all (0 while unknown), and 1 when all are durable.
 local function upload_tell(own, ttl_ms, channel, now_ms)
   local received, durable = upload_count(own)
-  local facts = redis.call("HMGET", own[1], "status", "total_chunks", "expected_size", "error_message")
+  local facts = redis.call("HMGET", own[1], "status", "total_chunks", "expected_size", "error_message", "final_size")
   local work = redis.call("HMGET", own[2], "bytes_uploaded", "seq", "aborted")
   local status, total, expected = facts[1] or "", upload_int(facts[2]), upload_int(facts[3])
   local bytes, seq = upload_int(work[1]), upload_int(work[2]) + 1
@@ -110,10 +110,11 @@ local function upload_tell(own, ttl_ms, channel, now_ms)
     for code = 0, 127 do escaped[string.char(code)] = string.format("\\u%04x", code) end
     why = ',"error_message":"' .. string.gsub(why, '[%c"\\]', escaped) .. '"'
   end
+  -- By chunks once their number is known, as documented; until then by bytes, if a size was announced.
   local tenths = 0
   if expected > 0 then tenths = math.floor(bytes * 1000 / expected) end
-  if expected == 0 and total > 0 then tenths = math.floor(durable * 1000 / total) end
-  if status == "COMPLETED" then tenths = 1000 end
+  if total > 0 then tenths = math.floor(durable * 1000 / total) end
+  if status == "COMPLETED" then tenths, expected = 1000, number_read(facts[5] or "") or expected end
   tenths = math.min(tenths, 1000)
   redis.pcall("PUBLISH", channel, string.format('{"uploaded_chunks":%.0f,"total_chunks":%.0f,"bytes_uploaded":%.0f,'
     .. '"total_bytes":%.0f,"percent":%.0f.%.0f,"status":"%s","received_chunks":%.0f,"seq":%.0f,"aborted":%s', durable,

@@ -23,9 +23,10 @@ pub struct Progress {
     pub total_chunks: u32,
     /// Bytes durable.
     pub bytes_uploaded: u64,
-    /// Bytes announced; 0 when they were not.
+    /// Bytes announced, 0 when they were not; the object's size once COMPLETED.
     pub total_bytes: u64,
-    /// The share of them, in tenths of a percent.
+    /// The share of the chunks that are durable, in tenths of a percent; of the bytes announced while it is unknown how
+    /// many chunks there are.
     pub percent: f64,
     /// The status.
     pub status: String,
@@ -52,15 +53,15 @@ impl Progress {
 
 impl From<&State> for Progress {
     fn from(state: &State) -> Self {
-        let total_bytes = state.expected_size.unwrap_or(0);
+        let announced = state.expected_size.unwrap_or(0);
         let total_chunks = state.receipt.total_chunks.unwrap_or(0);
         let durable = state.receipt.durable_chunks;
         let share = |part: u64, whole: u64| (u128::from(part) * 1000 / u128::from(whole)).min(1000) as u32;
-        let tenths = match (state.status, total_bytes, total_chunks) {
-            (Status::Completed, ..) => 1000,
-            (_, 0, 0) => 0,
-            (_, 0, total) => share(durable.into(), total.into()),
-            (_, total, _) => share(state.bytes_durable, total),
+        let (tenths, total_bytes) = match (state.status, total_chunks, announced) {
+            (Status::Completed, ..) => (1000, state.final_size.unwrap_or(announced)),
+            (_, 0, 0) => (0, 0),
+            (_, 0, _) => (share(state.bytes_durable, announced), announced),
+            (_, total, _) => (share(durable.into(), total.into()), announced),
         };
         Self {
             uploaded_chunks: durable,

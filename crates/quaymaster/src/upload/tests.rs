@@ -17,16 +17,16 @@ fn text(text: &str) -> Reply {
     Reply::Bytes(Bytes::copy_from_slice(text.as_bytes()))
 }
 
-fn state_reply(map: &[u8], status: &str, sized: &str) -> Reply {
+fn state_reply(map: &[u8], status: &str, sized: &str, total: &str) -> Reply {
     let mut parts = vec![text("state"), text("1700000000500"), Reply::Bytes(Bytes::copy_from_slice(map))];
-    let state = ["node", "multi", "key", "drive", status, "100", "9", "9", "10", "true", "1700000000000"];
+    let state = ["node", "multi", "key", "drive", status, "100", "9", "9", total, "true", "1700000000000"];
     parts.extend(state.map(text));
     parts.extend(
         [
             "1700000000400",
             "text/plain",
             "",
-            "",
+            if status == "COMPLETED" { "45" } else { "" },
             "",
             "1700000009000",
             "70",
@@ -44,7 +44,7 @@ fn state_reply(map: &[u8], status: &str, sized: &str) -> Reply {
 #[test]
 fn a_state_is_read_with_its_chunks_by_ranges() {
     let map = b"dd\0rrrm\0d";
-    let state = tell::state("upload.status", state_reply(map, "UPLOADING", "1"), "u").unwrap().unwrap();
+    let state = tell::state("upload.status", state_reply(map, "UPLOADING", "1", "10"), "u").unwrap().unwrap();
     assert_eq!(
         (state.durable(), state.received(), state.resend()),
         (vec![0..=1, 8..=8], vec![3..=5], vec![6..=6])
@@ -56,15 +56,30 @@ fn a_state_is_read_with_its_chunks_by_ranges() {
     assert_eq!((state.expected_size, state.final_size, state.error.as_deref()), (Some(100), None, None));
     assert!(!state.is_ended());
     assert_eq!(state.first_chunk_ms, Some(1_700_000_000_100));
-    let progress = Progress::from(&state);
-    assert!((progress.percent - 33.0).abs() < 1e-9, "{progress:?}");
-    let unsized_ = tell::state("upload.status", state_reply(map, "UPLOADING", "0"), "u").unwrap().unwrap();
-    assert_eq!(unsized_.expected_size, None);
-    assert!((Progress::from(&unsized_).percent - 30.0).abs() < 1e-9, "by chunks where no size was announced");
-    let done = tell::state("upload.status", state_reply(map, "COMPLETED", "0"), "u").unwrap().unwrap();
-    assert!(done.is_ended() && (Progress::from(&done).percent - 100.0).abs() < 1e-9);
-    let error = tell::state("upload.status", state_reply(map, "LOST", "0"), "u").unwrap_err();
+    let error = tell::state("upload.status", state_reply(map, "LOST", "0", "10"), "u").unwrap_err();
     assert_eq!(error.code, Code::KeyMalformed);
+}
+
+#[test]
+fn percent_is_by_chunks_and_by_bytes_only_until_their_number_is_known() {
+    let map = b"dd\0rrrm\0d";
+    // Three chunks are durable, which are 33 of 100 bytes.
+    for (status, sized, total, percent, total_bytes) in [
+        ("UPLOADING", "1", "10", 30.0, 100),
+        ("UPLOADING", "1", "0", 33.0, 100),
+        ("UPLOADING", "0", "10", 30.0, 0),
+        ("UPLOADING", "0", "0", 0.0, 0),
+        ("COMPLETED", "1", "10", 100.0, 45),
+        ("COMPLETED", "0", "10", 100.0, 45),
+    ] {
+        let state =
+            tell::state("upload.status", state_reply(map, status, sized, total), "u").unwrap().unwrap();
+        let progress = Progress::from(&state);
+        assert!((progress.percent - percent).abs() < 1e-9, "{status} {sized} {total}: {progress:?}");
+        assert_eq!(progress.total_bytes, total_bytes, "{status} {sized} {total}");
+        assert_eq!(state.is_ended(), status == "COMPLETED");
+        assert_eq!(state.expected_size, (sized == "1").then_some(100));
+    }
 }
 
 #[test]

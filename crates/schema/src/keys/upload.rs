@@ -89,7 +89,9 @@ pub(crate) fn upload_rows(key: &Template, spec: &UploadSpec) -> Option<Vec<RowDr
             state(),
             "ETags of the parts stored; a view of the recorded parts",
         )?
-        .format("score: chunk number; member: part number and ETag"),
+        .format(
+            "score: chunk number; member: ETag, after `{part number}:` where another part has the same one",
+        ),
         of("metadata", "metadata", RedisType::Hash, state(), "What the client said about the file")?
             .fields(METADATA_FIELDS),
         of(
@@ -178,8 +180,11 @@ pub(crate) fn upload_channels(key: &Template, id: &str) -> [ChannelFacts; 2] {
                 ("uploaded_chunks", "chunks durable"),
                 ("total_chunks", "chunks expected; 0 while unknown"),
                 ("bytes_uploaded", "bytes durable"),
-                ("total_bytes", "bytes expected"),
-                ("percent", "share of the bytes that are durable"),
+                ("total_bytes", "bytes expected; 0 while unknown, the object's size once COMPLETED"),
+                (
+                    "percent",
+                    "share of the chunks that are durable; of the bytes expected while `total_chunks` is unknown",
+                ),
                 ("status", "as in the state"),
             ],
         ),

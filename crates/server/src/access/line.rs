@@ -51,6 +51,10 @@ impl Line<'_> {
         let (status, us) = (answered.status.as_u16(), answered.took.as_micros());
         let _ = write!(out, r#","status":{status},"duration_us":{us},"#);
         self.key(&mut out);
+        for (name, text) in answered.trace.named() {
+            let _ = write!(out, ",\"{name}\":");
+            string(&mut out, Some(text));
+        }
         out.push_str("}\n");
         out
     }

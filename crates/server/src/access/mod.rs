@@ -23,6 +23,7 @@ pub(crate) use writer::Counts;
 use writer::Writer;
 
 use crate::http::auth::Guard;
+use crate::http::trace::Trace;
 
 /// `access_log` and `access_log_keys` in `[server]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,6 +76,8 @@ pub(crate) struct Answered<'a> {
     /// Why it was refused, where a problem says so.
     pub(crate) code: Option<Code>,
     pub(crate) took: Duration,
+    /// What the caller calls it.
+    pub(crate) trace: Trace<'a>,
 }
 
 /// Makes an open access log opened anew.

@@ -24,6 +24,8 @@ impl Needs {
     pub const WORK: Self = Self(&[Part::Store, Part::Database, Part::Uploads]);
     /// Whoever counts on a limit.
     pub const LIMITS: Self = Self(&[Part::Store, Part::Database]);
+    /// Whoever sends or reads files.
+    pub const UPLOADS: Self = Self(&[Part::Store, Part::Uploads]);
     /// Whoever asks the store.
     pub const STORE: Self = Self(&[Part::Store]);
     /// Whoever reads the schema alone.

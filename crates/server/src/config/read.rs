@@ -262,7 +262,7 @@ fn origins(server: &Table<'_, '_>) -> Origins {
 }
 
 fn tokens(server: &Table<'_, '_>) -> Vec<Token> {
-    let mut names: Vec<String> = Vec::new();
+    let (mut names, mut secrets): (Vec<String>, Vec<String>) = Default::default();
     let mut tokens = Vec::new();
     for table in server.tables("tokens", &["env", "role", "name", "resources"]) {
         let role = table.get("role", |scalar| Role::named(&scalar.text()?));
@@ -283,6 +283,11 @@ fn tokens(server: &Table<'_, '_>) -> Vec<Token> {
             if secret.len() < 16 {
                 table.report("env", "the token in this variable is shorter than 16 bytes", None);
             }
+            // Whoever brings it would be one of the two, and nobody could say which.
+            if secrets.contains(&secret) {
+                table.report("env", "another token has this text", None);
+            }
+            secrets.push(secret.clone());
             let token = Token::new(secret, role.unwrap_or(Role::Admin)).named(name.unwrap_or(variable));
             tokens.push(token.reaching(resources.unwrap_or_else(Resources::all)));
         }

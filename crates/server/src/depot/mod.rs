@@ -17,6 +17,7 @@ use quaymaster::store::backoff::Backoff;
 use quaymaster::store::{self, StoreOptions};
 use quaymaster::upload::Upload;
 use quaymaster::{Code, Engine, Error, Quaymaster, Result};
+use quaymaster_upload::announce::topic_of;
 use quaymaster_upload::ledger::LedgerOptions;
 use quaymaster_upload::objects::ObjectsOptions;
 use quaymaster_upload::{Options, Settings, Trouble, Uploads};
@@ -25,7 +26,7 @@ use tokio::sync::{Notify, OnceCell};
 use crate::doctor::{self, Eviction};
 use crate::http::body::Slowest;
 use crate::http::problem::Problem;
-use tail::Tail;
+use tail::{Own, Tail};
 
 /// Where uploads lie that the schema gives no place of their own, and how their parts are reached.
 #[derive(Debug, Clone)]
@@ -140,6 +141,12 @@ impl Depot {
 
     /// The uploads that the schema declares; nothing is opened yet.
     pub fn new(quaymaster: &Quaymaster, config: &UploadConfig) -> Self {
+        let topic = |store: &Upload| topic_of(&store.spec().events, &store.spec().topic).to_owned();
+        let own = |store: &Upload| Own {
+            resource: store.name().to_owned(),
+            topic: topic(store),
+            alone: quaymaster.uploads().filter(|other| topic(other) == topic(store)).count() == 1,
+        };
         let berth = |store: &Upload| Berth {
             store: store.clone(),
             settings: Settings {
@@ -171,7 +178,7 @@ impl Depot {
             examines: AtomicBool::new(false),
             bell: Notify::new(),
             nodes: Mutex::default(),
-            tail: Arc::default(),
+            tail: Arc::new(Tail::new(own(store))),
         };
         let mut all: Vec<Berth> = quaymaster.uploads().map(berth).collect();
         all.sort_by(|a, b| a.store.name().cmp(b.store.name()));

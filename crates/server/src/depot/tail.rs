@@ -24,9 +24,28 @@ const KEPT: usize = 1024;
 /// How an event is written for readers.
 pub(crate) type Write = fn(Event) -> Option<Bytes>;
 
+/// Which events of an outbox are one resource's: several may share a database, and a topic too.
+#[derive(Debug, Clone)]
+pub(crate) struct Own {
+    pub(crate) resource: String,
+    pub(crate) topic: String,
+    /// Whether no other upload of the schema has this topic.
+    pub(crate) alone: bool,
+}
+
+impl Own {
+    /// Whether an event is told to readers of this resource. Where nobody knows any more whose it is, only those of a
+    /// topic that is this resource's alone.
+    pub(crate) fn has(&self, event: &Event) -> bool {
+        let known = event.resource.as_deref();
+        event.topic == self.topic && known.map_or(self.alone, |resource| resource == self.resource)
+    }
+}
+
 /// The end of one upload resource's outbox.
 #[derive(Debug)]
 pub(crate) struct Tail {
+    own: Own,
     state: Mutex<State>,
     /// Rings with the place of the newest event; its receivers are the readers.
     bell: watch::Sender<i64>,
@@ -42,12 +61,6 @@ struct State {
     kept: VecDeque<(i64, Bytes)>,
 }
 
-impl Default for Tail {
-    fn default() -> Self {
-        Self { state: Mutex::default(), bell: watch::Sender::new(0) }
-    }
-}
-
 /// One who reads.
 pub(crate) struct Reader {
     tail: Arc<Tail>,
@@ -59,6 +72,15 @@ pub(crate) struct Reader {
 }
 
 impl Tail {
+    pub(crate) fn new(own: Own) -> Self {
+        Self { own, state: Mutex::default(), bell: watch::Sender::new(0) }
+    }
+
+    /// Which events it tells.
+    pub(crate) fn own(&self) -> &Own {
+        &self.own
+    }
+
     /// Reads everything after the place `after`, then everything that comes.
     pub(crate) async fn read(
         self: &Arc<Self>,
@@ -85,12 +107,12 @@ impl Tail {
 }
 
 impl State {
-    /// Keeps the newest events, of those under `topic`: several uploads may share a database and its outbox.
-    fn put(&mut self, topic: &str, page: Vec<Event>, write: Write) {
+    /// Keeps the newest events of those that are the resource's own.
+    fn put(&mut self, own: &Own, page: Vec<Event>, write: Write) {
         for event in page {
             let seq = event.seq;
             self.last = self.last.max(seq);
-            let written = Some(event).filter(|event| event.topic == topic).and_then(write);
+            let written = Some(event).filter(|event| own.has(event)).and_then(write);
             self.kept.extend(written.map(|written| (seq, written)));
         }
         while self.kept.len() > KEPT {
@@ -126,7 +148,7 @@ async fn look(tail: Arc<Tail>, uploads: Uploads, write: Write) {
                 let full = page.len() == PAGE as usize;
                 if !page.is_empty() {
                     let mut state = tail.state.lock();
-                    state.put(uploads.topic(), page, write);
+                    state.put(&tail.own, page, write);
                     tail.bell.send_replace(state.last);
                 }
                 if full { Duration::ZERO } else { LOOK }
@@ -160,8 +182,8 @@ impl Reader {
                 // What was there is gone from the outbox.
                 None => self.tail.state.lock().from.max(self.after),
             };
-            let topic = self.uploads.topic();
-            self.page.extend(page.into_iter().filter(|event| event.topic == topic).filter_map(self.write));
+            let own = page.into_iter().filter(|event| self.tail.own.has(event));
+            self.page.extend(own.filter_map(self.write));
         }
     }
 
@@ -182,14 +204,19 @@ mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
     use super::*;
 
+    fn own(alone: bool) -> Own {
+        Own { resource: "ours".to_owned(), topic: "topic".to_owned(), alone }
+    }
+
     fn event(seq: i64) -> Event {
-        let topic = if seq % 3 == 0 { "theirs" } else { "ours" }.to_owned();
+        let resource = if seq % 3 == 0 { "theirs" } else { "ours" }.to_owned();
         Event {
             event_id: String::new(),
             seq,
             upload_id: String::new(),
+            resource: Some(resource),
             node_id: String::new(),
-            topic,
+            topic: "topic".to_owned(),
             payload: seq.to_string(),
             created_ms: 0,
             published_ms: None,
@@ -201,12 +228,26 @@ mod tests {
     }
 
     #[test]
+    fn an_event_is_told_to_readers_of_its_resource_and_to_no_others() {
+        for (resource, topic, shared, alone) in [
+            (Some("ours"), "topic", true, true),
+            (Some("theirs"), "topic", false, false),
+            (Some("ours"), "another", false, false),
+            (None, "topic", false, true),
+            (None, "another", false, false),
+        ] {
+            let event = Event { resource: resource.map(str::to_owned), topic: topic.to_owned(), ..event(1) };
+            assert_eq!((own(false).has(&event), own(true).has(&event)), (shared, alone), "{event:?}");
+        }
+    }
+
+    #[test]
     fn a_reader_gets_every_event_once_or_is_told_that_it_is_too_far_behind() {
         let mut state = State { looked_for: true, from: 7, last: 7, kept: VecDeque::new() };
         assert!(state.after(6).is_none(), "what was before is not kept");
         for page in (8..=5000).collect::<Vec<i64>>().chunks(PAGE as usize) {
             let events = page.iter().map(|seq| event(*seq)).collect();
-            state.put("ours", events, |event| Some(Bytes::from(event.payload)));
+            state.put(&own(false), events, |event| Some(Bytes::from(event.payload)));
             assert!(state.kept.len() <= KEPT, "memory is bounded");
         }
         assert_eq!((state.kept.len(), state.last), (KEPT, 5000));

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::header::{
-    ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, SEC_WEBSOCKET_VERSION, WWW_AUTHENTICATE,
+    ALLOW, CACHE_CONTROL, CONTENT_RANGE, CONTENT_TYPE, RETRY_AFTER, SEC_WEBSOCKET_VERSION, WWW_AUTHENTICATE,
 };
 use axum::http::{HeaderValue, Response, StatusCode};
 use quaymaster::{Code, Error, Retry};
@@ -31,8 +31,8 @@ pub(crate) struct Problem {
     pub(crate) detail: Cow<'static, str>,
     /// The field of the request that is wrong, when it is one.
     pub(crate) field: Option<String>,
-    /// The methods that would be right, for 405.
-    pub(crate) allow: Option<&'static str>,
+    /// What the answer's header says beside it; apart, for problems are returned by value.
+    also: Option<Box<Also>>,
     /// How long to wait, where that is known.
     wait: Option<Duration>,
     /// Whether the call may have changed something.
@@ -45,6 +45,15 @@ pub(crate) struct Problem {
     pub(crate) held_back_ms: u16,
     /// What the layer below said: for the log, never for the caller.
     pub(crate) source: Option<Arc<dyn StdError + Send + Sync>>,
+}
+
+/// A header that only one kind of refusal has.
+#[derive(Debug, Clone)]
+enum Also {
+    /// 405: the methods that would be right.
+    Methods(&'static str),
+    /// 416: how many bytes there are.
+    Bytes(u64),
 }
 
 /// The body of every answer that is an error (RFC 9457).
@@ -97,7 +106,7 @@ impl Problem {
             code,
             detail: detail.into(),
             field: None,
-            allow: None,
+            also: None,
             wait: None,
             may_have_run,
             only_read: false,
@@ -153,7 +162,14 @@ impl Problem {
 
     pub(crate) fn method(allow: &'static str, method: &str) -> Self {
         let detail = format!("{} is not a method of this call; it takes {allow}", excerpt(method));
-        Self { allow: Some(allow), ..Self::new(Code::MethodWrong, detail) }
+        Self { also: Some(Box::new(Also::Methods(allow))), ..Self::new(Code::MethodWrong, detail) }
+    }
+
+    /// A range that lies outside of so many bytes.
+    pub(crate) fn range(size: u64, text: &str) -> Self {
+        let detail = format!("{} is outside of {size} bytes", excerpt(text));
+        let problem = Self::new(Code::UploadRange, detail).field("range");
+        Self { also: Some(Box::new(Also::Bytes(size))), ..problem }
     }
 
     pub(crate) fn status(&self) -> StatusCode {
@@ -190,10 +206,6 @@ impl Problem {
         serde_json::to_vec(&body).unwrap_or_default()
     }
 
-    pub(crate) fn into_response(self) -> Response<Body> {
-        self.into_response_to(Trace::default())
-    }
-
     /// The answer to a request of this name.
     pub(crate) fn into_response_to(self, trace: Trace<'_>) -> Response<Body> {
         let mut response = Response::new(Body::from(self.body_to(trace)));
@@ -204,8 +216,15 @@ impl Problem {
         if let Some(ms) = self.retry_after_ms() {
             headers.insert(RETRY_AFTER, HeaderValue::from(ms.div_ceil(1000)));
         }
-        if let Some(allow) = self.allow {
-            headers.insert(ALLOW, HeaderValue::from_static(allow));
+        match self.also.as_deref() {
+            Some(Also::Methods(allow)) => {
+                headers.insert(ALLOW, HeaderValue::from_static(allow));
+            }
+            Some(Also::Bytes(size)) => {
+                let shown = HeaderValue::from_str(&format!("bytes */{size}")).ok();
+                headers.extend(shown.map(|shown| (CONTENT_RANGE, shown)));
+            }
+            None => {}
         }
         if self.field.as_deref() == Some(WS_VERSION) {
             // RFC 6455, 4.4: which one would be right.

@@ -12,10 +12,10 @@ use std::time::Duration;
 use parking_lot::{Mutex, RwLock};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::WebPkiClientVerifier;
+use rustls::server::{Acceptor, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig};
 use tokio::sync::Semaphore;
-use tokio_rustls::TlsAcceptor;
+use tokio_rustls::LazyConfigAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 
@@ -141,12 +141,15 @@ impl Tls {
         stream: Stream,
         deadline: Duration,
     ) -> Result<TlsStream<Stream>, Unsecured> {
-        let _place = self.handshakes.try_acquire().map_err(|_| Unsecured::Busy)?;
-        let acceptor = TlsAcceptor::from(self.current.read().clone());
-        match tokio::time::timeout(deadline, acceptor.accept(stream)).await {
-            Ok(done) => done.map_err(Unsecured::Failed),
-            Err(_) => Err(Unsecured::Late),
-        }
+        let shaking = async {
+            // Whoever says nothing, or not all of its first message, takes no place: connecting alone costs nothing.
+            let hello =
+                LazyConfigAcceptor::new(Acceptor::default(), stream).await.map_err(Unsecured::Failed)?;
+            let _place = self.handshakes.try_acquire().map_err(|_| Unsecured::Busy)?;
+            let config = self.current.read().clone();
+            hello.into_stream(config).await.map_err(Unsecured::Failed)
+        };
+        tokio::time::timeout(deadline, shaking).await.unwrap_or(Err(Unsecured::Late))
     }
 }
 
@@ -246,7 +249,13 @@ mod tests {
 
     use std::os::unix::fs::PermissionsExt as _;
 
+    use futures_util::FutureExt as _;
     use quaymaster_testkit::servers::Certificates;
+    use rustls::ClientConfig;
+    use rustls::pki_types::ServerName;
+    use tokio::io::AsyncWriteExt as _;
+    use tokio::net::{TcpListener, TcpStream};
+    use tokio_rustls::TlsConnector;
 
     use super::*;
 
@@ -290,26 +299,56 @@ mod tests {
         assert_eq!(used(), after);
     }
 
+    /// A connection to a server, both ends of it.
+    async fn line(listener: &TcpListener) -> (TcpStream, Stream) {
+        let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        (client, Stream::new(listener.accept().await.unwrap().0.into()))
+    }
+
+    /// A client that trusts `ca` shakes hands with `tls`; what the server's end has of it.
+    async fn shake(
+        tls: &Tls,
+        ca: &Path,
+        (client, stream): (TcpStream, Stream),
+    ) -> Result<TlsStream<Stream>, Unsecured> {
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_file(ca).unwrap()).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+        let config = config.unwrap().with_root_certificates(roots).with_no_client_auth();
+        let name = ServerName::from(client.peer_addr().unwrap().ip());
+        let connecting = TlsConnector::from(Arc::new(config)).connect(name, client);
+        futures_util::future::join(connecting, tls.accept(stream, HANDSHAKE)).await.1
+    }
+
     #[tokio::test]
-    async fn handshakes_have_a_deadline_and_a_bound() {
+    async fn handshakes_have_a_deadline_and_a_bound_that_silence_does_not_use_up() {
         let ours = Certificates::new();
         let files =
             TlsFiles { certificate: ours.server.cert.clone(), key: ours.server.key.clone(), client_ca: None };
-        let tls = Tls::new(files).unwrap();
-        let address = quaymaster_testkit::servers::any_port();
-        let listener = tokio::net::TcpListener::bind(address).await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let mut mute = Vec::new();
-        let mut accepted = async || {
-            mute.push(tokio::net::TcpStream::connect(address).await.unwrap());
-            Stream::new(listener.accept().await.unwrap().0.into())
-        };
-        let (one, other) = (accepted().await, accepted().await);
-        let soon = Duration::from_millis(1);
-        assert!(matches!(tls.accept(one, soon).await, Err(Unsecured::Late)));
-        let places = tls.handshakes.try_acquire_many(HANDSHAKES as u32).unwrap();
-        assert!(matches!(tls.accept(other, HANDSHAKE).await, Err(Unsecured::Busy)));
+        let few = 2;
+        let tls = Tls { handshakes: Semaphore::new(few), ..Tls::new(files).unwrap() };
+        let listener = TcpListener::bind(quaymaster_testkit::servers::any_port()).await.unwrap();
+        let (_mute, stream) = line(&listener).await;
+        assert!(matches!(tls.accept(stream, Duration::from_millis(1)).await, Err(Unsecured::Late)));
+
+        // More than there are places say nothing, or begin and say no more.
+        let (mut clients, mut waiting) = (Vec::new(), Vec::new());
+        for at in 0..4 * few {
+            let (mut client, stream) = line(&listener).await;
+            if at % 2 == 0 {
+                client.write_all(&[22, 3, 1]).await.unwrap();
+            }
+            clients.push(client);
+            waiting.push(Box::pin(tls.accept(stream, HANDSHAKE)));
+        }
+        assert!(waiting.iter_mut().all(|accepting| accepting.now_or_never().is_none()));
+        assert!(shake(&tls, &ours.ca, line(&listener).await).await.is_ok(), "a client is served beside them");
+
+        let places = tls.handshakes.try_acquire_many(few as u32).unwrap();
+        let refused = shake(&tls, &ours.ca, line(&listener).await).await;
+        assert!(matches!(refused, Err(Unsecured::Busy)));
         drop(places);
-        assert_eq!(tls.handshakes.available_permits(), HANDSHAKES, "every place was given back");
+        assert!(shake(&tls, &ours.ca, line(&listener).await).await.is_ok(), "every place was given back");
     }
 }

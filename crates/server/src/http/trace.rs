@@ -27,6 +27,18 @@ impl<'h> Trace<'h> {
         Self { trace_id: text(&TRACEPARENT).and_then(trace_id), x_request_id: text(&X_REQUEST_ID).filter(id) }
     }
 
+    /// The headers that name a request, for whoever hands the request on and tells of it afterwards.
+    pub(crate) fn headers(of: &HeaderMap) -> HeaderMap {
+        let pair = |name: HeaderName| of.get(&name).cloned().map(|value| (name, value));
+        [TRACEPARENT, X_REQUEST_ID].into_iter().filter_map(pair).collect()
+    }
+
+    /// The names, each under what a problem calls it.
+    pub(crate) fn named(self) -> impl Iterator<Item = (&'static str, &'h str)> {
+        let names = [("trace_id", self.trace_id), ("x_request_id", self.x_request_id)];
+        names.into_iter().filter_map(|(name, text)| Some((name, text?)))
+    }
+
     /// What log lines of the request are in. Always enabled where there is something to tell, and nothing otherwise.
     pub(crate) fn span(self) -> Span {
         if self == Self::default() {

@@ -200,7 +200,9 @@ async fn a_slow_reader_is_told_what_it_missed_and_holds_up_nobody() {
     assert!(missed > 0 && got > 0, "got {got}, missed {missed}");
     let (mut got, mut missed, mut last) = (0, 0, -1);
     while last + 1 < COUNT as i64 {
-        tally(&slow_stream.data().await, &mut got, &mut missed, &mut last);
+        let (name, told) = slow_stream.named().await;
+        assert_eq!(name.as_deref(), told.starts_with(r#"{"missed":"#).then_some("missed"), "{told:.80}");
+        tally(&told, &mut got, &mut missed, &mut last);
     }
     assert_eq!(got + missed, COUNT as u64);
     assert!(missed > 0 && got > 0, "got {got}, missed {missed}");

@@ -88,16 +88,23 @@ impl Sse {
         }
     }
 
-    /// The data of the next event, which has this name.
-    pub(crate) async fn event(&mut self, name: &str) -> String {
+    /// The name of the next event, if it has one, and its data.
+    pub(crate) async fn named(&mut self) -> (Option<String>, String) {
         let block = loop {
             let block = self.block().await.expect("the stream goes on");
             if block.contains("data: ") {
                 break block;
             }
         };
-        assert!(block.lines().any(|line| line.strip_prefix("event: ") == Some(name)), "{block}");
-        block.lines().filter_map(|line| line.strip_prefix("data: ")).collect()
+        let name = block.lines().find_map(|line| line.strip_prefix("event: ")).map(str::to_owned);
+        (name, block.lines().filter_map(|line| line.strip_prefix("data: ")).collect())
+    }
+
+    /// The data of the next event, which has this name.
+    pub(crate) async fn event(&mut self, wanted: &str) -> String {
+        let (name, data) = self.named().await;
+        assert_eq!(name.as_deref(), Some(wanted), "{data}");
+        data
     }
 
     /// Reads until the server hangs up, orderly or not; answers what came.

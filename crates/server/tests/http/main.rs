@@ -15,6 +15,7 @@ mod latency;
 mod lifecycle;
 mod listening;
 mod locks;
+mod logs;
 mod manners;
 mod offsets;
 mod openapi;

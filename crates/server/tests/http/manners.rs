@@ -6,6 +6,8 @@ use std::sync::Arc;
 use quaymaster::store::embedded::{EmbeddedOptions, EmbeddedStore};
 use quaymaster_server::ChunkPlace;
 use serde_json::json;
+use sqlx::sqlite::SqliteConnectOptions;
+use sqlx::{ConnectOptions as _, Connection as _};
 use tempfile::TempDir;
 
 use crate::client::{Answer, Connection, request};
@@ -17,6 +19,12 @@ async fn ask(server: &Fixture, method: &str, path: &str, headers: &[(&str, &str)
     connection.send(&request(method, path, headers, b"")).await;
     let answer = if method == "HEAD" { connection.receive_head().await } else { connection.receive().await };
     answer.expect("no answer")
+}
+
+/// A trace, and the `traceparent` of a request in it.
+pub(crate) fn traced() -> (&'static str, String) {
+    let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
+    (trace, format!("00-{trace}-00f067aa0ba902b7-01"))
 }
 
 #[tokio::test]
@@ -61,13 +69,25 @@ async fn nobody_keeps_what_was_read() {
     let server = Fixture::start().await;
     let read = server.get("/v1/limit/plain/peek").await;
     assert_eq!((read.status, read.header("cache-control")), (200, Some("no-store")), "{}", read.text());
+    for path in [
+        "/v1/key/explain?key=queue:jobs",
+        "/v1/status",
+        "/metrics",
+        "/healthz",
+        "/readyz",
+        "/openapi.json",
+        "/v1/limit/none/peek",
+        "/nowhere",
+    ] {
+        let answer = server.get(path).await;
+        assert_eq!(answer.header("cache-control"), Some("no-store"), "{path}: {}", answer.head);
+    }
 }
 
 #[tokio::test]
 async fn a_problem_has_the_names_of_its_request() {
     let server = Fixture::start().await;
-    let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
-    let parent = format!("00-{trace}-00f067aa0ba902b7-01");
+    let (trace, parent) = traced();
     let headers = [("traceparent", &*parent), ("x-request-id", "edge-7")];
     let named = ask(&server, "GET", "/v1/limit/none/peek", &headers).await.json();
     assert_eq!((&named["trace_id"], &named["x_request_id"]), (&json!(trace), &json!("edge-7")));
@@ -120,6 +140,10 @@ async fn content_is_sent_under_the_conditions_of_its_caller() {
     let id = scene.id("a").await;
     assert_eq!(scene.put(&id, "0?last=true", &[], &bytes(5000, 1)).await.status, 200);
     scene.until(&id, "COMPLETED").await;
+    for path in [format!("/v1/upload/files/{id}"), format!("/v1/upload/files/status?upload_id={id}")] {
+        let state = scene.server.get(&path).await;
+        assert_eq!((state.status, state.header("cache-control")), (200, Some("no-store")), "{path}");
+    }
     let path = format!("/v1/upload/files/{id}/content");
     let whole = scene.server.get(&path).await;
     let (etag, modified) = (whole.header("etag").unwrap(), whole.header("last-modified").expect("a date"));
@@ -144,6 +168,28 @@ async fn content_is_sent_under_the_conditions_of_its_caller() {
             assert_eq!(answer.json()["code"], "upload.changed");
         }
     }
+    // An upload goes on changing after its content is there: a broker may have been away when it was to be announced.
+    let file = scene.folder.path().join("uploads.db");
+    let mut ledger = SqliteConnectOptions::new().filename(file).connect().await.unwrap();
+    let late = "UPDATE quaymaster_uploads SET updated_ms = updated_ms + 3600000";
+    assert_eq!(sqlx::query(late).execute(&mut ledger).await.unwrap().rows_affected(), 1);
+    ledger.close().await.unwrap();
+    assert_eq!(scene.server.get(&path).await.header("last-modified"), Some(modified));
+    for (headers, wanted) in [
+        (&[("if-modified-since", modified)][..], 304),
+        (&[("if-unmodified-since", modified)], 200),
+        (&[("range", "bytes=0-9"), ("if-range", modified)], 206),
+    ] {
+        assert_eq!(ask(&scene.server, "GET", &path, headers).await.status, wanted, "{headers:?}");
+    }
+    // What lies outside is a problem like any other, with the names of its request.
+    let (trace, parent) = traced();
+    let headers = [("range", "bytes=9000-"), ("traceparent", &*parent), ("x-request-id", "edge-8")];
+    let outside = ask(&scene.server, "GET", &path, &headers).await;
+    let problem = outside.json();
+    assert_eq!((outside.status, outside.header("content-range")), (416, Some("bytes */5000")));
+    assert_eq!((&problem["code"], &problem["field"]), (&json!("upload.range"), &json!("range")));
+    assert_eq!((&problem["trace_id"], &problem["x_request_id"]), (&json!(trace), &json!("edge-8")));
     // A range belongs to GET: HEAD tells of the whole, whatever is asked.
     for range in ["bytes=0-9", "bytes=9000-"] {
         let head = ask(&scene.server, "HEAD", &path, &[("range", range)]).await;

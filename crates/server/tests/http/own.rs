@@ -12,6 +12,7 @@ use serde_json::json;
 
 use crate::client::{Connection, request};
 use crate::fixture::{Fixture, schema, settings};
+use crate::manners::traced;
 
 const SCHEMA: &str = r#"
 [schema]
@@ -149,6 +150,12 @@ async fn a_caller_over_the_limit_is_told_so_and_probes_pass() {
         assert_eq!((refused.status, &refused.json()["code"]), (429, &json!("limit.exceeded")));
         assert!(refused.header("retry-after").unwrap().parse::<u64>().unwrap() >= 1);
     }
+    let (trace, parent) = traced();
+    let headers = [("traceparent", &*parent), ("x-request-id", "edge-9")];
+    let refused = server.raw(&request("GET", "/v1/limit/calls/peek", &headers, b"")).await;
+    let problem = refused.json();
+    assert_eq!((refused.status, &problem["violated-policies"]), (429, &json!(["callers"])));
+    assert_eq!((&problem["trace_id"], &problem["x_request_id"]), (&json!(trace), &json!("edge-9")));
     for probe in ["/healthz", "/readyz", "/metrics"] {
         let answer = server.get(probe).await;
         assert_eq!((answer.status, answer.header("ratelimit")), (200, None), "{probe}");
@@ -159,8 +166,8 @@ async fn a_caller_over_the_limit_is_told_so_and_probes_pass() {
     let metrics = server.get("/metrics").await.text();
     let line = "quaymaster_http_requests_total{route=\"/v1/limit/{name}/take\",status=\"429\"} 1";
     assert!(metrics.contains(line), "{metrics}");
-    let report = recorded(&quaymaster, 9).await;
-    assert_eq!((report.accepted, report.by_status), (7, vec![(429, 2)]));
+    let report = recorded(&quaymaster, 10).await;
+    assert_eq!((report.accepted, report.by_status), (7, vec![(429, 3)]));
 }
 
 #[tokio::test]

@@ -29,14 +29,14 @@ async fn server(toml: &str, tls: TlsFiles) -> Fixture {
     Fixture::with(ServerConfig { tls: Some(tls), ..config }).await
 }
 
-/// Connects, trusting `ca`, with a certificate of our own or without.
-async fn connect(address: SocketAddr, ca: &Path, own: Option<&Identity>) -> std::io::Result<Connection> {
+/// A client that trusts `ca`, with a certificate of its own or without.
+fn client(ca: &Path, own: Option<&Identity>) -> ClientConfig {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_file(ca).unwrap()).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
     let config = config.with_root_certificates(roots);
-    let config = match own {
+    match own {
         None => config.with_no_client_auth(),
         Some(own) => {
             let key = PrivateKeyDer::from_pem_file(&own.key).unwrap();
@@ -44,10 +44,18 @@ async fn connect(address: SocketAddr, ca: &Path, own: Option<&Identity>) -> std:
                 .with_client_auth_cert(vec![CertificateDer::from_pem_file(&own.cert).unwrap()], key)
                 .unwrap()
         }
-    };
+    }
+}
+
+/// Connects as such a client.
+pub(crate) async fn connect(
+    address: SocketAddr,
+    ca: &Path,
+    own: Option<&Identity>,
+) -> std::io::Result<Connection> {
     let tcp = TcpStream::connect(address).await?;
     let name = ServerName::from(address.ip());
-    Ok(Connection::of(TlsConnector::from(Arc::new(config)).connect(name, tcp).await?))
+    Ok(Connection::of(TlsConnector::from(Arc::new(client(ca, own))).connect(name, tcp).await?))
 }
 
 async fn ask(server: &Fixture, ca: &Path, bytes: &[u8]) -> Answer {
@@ -84,6 +92,22 @@ async fn a_server_with_a_certificate_speaks_https_and_nothing_else() {
     while !ask(&server, &ours.ca, &request("GET", "/metrics", &[], b"")).await.text().contains(failed) {
         tokio::task::yield_now().await;
     }
+}
+
+#[tokio::test]
+async fn a_client_that_offers_http_2_too_gets_http_1_1() {
+    let ours = Certificates::new();
+    let server = server("", files(&ours)).await;
+    let mut config = client(&ours.ca, None);
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    let tcp = TcpStream::connect(server.address).await.unwrap();
+    let name = ServerName::from(server.address.ip());
+    let stream = TlsConnector::from(Arc::new(config)).connect(name, tcp).await.unwrap();
+    assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"http/1.1"[..]));
+    let mut connection = Connection::of(stream);
+    connection.send(&health()).await;
+    let answer = connection.receive().await.unwrap();
+    assert!(answer.head.starts_with("HTTP/1.1 200"), "{}", answer.head);
 }
 
 #[tokio::test]

@@ -15,7 +15,7 @@ use crate::listening::Sse;
 use crate::openapi::check;
 use crate::uploads::{Scene, config_in};
 
-/// Both in one database, and so in one outbox.
+/// Both in one database, and so in one outbox, and under one topic.
 const SCHEMA: &str = r#"
 [schema]
 name = "test"
@@ -27,8 +27,10 @@ chunk_min = "1KiB"
 
 [upload.others]
 key = "others:{upload_id}:state"
-topic = "others.completed"
 "#;
+
+/// Every token's text is its variable's name with this behind it.
+const SUFFIX: &str = "-is-long-enough";
 
 const STREAM: &[(&str, &str)] = &[("accept", "text/event-stream")];
 
@@ -41,7 +43,8 @@ async fn start(config: &str) -> Scene {
         database: LedgerOptions { sync: Sync::Never, ..LedgerOptions::default() },
         ..config_in(folder.path(), ChunkPlace::Spool)
     };
-    let server = Fixture::with_uploads(SCHEMA, settings(config, &|_| None).server, engine, &uploads).await;
+    let config = settings(config, &|name| Some(format!("{name}{SUFFIX}"))).server;
+    let server = Fixture::with_uploads(SCHEMA, config, engine, &uploads).await;
     Scene { server, folder }
 }
 
@@ -118,6 +121,46 @@ async fn a_reader_that_comes_again_gets_each_event_once() {
     assert_eq!(event["upload_id"], json!(id), "nothing twice, nothing in between");
     let all: Vec<Value> = scene.page(0).await;
     assert_eq!((all.len(), &all[5]["seq"]), (6, &json!(seq)));
+}
+
+#[tokio::test]
+async fn a_token_reads_the_events_of_its_own_uploads_alone() {
+    let tokens = ["files", "others"]
+        .map(|name| format!("{{ env = \"{name}\", name = \"{name}\", resources = [\"upload.{name}\"] }}"));
+    let scene = start(&format!("[server]\ntokens = [{}]\n", tokens.join(", "))).await;
+    let ask = async |token: &str, method: &str, path: &str, body: &[u8]| {
+        let token = format!("Bearer {token}{SUFFIX}");
+        scene.server.raw(&request(method, path, &[("authorization", &token)], body)).await
+    };
+    // One of each, in an order in which each comes before and after the other.
+    let mut ids = Vec::new();
+    for name in ["files", "others", "files", "others"] {
+        let made = ask(name, "POST", &format!("/v1/upload/{name}/create"), br#"{"name":"x"}"#).await.json();
+        let id = made["upload_id"].as_str().unwrap().to_owned();
+        let path = format!("/v1/upload/{name}/{id}");
+        assert_eq!(ask(name, "PUT", &format!("{path}/chunk/0?last=true"), b"x").await.status, 200);
+        let begun = std::time::Instant::now();
+        while ask(name, "GET", &path, b"").await.json()["status"] != "COMPLETED" {
+            assert!(begun.elapsed() < std::time::Duration::from_secs(30));
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+        ids.push(id);
+    }
+    for (name, other, own) in [("files", "others", [0, 2]), ("others", "files", [1, 3])] {
+        let path = format!("/v1/upload/{name}/events?after=0");
+        let page = ask(name, "GET", &path, b"").await.json();
+        let told: Vec<&Value> =
+            page["events"].as_array().unwrap().iter().map(|event| &event["upload_id"]).collect();
+        assert_eq!(told, own.map(|at| &ids[at]), "{name}");
+        assert_eq!(page["events"][0]["payload"]["resource"], name);
+        assert_eq!(ask(other, "GET", &path, b"").await.json()["code"], "auth.resource");
+        let token = format!("Bearer {name}{SUFFIX}");
+        let mut stream =
+            Sse::open(scene.server.address, &path, &[STREAM, &[("authorization", &token)]].concat()).await;
+        for at in own {
+            assert_eq!(heard(&mut stream).await.1["upload_id"], json!(ids[at]));
+        }
+    }
 }
 
 #[tokio::test]

@@ -246,7 +246,7 @@ crate::cases! {
         let etags = of("etags");
         let words: [&[u8]; 5] = [b"ZRANGE", etags.as_bytes(), b"0", b"-1", b"WITHSCORES"];
         let listed = command(engine, etags.as_bytes(), &words).await.expect("etags");
-        let texts = ["1:\"etag-0\"", "0", "2:\"etag-1\"", "1"].map(|text| Reply::Bytes(text.into()));
+        let texts = ["\"etag-0\"", "0", "\"etag-1\"", "1"].map(|text| Reply::Bytes(text.into()));
         assert_eq!(listed, Reply::Array(texts.to_vec()));
         let held = hash(&quaymaster, &of("state")).await;
         for (field, value) in
@@ -316,7 +316,15 @@ crate::cases! {
         let stored = state(upload, "u").await;
         assert_eq!(stored.receipt.durable_chunks, 4);
         assert_eq!((stored.durable(), stored.bytes_durable), (vec![0..=1, 3..=4], 22));
+        // The first of them has the documented member; the others have their parts' numbers before it.
         let etags = spelled(&quaymaster, "docs", "etags", &[("upload_id", "u")]);
+        let first = chunks[0].lease.number();
+        for chunk in &chunks {
+            let numbered = format!("{}:\"equal\"", chunk.lease.number() + 1);
+            let member = if chunk.lease.number() == first { "\"equal\"" } else { &numbered };
+            let score = command_text(&*subject.engine, &["ZSCORE", &etags, member]).await;
+            assert_eq!(score, Some(chunk.lease.number().to_string()), "{member}");
+        }
         assert_eq!(command_int(&*subject.engine, &["ZCARD", &etags]).await, 4);
         assert!(!stored.receipt.complete, "chunk 2 is missing");
     }

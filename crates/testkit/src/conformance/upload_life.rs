@@ -21,6 +21,18 @@ async fn told(progress: &mut (impl Stream<Item = Result<Progress>> + Unpin)) -> 
     next.expect("in time").expect("one more").expect("progress")
 }
 
+/// The next message has this percentage and these bytes in all, and the state says the same.
+async fn says(
+    (upload, id): (&Upload, &str),
+    progress: &mut (impl Stream<Item = Result<Progress>> + Unpin),
+    (percent, total_bytes): (f64, u64),
+) {
+    let message = told(progress).await;
+    assert!((message.percent - percent).abs() < 1e-9, "{message:?} instead of {percent}");
+    assert_eq!(message.total_bytes, total_bytes, "{message:?}");
+    assert_eq!(Progress::from(&state(upload, id).await), message, "a message says what the state says");
+}
+
 /// An upload of `count` chunks, all of them durable.
 async fn shipped(upload: &Upload, id: &str, count: u32) {
     begin(upload, id, None).await;
@@ -272,6 +284,32 @@ crate::cases! {
         upload.restore("waits", &new, &known).await.expect("restore");
         let stored = state(upload, "waits").await;
         assert_eq!((stored.status, stored.error), (Status::Completed, None));
+    }
+
+    async fn percent_is_by_chunks_whatever_their_bytes(subject: &Subject) {
+        let quaymaster = uploads(subject);
+        let upload = docs(&quaymaster);
+        for (id, announced) in [("sized", Some(10)), ("unsized", None)] {
+            begin(upload, id, announced).await;
+            let total = announced.unwrap_or(0);
+            let mut progress = Box::pin(upload.progress(id).await.expect("progress"));
+            told(&mut progress).await;
+            taken(&send(upload, id, 0, b"12345678", Last::No).await);
+            says((upload, id), &mut progress, (0.0, total)).await;
+            let chunk = claim(upload, 1).await.remove(0);
+            ship(upload, &chunk.lease).await;
+            // It is unknown how many there are: by bytes, where their number was announced.
+            says((upload, id), &mut progress, (if announced.is_some() { 80.0 } else { 0.0 }, total)).await;
+            taken(&send(upload, id, 1, b"90", Last::Yes).await);
+            says((upload, id), &mut progress, (50.0, total)).await;
+            let chunk = claim(upload, 1).await.remove(0);
+            ship(upload, &chunk.lease).await;
+            says((upload, id), &mut progress, (100.0, total)).await;
+            assert_eq!(upload.completing(id).await.expect("completing"), Moved::Moved { from: Status::Uploading });
+            says((upload, id), &mut progress, (100.0, total)).await;
+            assert_eq!(upload.completed(id, "e", 10).await.expect("completed"), Moved::Moved { from: Status::Completing });
+            says((upload, id), &mut progress, (100.0, 10)).await;
+        }
     }
 
     async fn progress_is_a_snapshot_and_then_what_changes(subject: &Subject) {

@@ -5,6 +5,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::ops::Range;
+use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -72,4 +73,11 @@ pub fn any_port() -> SocketAddr {
 pub fn at_own_address(script: &str) -> String {
     let ip = own_ip().to_string();
     script.replace("127.0.0.1", &ip).replace("redis-cli -p", &format!("redis-cli -h {ip} -p"))
+}
+
+/// The set-up block of a page, which its reader runs in the `project`: what its `cargo` builds is built already, in
+/// `programs`, and the folder of its own that it makes is `folder`.
+pub fn set_up(block: &str, project: &str, programs: &Path, folder: &Path) -> String {
+    let block = block.replace("$PWD/target/debug", &programs.display().to_string());
+    format!("cargo() {{ :; }}; mktemp() {{ echo '{}'; }}; cd '{project}'\n{block}", folder.display())
 }

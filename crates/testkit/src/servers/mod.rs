@@ -15,7 +15,7 @@ mod redis;
 mod sentinel;
 mod tools;
 
-pub use address::{Claim, any_port, at_own_address, free_address, own_ip};
+pub use address::{Claim, any_port, at_own_address, free_address, own_ip, set_up};
 pub use certificates::{Certificates, Identity};
 pub use cluster::{Cluster, ClusterConfig};
 pub use faketime::FakeTime;

@@ -43,9 +43,9 @@ impl Announcer {
     pub fn with_topic(url: &str, default: &str) -> Result<Self> {
         let wrong =
             |detail: &str| Err(Error::new("announce.open", Trouble::Never, format!("events: {detail}")));
+        let topic = topic_of(url, default);
         match url.split_once(':') {
-            Some(("outbox", topic)) => {
-                let topic = if topic.is_empty() { default } else { topic };
+            Some(("outbox", _)) => {
                 if !is_topic(topic) {
                     return wrong("a topic is of letters, digits, `.`, `_`, `-`");
                 }
@@ -54,8 +54,7 @@ impl Announcer {
             Some(("kafka", place)) => {
                 let Some(place) = place.strip_prefix("//") else { return wrong("kafka://host:port/topic") };
                 let (place, settings) = place.split_once('?').unwrap_or((place, ""));
-                let (brokers, topic) = place.split_once('/').unwrap_or((place, ""));
-                let topic = if topic.is_empty() { default } else { topic };
+                let brokers = place.split('/').next().unwrap_or_default();
                 if brokers.contains('@') {
                     return wrong(
                         "kafka://host:port,host:port/topic names no user: what brokers want to know is a setting, as in \
@@ -106,6 +105,18 @@ impl Announcer {
     }
 }
 
+/// The topic that a URL names, else `default`. [`Announcer::with_topic`] judges both.
+pub fn topic_of<'a>(url: &'a str, default: &'a str) -> &'a str {
+    let place = url.split_once(':').map_or("", |(_, place)| place);
+    let topic = match place.strip_prefix("//") {
+        Some(brokers) => {
+            brokers.split('?').next().and_then(|place| place.split_once('/')).map_or("", |(_, topic)| topic)
+        }
+        None => place,
+    };
+    if topic.is_empty() { default } else { topic }
+}
+
 /// As Kafka bounds them.
 fn is_topic(topic: &str) -> bool {
     (1..=249).contains(&topic.len())
@@ -122,6 +133,15 @@ mod tests {
     #[test]
     fn events_go_where_the_url_says() {
         assert_eq!(Announcer::open("outbox:").unwrap().topic(), TOPIC);
+        for (url, topic) in [
+            ("outbox:", "mine"),
+            ("outbox:files.done", "files.done"),
+            ("kafka://a:1,b:2", "mine"),
+            ("kafka://a:1/files.done?message.timeout.ms=30000", "files.done"),
+            ("kafka://a:1?ssl.ca.location=/etc/ca", "mine"),
+        ] {
+            assert_eq!(topic_of(url, "mine"), topic, "{url}");
+        }
         assert_eq!(Announcer::open("outbox:files.done").unwrap().topic(), "files.done");
         assert_eq!(Announcer::with_topic("outbox:", "mine").unwrap().topic(), "mine");
         for wrong in [

@@ -403,6 +403,9 @@ pub struct Event {
     pub seq: i64,
     /// Of which upload.
     pub upload_id: String,
+    /// Of which resource of the schema. Unknown of an upload that is forgotten, whose event was written before events
+    /// said it.
+    pub resource: Option<String>,
     /// Of which node: events of one node keep their order.
     pub node_id: String,
     /// Where it is told.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::Ledger;
 use super::connection::{Arg, Cell, Cells, Session};
@@ -15,15 +15,23 @@ macro_rules! event_columns {
     };
 }
 
-pub(super) const OF: &str =
-    concat!("SELECT ", event_columns!(), " FROM quaymaster_outbox WHERE upload_id = $1");
-const AFTER: &str =
-    concat!("SELECT ", event_columns!(), " FROM quaymaster_outbox WHERE seq > $1 ORDER BY seq LIMIT $2");
-const WAITING: &str = concat!(
-    "SELECT ",
-    event_columns!(),
-    " FROM quaymaster_outbox WHERE published_ms IS NULL AND seq > $1 ORDER BY seq LIMIT $2"
-);
+/// Events, and whose uploads they tell of as long as those are remembered.
+macro_rules! select_events {
+    ($which:literal) => {
+        concat!(
+            "SELECT ",
+            event_columns!(),
+            ", (SELECT resource FROM quaymaster_uploads
+                WHERE quaymaster_uploads.upload_id = quaymaster_outbox.upload_id)
+              FROM quaymaster_outbox WHERE ",
+            $which
+        )
+    };
+}
+
+pub(super) const OF: &str = select_events!("upload_id = $1");
+const AFTER: &str = select_events!("seq > $1 ORDER BY seq LIMIT $2");
+const WAITING: &str = select_events!("published_ms IS NULL AND seq > $1 ORDER BY seq LIMIT $2");
 /// Locked until the commit: numbers become visible in their order.
 const NEXT: &str = "UPDATE quaymaster_outbox_last SET seq = seq + 1 RETURNING seq";
 const LAST: &str = "SELECT seq FROM quaymaster_outbox_last";
@@ -65,16 +73,27 @@ struct Payload<'a> {
     timestamp: i64,
     event_id: &'a str,
     upload_id: &'a str,
+    resource: &'a str,
+}
+
+/// What is read of it again: whose upload it was, which nothing else says once that is forgotten.
+#[derive(Deserialize)]
+struct Whose {
+    resource: Option<String>,
 }
 
 pub(super) fn event(row: &Cells) -> Event {
+    let payload = row[5].text();
+    let told = || serde_json::from_str::<Whose>(&payload).ok().and_then(|whose| whose.resource);
+    let resource = row[8].maybe_text().or_else(told);
     Event {
+        resource,
         event_id: row[0].text(),
         seq: row[1].int(),
         upload_id: row[2].text(),
         node_id: row[3].text(),
         topic: row[4].text(),
-        payload: row[5].text(),
+        payload,
         created_ms: row[6].int(),
         published_ms: row[7].maybe_int(),
     }
@@ -93,6 +112,7 @@ impl Session<'_> {
             timestamp: upload.updated_ms,
             event_id: &event_id,
             upload_id: &upload.upload_id,
+            resource: &upload.resource,
         };
         let payload = serde_json::to_string(&payload).unwrap_or_default();
         let args = [

@@ -17,6 +17,10 @@ const ACTIVE: &str =
     "UPDATE nodes SET status = 'ACTIVE', s3_key = $2, s3_etag = $3, size = $4, updated_at = $5
     WHERE node_id = $1";
 
+/// The last time: an upload that failed afterwards may have been given another object.
+const PROVED_AT: &str = "SELECT at_ms FROM quaymaster_upload_events
+    WHERE upload_id = $1 AND what = 'proved' ORDER BY n DESC LIMIT 1";
+
 /// Where a repeated call finds itself.
 enum Place {
     Here(Box<Upload>),
@@ -93,6 +97,19 @@ impl Ledger {
                 }
                 session.put_event(&now, topic).await?;
                 session.move_on(&was, now, "recorded", topic).await
+            })
+            .await
+    }
+
+    /// When the object of an upload was proved, in milliseconds since the epoch: what follows does not change it, and
+    /// nothing of the object either.
+    pub async fn proved_at(&self, upload_id: &str) -> Result<Option<i64>> {
+        self.database
+            .bounded("ledger.proved_at", async {
+                let mut session = self.database.session().await?;
+                let row = session.one(PROVED_AT, &[Arg::Text(upload_id)]).await?;
+                session.done();
+                Ok(row.and_then(|row| row[0].maybe_int()))
             })
             .await
     }

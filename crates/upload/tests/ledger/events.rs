@@ -38,7 +38,7 @@ pub(super) async fn a_repeated_move_gets_the_same_answer_and_one_event(database:
         event.payload,
         format!(
             "{{\"node_id\":\"node-a\",\"s3_key\":\"connectors/default/node-a.pb\",\"etag\":\"\\\"e\\\"\",\"size\":20,\
-             \"timestamp\":{},\"event_id\":\"a.completed\",\"upload_id\":\"a\"}}",
+             \"timestamp\":{},\"event_id\":\"a.completed\",\"upload_id\":\"a\",\"resource\":\"documents\"}}",
             event.created_ms
         )
     );
@@ -146,6 +146,10 @@ pub(super) async fn events_are_removed_once_they_are_told_kept_and_their_upload_
     for id in ["a", "b"] {
         assert!(matches!(ledger.forget(id).await.unwrap(), Moved::Moved(_)));
     }
+    // Whose event it is stays known; of one written before events said it, only as long as its upload is remembered.
+    run(&database, "UPDATE quaymaster_outbox SET payload = '{}' WHERE upload_id IN ('b', 'c')").await;
+    let whose: Vec<_> = ledger.events(0, 3).await.unwrap().into_iter().map(|event| event.resource).collect();
+    assert_eq!(whose, [Some("documents".to_owned()), None, Some("documents".to_owned())]);
     assert_eq!(prune(HOUR, 10).await, 0, "not kept long enough");
     assert_eq!(look("another", MINUTE, 0, 10).await, (0, 0), "somebody else's are not touched");
     run(&database, "UPDATE quaymaster_outbox SET created_ms = created_ms - 60001").await;

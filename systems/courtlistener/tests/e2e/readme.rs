@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Stdio;
 
 use quaymaster_testkit::held_clock::HeldClock;
-use quaymaster_testkit::servers::at_own_address;
+use quaymaster_testkit::servers::{at_own_address, set_up};
 
 use crate::scene::{PATIENCE, TEN_PAST_US};
 
@@ -21,10 +21,15 @@ async fn the_readme_is_true() {
     let folder = tempfile::tempdir().unwrap();
     // Ten past, so that no hour turns in the middle of the page.
     let clock = HeldClock::running(TEN_PAST_US);
+    let project = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    let programs = Path::new(env!("CARGO_BIN_EXE_docket-pipeline")).parent().unwrap();
     let mut script = "set -eu\n".to_owned();
     let mut shown = Vec::new();
     let parts = blocks(include_str!("../../README.md"));
     for (at, (language, text)) in parts.iter().enumerate() {
+        if language.is_empty() && text.contains("$(mktemp -d)") {
+            script += &set_up(text, project, programs, folder.path());
+        }
         if *language == "sh" {
             script.extend([text, "echo '", MARK, "'\n"]);
             shown.push(
@@ -34,15 +39,11 @@ async fn the_readme_is_true() {
     }
     assert_eq!(shown.iter().filter(|text| !text.is_empty()).count(), 5, "blocks whose output is shown");
     let script = at_own_address(&script);
-    let programs = Path::new(env!("CARGO_BIN_EXE_docket-pipeline")).parent().unwrap();
-    let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
     let shell = tokio::process::Command::new("setpriv")
         // Whatever it started dies with it.
         .args(["--pdeathsig", "KILL", "--", "bash", "-c"])
         .arg(format!("trap 'kill -9 $(jobs -p) 2>/dev/null || true' EXIT\n{script}"))
         .current_dir(folder.path())
-        .env("PATH", path)
-        .env("PROJECT", concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
         .envs(clock.environment())
         .stdin(Stdio::null())
         .output();

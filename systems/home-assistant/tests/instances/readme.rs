@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Stdio;
 
-use quaymaster_testkit::servers::{at_own_address, own_ip};
+use quaymaster_testkit::servers::{at_own_address, own_ip, set_up};
 
 use crate::scene::PATIENCE;
 
@@ -34,12 +34,15 @@ fn settled(text: &str) -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_readme_is_true() {
     let folder = tempfile::tempdir().unwrap();
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    std::os::unix::fs::symlink(here.parent().unwrap(), folder.path().join("systems")).unwrap();
+    let project = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    let programs = Path::new(env!("CARGO_BIN_EXE_ha-backend")).parent().unwrap();
     let mut script = "set -eu\n".to_owned();
     let mut shown = Vec::new();
     let parts = blocks(include_str!("../../README.md"));
     for (at, (language, text)) in parts.iter().enumerate() {
+        if language.is_empty() && text.contains("$(mktemp -d)") {
+            script += &set_up(text, project, programs, folder.path());
+        }
         if *language == "sh" {
             script.extend([text, "echo '", MARK, "'\n"]);
             shown.push(
@@ -52,15 +55,11 @@ async fn the_readme_is_true() {
         .replace("server.mjs\" 7465", &format!("server.mjs\" 7465 {}", own_ip()))
         // Callers come from here, whatever address they call.
         .replace(&format!("HA_PROXIES={}", own_ip()), "HA_PROXIES=127.0.0.1");
-    let programs = Path::new(env!("CARGO_BIN_EXE_ha-backend")).parent().unwrap();
-    let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
     let shell = tokio::process::Command::new("setpriv")
         // Whatever it started dies with it.
         .args(["--pdeathsig", "KILL", "--", "bash", "-c"])
         .arg(format!("trap 'kill -9 $(jobs -p) 2>/dev/null || true' EXIT\n{script}"))
         .current_dir(folder.path())
-        .env("PATH", path)
-        .env("PROJECT", concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
         .stdin(Stdio::null())
         .output();
     let output = tokio::time::timeout(PATIENCE, shell).await.unwrap().unwrap();

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Stdio;
 
-use quaymaster_testkit::servers::at_own_address;
+use quaymaster_testkit::servers::{at_own_address, set_up};
 
 /// The fenced blocks: language and text.
 fn blocks(text: &str) -> Vec<(&str, &str)> {
@@ -48,13 +48,16 @@ const MARK: &str = "--- end of block";
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_readme_is_true() {
     let folder = tempfile::tempdir().unwrap();
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    std::os::unix::fs::symlink(here.parent().unwrap(), folder.path().join("systems")).unwrap();
     let readme = include_str!("../../README.md");
+    let project = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    let programs = Path::new(env!("CARGO_BIN_EXE_psp-gateway")).parent().unwrap();
     let mut script = "set -eu\n".to_owned();
     let mut shown = Vec::new();
     let parts = blocks(readme);
     for (at, (language, text)) in parts.iter().enumerate() {
+        if language.is_empty() && text.contains("$(mktemp -d)") {
+            script += &set_up(text, project, programs, folder.path());
+        }
         if *language == "sh" {
             script.push_str(text);
             script += "echo '";
@@ -79,15 +82,11 @@ async fn the_readme_is_true() {
 
 /// Runs the script in one shell; what it printed.
 async fn run_in(folder: &Path, script: &str) -> String {
-    let programs = Path::new(env!("CARGO_BIN_EXE_psp-gateway")).parent().unwrap();
-    let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
     let shell = tokio::process::Command::new("setpriv")
         // Whatever it started dies with it.
         .args(["--pdeathsig", "KILL", "--", "bash", "-c"])
         .arg(format!("trap 'kill -9 $(jobs -p) 2>/dev/null || true' EXIT\n{script}"))
         .current_dir(folder)
-        .env("PATH", path)
-        .env("PROJECT", concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
         .stdin(Stdio::null())
         .output();
     let Ok(output) = tokio::time::timeout(crate::scene::PATIENCE, shell).await else {

@@ -20,14 +20,13 @@ use quaymaster::{Code, Error};
 /// What a shell gives for a command that was interrupted.
 const INTERRUPTED: u8 = 130;
 
-/// The upload that is meant: the one named, or the only one there is.
+/// The upload that is meant: the one named, or the only one there is. One that lacks its variables is there, too: what
+/// is meant does not depend on the environment.
 fn resource(schema: &Schema, named: Option<String>) -> Result<String, Error> {
     let wrong = |code, detail: String| Err(Error::new("upload", code, detail));
-    let known: Vec<&str> = schema
-        .resources()
-        .filter(|found| found.kind == Kind::Upload)
-        .map(|found| found.name.as_str())
-        .collect();
+    let declared = schema.resources().filter(|found| found.kind == Kind::Upload);
+    let left_out = schema.all_left_out().filter_map(|(label, _)| label.strip_prefix("upload."));
+    let known: Vec<&str> = declared.map(|found| found.name.as_str()).chain(left_out).collect();
     match (named, &known[..]) {
         (Some(name), _) if known.contains(&name.as_str()) => Ok(name),
         (Some(name), _) => wrong(

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use quaymaster::schema::Kind;
 use quaymaster::{Code, Error, Quaymaster};
 use quaymaster_server::Depot;
 use quaymaster_server::config::Needs;
@@ -93,8 +94,9 @@ async fn open(put: &Put, global: &Global) -> anyhow::Result<(Way, Option<Help>)>
         };
         return Ok((Way::Server(Remote::new(client, &name)?), None));
     }
-    let (quaymaster, depot) = setup::open_all(global, place, Intent::Change).await?;
+    let (quaymaster, depot) = setup::open_for_call(global, place, Intent::Change, Kind::Upload).await?;
     let name = resource(quaymaster.schema(), put.resource.clone())?;
+    quaymaster.upload(&name)?;
     depot.examine(&quaymaster).await?;
     let uploads = depot.open(&name).await?;
     Ok((Way::Store(uploads), Some(Help::begin(quaymaster, depot))))

@@ -20,7 +20,7 @@ use crate::app::App;
 use crate::call::{Answers, Operation};
 use crate::http::conditional::{Outcome, Validators};
 use crate::http::connection::{Pace, Sending};
-use crate::http::problem::{Problem, excerpt};
+use crate::http::problem::Problem;
 use crate::http::query;
 use crate::request::{Field, Spec};
 
@@ -69,8 +69,12 @@ pub(crate) async fn content(app: &App, asked: Asked<'_>) -> Result<Response<Body
     let berth = berth_of(&app.services, asked.name, id)?;
     let uploads = berth.uploads().await?;
     let known = uploads.of_ours(id).await?;
-    let modified = known.as_ref().and_then(|upload| whole_seconds(upload.updated_ms));
     let known = known.and_then(|upload| Some((upload.final_size?, quoted(&upload.final_etag?))));
+    // Not when the upload last changed: it goes on changing after its content is there.
+    let modified = match &known {
+        Some(_) => uploads.ledger().proved_at(id).await?.and_then(whole_seconds),
+        None => None,
+    };
     let range = match &known {
         Some((size, etag)) => {
             let validators = Validators { etag, modified };
@@ -84,10 +88,7 @@ pub(crate) async fn content(app: &App, asked: Asked<'_>) -> Result<Response<Body
             }
             // A range of no bytes is no range: HEAD tells of the whole (RFC 9110, 14.2).
             let ranged = asked.method == Method::GET && validators.is_meant(asked.headers);
-            match ranged.then(|| range(asked.headers, *size)).transpose() {
-                Ok(range) => range.flatten(),
-                Err(problem) => return Ok(outside(problem, *size)),
-            }
+            ranged.then(|| range(asked.headers, *size)).transpose()?.flatten()
         }
         None => None,
     };
@@ -171,14 +172,6 @@ fn unchanged(validators: Validators<'_>) -> Response<Body> {
     response
 }
 
-/// A range outside, and how many bytes there are.
-fn outside(problem: Problem, size: u64) -> Response<Body> {
-    let mut response = problem.only_read().into_response();
-    let shown = HeaderValue::from_str(&format!("bytes */{size}")).ok();
-    response.headers_mut().extend(shown.map(|shown| (CONTENT_RANGE, shown)));
-    response
-}
-
 /// The one range of bytes that is asked for. What is not understood is as if it were not there (RFC 9110); several
 /// ranges at once are answered with everything, too.
 fn range(headers: &HeaderMap, size: u64) -> Result<Option<Range<u64>>, Problem> {
@@ -203,8 +196,7 @@ fn range(headers: &HeaderMap, size: u64) -> Result<Option<Range<u64>>, Problem> 
         },
     };
     if found.is_empty() {
-        let detail = format!("{} is outside of {size} bytes", excerpt(text));
-        return Err(Problem::new(Code::UploadRange, detail).field("range"));
+        return Err(Problem::range(size, text));
     }
     Ok(Some(found))
 }

@@ -78,7 +78,7 @@ pub(crate) struct UploadEvent {
     upload_id: String,
     #[schemars(extend("examples" = ["repository.uploads.completed"]))]
     topic: String,
-    /// The documented event: `node_id, s3_key, etag, size, timestamp` and what it is recognised by.
+    /// The documented event: `node_id, s3_key, etag, size, timestamp`, what it is recognised by, and its `resource`.
     #[schemars(with = "serde_json::Value")]
     payload: Box<RawValue>,
     created_at: String,
@@ -100,11 +100,9 @@ impl UploadEvent {
 pub(crate) async fn events(services: &Services, input: Input<'_>) -> Answer {
     let berth = berth(services, input.name)?;
     let UploadEventsAsk { after, count, .. } = input.read()?;
-    let uploads = berth.uploads().await?;
-    let mut page = uploads.ledger().events(after as i64, count as u32).await?;
+    let mut page = berth.uploads().await?.ledger().events(after as i64, count as u32).await?;
     let next = page.last().map_or(after, |event| u64::try_from(event.seq).unwrap_or(after));
-    // Several uploads may share a database and its outbox, each under a topic of its own.
-    page.retain(|event| event.topic == uploads.topic());
+    page.retain(|event| berth.tail().own().has(event));
     let events = page.into_iter().filter_map(UploadEvent::of).collect();
     Ok(written(&UploadEvents { events, next }))
 }
