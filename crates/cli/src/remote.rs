@@ -10,7 +10,8 @@ use clap::Args as ClapArgs;
 use futures_util::StreamExt as _;
 use futures_util::stream::{self, BoxStream};
 use quaymaster::{Code, Error};
-use quaymaster_server::command::{Command, Sent};
+use quaymaster_server::KeyExplained;
+use quaymaster_server::command::{self, Command, Sent};
 use reqwest::header::{CONTENT_TYPE, HeaderValue, LOCATION, RETRY_AFTER};
 use reqwest::{Method, RequestBuilder, Response, StatusCode, redirect};
 use serde_json::Value;
@@ -132,9 +133,7 @@ impl Client {
     /// The answer of a call that may wait for `wait` by itself, as JSON.
     pub(crate) async fn ask(&self, command: Command, sent: Sent, wait: Duration) -> Result<String, Error> {
         let asking = Asking { op: command.id(), changes: !command.only_reads() };
-        let patience = self.patience(PATIENCE);
-        let response = self.send(asking, &sent, patience.saturating_add(wait), "application/json").await?;
-        let body = read(response, patience, ANSWER_MAX).await.map_err(|unread| asking.unread(unread))?;
+        let body = self.body(asking, &sent, wait).await?;
         let text = String::from_utf8_lossy(&body).into_owned();
         let why = match Answer::parse(&text) {
             Ok(answer) => command.misfit(|field| answer.field(field)),
@@ -142,10 +141,23 @@ impl Client {
         };
         match why {
             None => Ok(text),
-            Some(why) => {
-                Err(asking.strange(format!("this is no answer to the call: {why}: {}", excerpt(&body))))
-            }
+            Some(why) => Err(asking.no_answer(&why, &body)),
         }
+    }
+
+    /// What the server says of a key.
+    pub(crate) async fn explain(&self, key: &str) -> Result<KeyExplained, Error> {
+        let asking = Asking { op: "key.explain", changes: false };
+        let body = self.body(asking, &command::explain(key), Duration::ZERO).await?;
+        serde_json::from_slice(&body)
+            .map_err(|error| asking.no_answer(&error.to_string(), &body).because(error))
+    }
+
+    /// The JSON that answers a call that may wait for `wait` by itself.
+    async fn body(&self, asking: Asking, sent: &Sent, wait: Duration) -> Result<Vec<u8>, Error> {
+        let patience = self.patience(PATIENCE);
+        let response = self.send(asking, sent, patience.saturating_add(wait), "application/json").await?;
+        read(response, patience, ANSWER_MAX).await.map_err(|unread| asking.unread(unread))
     }
 
     /// A stream of server-sent events.
@@ -221,6 +233,11 @@ impl Asking {
     /// It was answered, and nobody can tell what that means.
     fn strange(self, detail: String) -> Error {
         Error::new(self.op, Code::ServerAnswer, detail).ran(self.changes)
+    }
+
+    /// The same of JSON that answers something else.
+    fn no_answer(self, why: &str, body: &[u8]) -> Error {
+        self.strange(format!("this is no answer to the call: {why}: {}", excerpt(body)))
     }
 
     fn unread(self, unread: Unread) -> Error {
