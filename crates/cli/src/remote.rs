@@ -18,7 +18,7 @@ use serde_json::Value;
 
 use crate::answer::Answer;
 use crate::calls::seconds;
-use crate::failure::Unreadable;
+use crate::failure::{Cause, Unreadable};
 
 /// How long a server may say nothing, beside what a call waits by itself.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -31,6 +31,9 @@ const PROBLEM_MAX: usize = 1 << 20;
 
 /// The most that is shown of an answer that is not understood.
 const EXCERPT: usize = 200;
+
+/// The flag that names certificates.
+const CA_FILE: &str = "--ca-file";
 
 /// The token that a server wants.
 const TOKEN: &str = "QUAYMASTER_TOKEN";
@@ -61,14 +64,15 @@ fn client(ca_file: Option<&Path>) -> anyhow::Result<reqwest::Client> {
         // A redirect would take the token, or the call, to somebody who was not named.
         .redirect(redirect::Policy::none());
     if let Some(path) = ca_file {
-        let wrong = |why: String| Unreadable(format!("--ca-file {}: {why}", path.display()));
-        let pem = std::fs::read(path).map_err(|error| wrong(error.to_string()))?;
-        let found = reqwest::Certificate::from_pem_bundle(&pem).map_err(|error| wrong(error.to_string()))?;
+        let what = format!("--ca-file {}", path.display());
+        let wrong = |cause: Cause| Unreadable::because(&what, cause).field(CA_FILE);
+        let pem = std::fs::read(path).map_err(|error| wrong(error.into()))?;
+        let found = reqwest::Certificate::from_pem_bundle(&pem).map_err(|error| wrong(error.into()))?;
         if found.is_empty() {
-            return Err(wrong("it has no certificate in PEM".to_owned()).into());
+            return Err(wrong("it has no certificate in PEM".into()).into());
         }
         // What is no certificate although it is PEM is found out here.
-        return builder.tls_certs_only(found).build().map_err(|error| wrong(root(&error)).into());
+        return builder.tls_certs_only(found).build().map_err(|error| wrong(root(&error).into()).into());
     }
     Ok(builder.build()?)
 }
@@ -88,8 +92,11 @@ impl Remote {
     /// The server's client, where one is named.
     pub(crate) fn client(&self) -> anyhow::Result<Option<Client>> {
         let Some(server) = &self.server else { return Ok(None) };
-        let wrong = |why: String| Error::new("server", Code::ConfigInvalid, format!("--server {why}"));
-        let url = reqwest::Url::parse(server).map_err(|error| wrong(format!("is no URL: {error}")))?;
+        let wrong = |why: String| {
+            Error::new("server", Code::ConfigInvalid, format!("--server {why}")).field("--server")
+        };
+        let url = reqwest::Url::parse(server)
+            .map_err(|error| wrong(format!("is no URL: {error}")).because(error))?;
         if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none() {
             return Err(wrong("is http://host:port or https://host:port".to_owned()).into());
         }
@@ -106,7 +113,7 @@ impl Remote {
         let (token, shown) = (token(), cut(&plain));
         if token.as_deref().is_some_and(|token| HeaderValue::from_str(token).is_err()) {
             let detail = "QUAYMASTER_TOKEN has a character that no header can hold, such as a line break";
-            return Err(Error::new("server", Code::ConfigInvalid, detail).into());
+            return Err(Error::new("server", Code::ConfigInvalid, detail).field(TOKEN).into());
         }
         // Who has a token is known by it; else a proxy may want the user and the password.
         let base = if token.is_some() { shown.clone() } else { cut(&url) };
@@ -199,7 +206,8 @@ impl Client {
                 let help =
                     if is_distrust(&error) { "; --ca-file names the certificates to trust" } else { "" };
                 let detail = format!("{}: {}{help}", self.shown, root(&error));
-                return Err(Error::new(asking.op, Code::StoreRefused, detail));
+                let error = error.without_url();
+                return Err(Error::new(asking.op, Code::StoreRefused, detail).because(error));
             }
             Ok(Err(error)) => return Err(asking.unread(Unread::Broke(error))),
             Err(_) => return Err(asking.unread(Unread::Silent(patience))),
@@ -242,12 +250,13 @@ impl Asking {
 
     fn unread(self, unread: Unread) -> Error {
         let detail = unread.to_string();
-        let code = match unread {
-            Unread::Silent(_) => Code::StoreTimedOut,
-            Unread::Broke(_) => Code::StoreLost,
-            Unread::Long(_) => Code::ServerAnswer,
-        };
-        Error::new(self.op, code, detail).ran(self.changes)
+        let error = |code| Error::new(self.op, code, detail).ran(self.changes);
+        match unread {
+            Unread::Silent(_) => error(Code::StoreTimedOut),
+            // The URL has the values of keys in it.
+            Unread::Broke(cause) => error(Code::StoreLost).because(cause.without_url()),
+            Unread::Long(_) => error(Code::ServerAnswer),
+        }
     }
 
     fn refused(self, refusal: &Refusal) -> Error {
