@@ -14,6 +14,7 @@ use quaymaster::store::embedded::Durability;
 use quaymaster::{Code, Error};
 
 pub(crate) use crate::calls::Wish;
+use crate::remote::Remote;
 use crate::{failure, output};
 
 /// Your Redis schema, compiled: check it, serve it, ask it.
@@ -336,6 +337,8 @@ pub(crate) struct Explain {
     pub(crate) key: String,
     #[command(flatten)]
     pub(crate) place: Place,
+    #[command(flatten)]
+    pub(crate) remote: Remote,
     /// Print JSON.
     #[arg(long, env = "QUAYMASTER_JSON", value_parser = BoolishValueParser::new())]
     pub(crate) json: bool,

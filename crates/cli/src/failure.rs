@@ -24,17 +24,46 @@ impl std::fmt::Display for BadSchema {
 
 impl std::error::Error for BadSchema {}
 
+/// What a layer below said.
+pub(crate) type Cause = Box<dyn std::error::Error + Send + Sync>;
+
 /// A file that cannot be read, or written.
 #[derive(Debug)]
-pub(crate) struct Unreadable(pub(crate) String);
+pub(crate) struct Unreadable {
+    told: String,
+    /// The flag that names it.
+    field: Option<&'static str>,
+    source: Option<Cause>,
+}
 
-impl std::fmt::Display for Unreadable {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
+impl Unreadable {
+    pub(crate) fn new(told: impl Into<String>) -> Self {
+        Self { told: told.into(), field: None, source: None }
+    }
+
+    /// `cannot read FILE: no such file`
+    pub(crate) fn because(what: impl std::fmt::Display, cause: impl Into<Cause>) -> Self {
+        let cause = cause.into();
+        Self { told: format!("{what}: {cause}"), field: None, source: Some(cause) }
+    }
+
+    /// The same of a file that this flag names.
+    pub(crate) fn field(self, flag: &'static str) -> Self {
+        Self { field: Some(flag), ..self }
     }
 }
 
-impl std::error::Error for Unreadable {}
+impl std::fmt::Display for Unreadable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.told)
+    }
+}
+
+impl std::error::Error for Unreadable {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.source.as_deref().map(|cause| cause as &(dyn std::error::Error + 'static))
+    }
+}
 
 /// An embedded store that is not there, for a command that only looks.
 #[derive(Debug)]
@@ -99,6 +128,15 @@ pub(crate) fn describe(error: &anyhow::Error) -> String {
     }
     match error.downcast_ref::<NothingRan>() {
         Some(error) => error.to_string(),
+        None => words(error),
+    }
+}
+
+/// What an error of the command itself says.
+fn words(error: &anyhow::Error) -> String {
+    match error.downcast_ref::<Unreadable>() {
+        // It says its cause itself.
+        Some(error) => error.to_string(),
         None => format!("{error:#}"),
     }
 }
@@ -111,15 +149,18 @@ pub(crate) fn problem(error: &anyhow::Error) -> String {
     if let Some(error) = error.downcast_ref::<quaymaster::Error>() {
         return quaymaster_server::problem_document(error, Asked::Changes);
     }
-    let code = if error.is::<NoStore>() {
-        Code::StoreRefused
-    } else if error.is::<BadSchema>() || error.is::<ConfigError>() || error.is::<Unreadable>() {
-        Code::ConfigInvalid
+    let unreadable = error.downcast_ref::<Unreadable>();
+    let config = error.downcast_ref::<ConfigError>();
+    let (code, field) = if let Some(NoStore(_)) = error.downcast_ref() {
+        (Code::StoreRefused, Some("--data-dir"))
+    } else if error.is::<BadSchema>() || unreadable.is_some() || config.is_some() {
+        (Code::ConfigInvalid, unreadable.and_then(|file| file.field).or(config.and_then(ConfigError::field)))
     } else {
-        Code::Internal
+        (Code::Internal, None)
     };
-    let error = quaymaster::Error::new("command", code, format!("{error:#}"));
-    quaymaster_server::problem_document(&error, Asked::Looked)
+    let mut told = quaymaster::Error::new("command", code, words(error));
+    told.field = field.map(Into::into);
+    quaymaster_server::problem_document(&told, Asked::Looked)
 }
 
 fn told(error: &quaymaster::Error, advice: &str) -> String {
@@ -141,6 +182,22 @@ mod tests {
         for error in [anyhow::Error::from(error()), NothingRan::from(error()).into()] {
             assert!(error.chain().any(|cause| cause.to_string() == "the cause"), "{error:?}");
             assert!(!describe(&error).contains("the cause"), "{}", describe(&error));
+        }
+    }
+
+    #[test]
+    fn a_file_and_a_setting_that_are_wrong_are_named_and_their_cause_is_told_once() {
+        let cause = || std::io::Error::other("the cause");
+        let file = anyhow::Error::from(Unreadable::because("--ca-file a.pem", cause()).field("--ca-file"));
+        assert!(file.chain().nth(1).is_some_and(|cause| cause.is::<std::io::Error>()), "{file:?}");
+        assert_eq!(describe(&file), "--ca-file a.pem: the cause");
+        let settings =
+            quaymaster_server::config::Overrides { max_memory: Some("much".into()), ..Default::default() };
+        let setting = quaymaster_server::config::Config::resolve(Default::default(), settings);
+        let setting = anyhow::Error::from(setting.expect_err("no size"));
+        for (error, field) in [(file, "--ca-file"), (setting, "max_memory")] {
+            let told: serde_json::Value = serde_json::from_str(&problem(&error)).unwrap_or_default();
+            assert_eq!((&told["code"], &told["field"]), (&"config.invalid".into(), &field.into()), "{told}");
         }
     }
 

@@ -10,14 +10,15 @@ use clap::Args as ClapArgs;
 use futures_util::StreamExt as _;
 use futures_util::stream::{self, BoxStream};
 use quaymaster::{Code, Error};
-use quaymaster_server::command::{Command, Sent};
+use quaymaster_server::KeyExplained;
+use quaymaster_server::command::{self, Command, Sent};
 use reqwest::header::{CONTENT_TYPE, HeaderValue, LOCATION, RETRY_AFTER};
 use reqwest::{Method, RequestBuilder, Response, StatusCode, redirect};
 use serde_json::Value;
 
 use crate::answer::Answer;
 use crate::calls::seconds;
-use crate::failure::Unreadable;
+use crate::failure::{Cause, Unreadable};
 
 /// How long a server may say nothing, beside what a call waits by itself.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -30,6 +31,9 @@ const PROBLEM_MAX: usize = 1 << 20;
 
 /// The most that is shown of an answer that is not understood.
 const EXCERPT: usize = 200;
+
+/// The flag that names certificates.
+const CA_FILE: &str = "--ca-file";
 
 /// The token that a server wants.
 const TOKEN: &str = "QUAYMASTER_TOKEN";
@@ -60,14 +64,15 @@ fn client(ca_file: Option<&Path>) -> anyhow::Result<reqwest::Client> {
         // A redirect would take the token, or the call, to somebody who was not named.
         .redirect(redirect::Policy::none());
     if let Some(path) = ca_file {
-        let wrong = |why: String| Unreadable(format!("--ca-file {}: {why}", path.display()));
-        let pem = std::fs::read(path).map_err(|error| wrong(error.to_string()))?;
-        let found = reqwest::Certificate::from_pem_bundle(&pem).map_err(|error| wrong(error.to_string()))?;
+        let what = format!("--ca-file {}", path.display());
+        let wrong = |cause: Cause| Unreadable::because(&what, cause).field(CA_FILE);
+        let pem = std::fs::read(path).map_err(|error| wrong(error.into()))?;
+        let found = reqwest::Certificate::from_pem_bundle(&pem).map_err(|error| wrong(error.into()))?;
         if found.is_empty() {
-            return Err(wrong("it has no certificate in PEM".to_owned()).into());
+            return Err(wrong("it has no certificate in PEM".into()).into());
         }
         // What is no certificate although it is PEM is found out here.
-        return builder.tls_certs_only(found).build().map_err(|error| wrong(root(&error)).into());
+        return builder.tls_certs_only(found).build().map_err(|error| wrong(root(&error).into()).into());
     }
     Ok(builder.build()?)
 }
@@ -87,8 +92,11 @@ impl Remote {
     /// The server's client, where one is named.
     pub(crate) fn client(&self) -> anyhow::Result<Option<Client>> {
         let Some(server) = &self.server else { return Ok(None) };
-        let wrong = |why: String| Error::new("server", Code::ConfigInvalid, format!("--server {why}"));
-        let url = reqwest::Url::parse(server).map_err(|error| wrong(format!("is no URL: {error}")))?;
+        let wrong = |why: String| {
+            Error::new("server", Code::ConfigInvalid, format!("--server {why}")).field("--server")
+        };
+        let url = reqwest::Url::parse(server)
+            .map_err(|error| wrong(format!("is no URL: {error}")).because(error))?;
         if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none() {
             return Err(wrong("is http://host:port or https://host:port".to_owned()).into());
         }
@@ -105,7 +113,7 @@ impl Remote {
         let (token, shown) = (token(), cut(&plain));
         if token.as_deref().is_some_and(|token| HeaderValue::from_str(token).is_err()) {
             let detail = "QUAYMASTER_TOKEN has a character that no header can hold, such as a line break";
-            return Err(Error::new("server", Code::ConfigInvalid, detail).into());
+            return Err(Error::new("server", Code::ConfigInvalid, detail).field(TOKEN).into());
         }
         // Who has a token is known by it; else a proxy may want the user and the password.
         let base = if token.is_some() { shown.clone() } else { cut(&url) };
@@ -132,9 +140,7 @@ impl Client {
     /// The answer of a call that may wait for `wait` by itself, as JSON.
     pub(crate) async fn ask(&self, command: Command, sent: Sent, wait: Duration) -> Result<String, Error> {
         let asking = Asking { op: command.id(), changes: !command.only_reads() };
-        let patience = self.patience(PATIENCE);
-        let response = self.send(asking, &sent, patience.saturating_add(wait), "application/json").await?;
-        let body = read(response, patience, ANSWER_MAX).await.map_err(|unread| asking.unread(unread))?;
+        let body = self.body(asking, &sent, wait).await?;
         let text = String::from_utf8_lossy(&body).into_owned();
         let why = match Answer::parse(&text) {
             Ok(answer) => command.misfit(|field| answer.field(field)),
@@ -142,10 +148,23 @@ impl Client {
         };
         match why {
             None => Ok(text),
-            Some(why) => {
-                Err(asking.strange(format!("this is no answer to the call: {why}: {}", excerpt(&body))))
-            }
+            Some(why) => Err(asking.no_answer(&why, &body)),
         }
+    }
+
+    /// What the server says of a key.
+    pub(crate) async fn explain(&self, key: &str) -> Result<KeyExplained, Error> {
+        let asking = Asking { op: "key.explain", changes: false };
+        let body = self.body(asking, &command::explain(key), Duration::ZERO).await?;
+        serde_json::from_slice(&body)
+            .map_err(|error| asking.no_answer(&error.to_string(), &body).because(error))
+    }
+
+    /// The JSON that answers a call that may wait for `wait` by itself.
+    async fn body(&self, asking: Asking, sent: &Sent, wait: Duration) -> Result<Vec<u8>, Error> {
+        let patience = self.patience(PATIENCE);
+        let response = self.send(asking, sent, patience.saturating_add(wait), "application/json").await?;
+        read(response, patience, ANSWER_MAX).await.map_err(|unread| asking.unread(unread))
     }
 
     /// A stream of server-sent events.
@@ -187,7 +206,8 @@ impl Client {
                 let help =
                     if is_distrust(&error) { "; --ca-file names the certificates to trust" } else { "" };
                 let detail = format!("{}: {}{help}", self.shown, root(&error));
-                return Err(Error::new(asking.op, Code::StoreRefused, detail));
+                let error = error.without_url();
+                return Err(Error::new(asking.op, Code::StoreRefused, detail).because(error));
             }
             Ok(Err(error)) => return Err(asking.unread(Unread::Broke(error))),
             Err(_) => return Err(asking.unread(Unread::Silent(patience))),
@@ -223,14 +243,20 @@ impl Asking {
         Error::new(self.op, Code::ServerAnswer, detail).ran(self.changes)
     }
 
+    /// The same of JSON that answers something else.
+    fn no_answer(self, why: &str, body: &[u8]) -> Error {
+        self.strange(format!("this is no answer to the call: {why}: {}", excerpt(body)))
+    }
+
     fn unread(self, unread: Unread) -> Error {
         let detail = unread.to_string();
-        let code = match unread {
-            Unread::Silent(_) => Code::StoreTimedOut,
-            Unread::Broke(_) => Code::StoreLost,
-            Unread::Long(_) => Code::ServerAnswer,
-        };
-        Error::new(self.op, code, detail).ran(self.changes)
+        let error = |code| Error::new(self.op, code, detail).ran(self.changes);
+        match unread {
+            Unread::Silent(_) => error(Code::StoreTimedOut),
+            // The URL has the values of keys in it.
+            Unread::Broke(cause) => error(Code::StoreLost).because(cause.without_url()),
+            Unread::Long(_) => error(Code::ServerAnswer),
+        }
     }
 
     fn refused(self, refusal: &Refusal) -> Error {

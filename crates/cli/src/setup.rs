@@ -94,10 +94,11 @@ fn variable(name: &str) -> Option<String> {
 }
 
 fn read(path: &Path) -> Result<String, Unreadable> {
-    let wrong = |why: &dyn std::fmt::Display| Unreadable(format!("cannot read {}: {why}", path.display()));
-    let bytes = std::fs::read(path).map_err(|error| wrong(&error))?;
-    String::from_utf8(bytes)
-        .map_err(|error| wrong(&format!("not UTF-8 at byte {}", error.utf8_error().valid_up_to())))
+    let what = format!("cannot read {}", path.display());
+    let bytes = std::fs::read(path).map_err(|error| Unreadable::because(&what, error))?;
+    String::from_utf8(bytes).map_err(|error| {
+        Unreadable::because(&what, format!("not UTF-8 at byte {}", error.utf8_error().valid_up_to()))
+    })
 }
 
 /// Reads the files, or the bundled systems when there are none.

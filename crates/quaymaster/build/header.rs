@@ -60,6 +60,18 @@ pub(crate) struct Outcome {
     pub(crate) values: Vec<Value>,
 }
 
+impl Outcome {
+    /// Whether a reply with `count` values behind the word is as declared.
+    pub(crate) fn takes(&self, count: usize) -> bool {
+        if self.is_open() { count + 1 >= self.values.len() } else { count == self.values.len() }
+    }
+
+    /// Whether the last value is all that follows.
+    pub(crate) fn is_open(&self) -> bool {
+        matches!(self.values.last(), Some(Value::Rest(_)))
+    }
+}
+
 /// What includes declare for the scripts that hand them keys or arguments in a row, by section and name.
 #[derive(Debug, Default)]
 pub(crate) struct Groups {

@@ -1,4 +1,4 @@
-//! Which words a script can put at the head of its reply, as far as its text tells.
+//! Which words a script can put at the head of its reply, and how many values follow, as far as its text tells.
 //!
 //! A word comes from the table that is returned, from a variable, from a function that answers it, or from the record of
 //! a repeated request. Comparisons with the variable tell which of its words get that far.
@@ -32,6 +32,27 @@ pub(crate) fn said(text: &str, functions: &[Function]) -> Vec<(usize, String)> {
         }
     }
     found
+}
+
+/// The line of each returned table that begins with a word, the word, and how many values follow it. Left out are tables
+/// that end with a function's results: nobody knows how many these are.
+pub(crate) fn counts(text: &str) -> Vec<(usize, &str, usize)> {
+    let code = text.lines().enumerate().filter(|(_, line)| !is_comment(line));
+    code.filter_map(|(line, code)| {
+        let (_, table) = code.split_once("return { \"")?;
+        let (word, mut rest) = table.trim_end_matches(" end").strip_suffix(" }")?.split_once('"')?;
+        let mut count = 0;
+        while let Some(values) = rest.strip_prefix(", ") {
+            let value = first(values);
+            rest = &values[value.len()..];
+            if rest.is_empty() && value.split_once('(').is_some_and(|(name, _)| is_name(name)) {
+                return None;
+            }
+            count += 1;
+        }
+        rest.is_empty().then_some((line + 1, word, count))
+    })
+    .collect()
 }
 
 /// The first of several expressions: up to a comma outside of brackets.

@@ -182,8 +182,13 @@ fn replies(outcomes: &[Outcome], out: &mut String) {
          {\n        Self::of(op, reply.parts(op)?)\n    }\n\n    pub(crate) fn of(op: &'static str, mut parts: \
          super::Parts) -> super::Result<Self> {\n        Ok(match &parts.bytes()?[..] {\n",
     );
-    for Outcome { word, values } in outcomes {
-        let steps: Vec<String> = values.iter().map(step).collect();
+    for outcome in outcomes {
+        let Outcome { word, values } = outcome;
+        let mut steps: Vec<String> = values.iter().map(step).collect();
+        // A reply with more values than the header declares was not understood.
+        if !outcome.is_open() {
+            steps.push("parts.end()?;".to_string());
+        }
         let names: Vec<&str> = values.iter().filter_map(Value::name).collect();
         let made = if names.is_empty() { String::new() } else { format!(" {{ {} }}", names.join(", ")) };
         let _ =

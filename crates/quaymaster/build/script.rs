@@ -200,6 +200,12 @@ pub(crate) fn build(
             problem(line, format!("the script can answer \"{word}\", which OUT does not name"));
         }
     }
+    for (line, word, count) in reply::counts(text) {
+        if let Some(outcome) = outcomes.iter().find(|outcome| outcome.word == word && !outcome.takes(count)) {
+            let declared = outcome.values.len();
+            problem(line, format!("OUT has {declared} values behind \"{word}\", the script {count}"));
+        }
+    }
 
     if !problems.is_empty() {
         return Err(problems);

@@ -188,6 +188,23 @@ fn words_that_come_from_functions_and_records_must_be_in_out() {
 }
 
 #[test]
+fn a_word_is_followed_by_the_values_that_out_declares() {
+    let last = "return { \"taken\", 0 }";
+    for (line, word, count, declared) in [
+        ("return { \"taken\" }", "taken", 0, 2),
+        ("return { \"odd\", f(1, 2), 0 }", "odd", 2, 1),
+        ("if word then return { \"kept\", x } end", "kept", 1, 0),
+    ] {
+        let found = rows(last, line).expect_err(line);
+        let says = format!("OUT has {declared} values behind \"{word}\", the script {count}");
+        assert!(found.contains(&says), "{says}\n{found}");
+    }
+    for good in ["{ \"taken\", 0, 1, 2 }", "{ \"taken\", f(0) }", "{ \"odd\", redis.call(\"GET\", x) }"] {
+        rows(last, &format!("return {good}")).expect(good);
+    }
+}
+
+#[test]
 fn a_call_has_a_field_for_every_key_and_argument_and_a_variant_for_every_word() {
     let script = rows("COST", "COST").expect("good");
     let groups = header::groups(&includes()).expect("good groups");
@@ -204,7 +221,7 @@ fn a_call_has_a_field_for_every_key_and_argument_and_a_variant_for_every_word() 
         "        self.words.put(args);\n        (self.pairs)(args);\n",
         "Taken { count: i64, rest: super::Parts },",
         "b\"taken\" => { let count = parts.int()?; let rest = parts; Self::Taken { count, rest } }",
-        "b\"odd\" => { parts.int()?; Self::Odd }",
+        "b\"odd\" => { parts.int()?; parts.end()?; Self::Odd }",
         "other => return Err(super::unknown(op, other)),",
     ] {
         assert!(rust.contains(wanted), "{wanted}\n---\n{rust}");

@@ -463,6 +463,30 @@ fn an_object_key_that_could_become_too_long_is_told_before_a_row_is_written() {
 }
 
 #[test]
+fn whatever_is_declared_twice_is_named_with_a_help() {
+    let owned = "[key.a]\nkey = \"a\"\ntype = \"string\"\n";
+    for (text, name) in [
+        (owned.repeat(2), "a"),
+        (format!("{owned}type = \"hash\"\n"), "type"),
+        (format!("{owned}\"type\" = \"hash\"\n"), "\\\"type\\\""),
+        ("[key]\na = { key = \"a\", key = \"b\" }\n".to_owned(), "key"),
+        ("[key]\na.key = \"a\"\na.key = \"b\"\n".to_owned(), "key"),
+        ("[key]\na = { b.c = 1, b.c = 2 }\n".to_owned(), "c"),
+        (format!("{owned}[key]\na = 1\n"), "a"),
+        (format!("[key]\na = 1\n{owned}"), "a"),
+        (format!("{owned}[[key.a]]\n"), "a"),
+    ] {
+        let told: Vec<String> = one(&text).iter().map(ToString::to_string).collect();
+        let twice = told.iter().find(|told| told.contains("is declared twice"));
+        let twice = twice.unwrap_or_else(|| panic!("{text}{told:?}"));
+        assert!(twice.contains(&format!("`{name}` is declared twice")), "{name}: {twice}");
+        assert!(twice.contains("is written once"), "{twice}");
+    }
+    let told: Vec<String> = one("[key.a\n").iter().map(ToString::to_string).collect();
+    assert!(told.iter().all(|told| !told.contains("twice")), "{told:?}");
+}
+
+#[test]
 fn what_beginners_write_is_answered_with_what_to_write() {
     let limit = |key: &str, limit: &str| {
         format!(

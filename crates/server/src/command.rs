@@ -14,6 +14,7 @@ use crate::call::{CALLS, Call, Effect, Given, Input, No};
 use crate::http::presence::Presence;
 use crate::http::problem::excerpt;
 use crate::http::rights::Rights;
+use crate::page::explain;
 use crate::request::field::{Field, Holds, Shape};
 use crate::services::Services;
 
@@ -45,6 +46,13 @@ pub fn commands() -> impl Iterator<Item = Command> {
 pub fn stream(name: &str, key: &[(String, String)]) -> Result<Sent> {
     let path = format!("{}/stream?{}", resource_path(Kind::Event, name)?, as_query(key, &Fields::new()));
     Ok(Sent { path, body: None })
+}
+
+/// `key explain` as a server is asked.
+pub fn explain(key: &str) -> Sent {
+    let mut path = format!("{}?key=", explain::PATH);
+    encode(&mut path, key);
+    Sent { path, body: None }
 }
 
 /// The path of a resource: `/v1/lock/payment`. Names that a URL would take for a step up or for nothing are refused,

@@ -95,6 +95,15 @@ impl Parts {
         }
     }
 
+    /// Checks that the reply ends here. More parts than were read mean that the reply was not understood.
+    pub fn end(&mut self) -> Result<(), Error> {
+        self.at += 1;
+        match self.rest.next() {
+            None => Ok(()),
+            more => Err(self.wrong("the end", more.as_ref())),
+        }
+    }
+
     /// True at the end.
     pub fn is_empty(&self) -> bool {
         self.rest.len() == 0
@@ -134,6 +143,14 @@ mod tests {
         assert_eq!([(); 4].map(|()| parts.count().unwrap()), [7, 8, 0, 0]);
         assert_eq!(parts.count().unwrap_err().code, Code::StoreReply);
         assert_eq!(parts.count().unwrap_err().code, Code::StoreReply, "a count that is missing");
+    }
+
+    #[test]
+    fn a_reply_that_goes_on_is_not_understood() {
+        let mut parts = Reply::Array(vec![Reply::Int(1), Reply::Int(2)]).parts("lock.release").unwrap();
+        parts.int().unwrap();
+        assert_eq!(parts.end().unwrap_err().code, Code::StoreReply);
+        parts.end().unwrap();
     }
 
     #[test]

@@ -38,6 +38,10 @@ fn replies() -> Vec<(&'static [u8], Reply)> {
             b"*4\r\n$7\r\nallowed\r\n$1\r\nx\r\n$1\r\ny\r\n$1\r\nz\r\n",
             Reply::Array(vec![text("allowed"), text("x"), text("y"), text("z")]),
         ),
+        (
+            b"*5\r\n$7\r\nallowed\r\n:1\r\n:1\r\n:1\r\n:1\r\n",
+            Reply::Array(std::iter::once(text("allowed")).chain((0..4).map(|_| Reply::Int(1))).collect()),
+        ),
         (b"*1\r\n*1\r\n$-1\r\n", Reply::Array(vec![Reply::Array(vec![Reply::Nil])])),
     ]
 }

@@ -55,7 +55,7 @@ fn resource(text: &str) -> Result<(Kind, String), Error> {
     parsed.ok_or_else(|| {
         let detail =
             format!("--only {text:?}: a resource is named by its kind and name, as `limit.courtlistener`");
-        Error::new("clean", Code::RequestInvalid, detail)
+        Error::new("clean", Code::RequestInvalid, detail).field("--only")
     })
 }
 

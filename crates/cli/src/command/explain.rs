@@ -1,4 +1,5 @@
-//! `explain KEY`: which resource a key belongs to, and what is there. Without a store it says only the first.
+//! `explain KEY`: which resource a key belongs to, and what is there. A running server is asked, or the schema and the
+//! store; without a store it says only the first.
 
 use std::process::ExitCode;
 
@@ -11,7 +12,18 @@ use crate::output::{self, millis, table};
 use crate::setup;
 
 pub(crate) async fn run(args: Explain, global: &Global) -> anyhow::Result<ExitCode> {
-    let config = setup::config(global, setup::overrides(args.place), Needs::STORE)?;
+    let (told, asked) = match args.remote.client()? {
+        Some(client) => (client.explain(&args.key).await.map_err(NothingRan::from)?, true),
+        None => look_up(&args, global).await?,
+    };
+    let text = if args.json { as_json(&told, asked)? } else { describe(&told, asked) };
+    output::print(&text)?;
+    Ok(if told.pattern.is_some() { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+/// What the schema and the store say, and whether there was a store to ask.
+async fn look_up(args: &Explain, global: &Global) -> anyhow::Result<(KeyExplained, bool)> {
+    let config = setup::config(global, setup::overrides(args.place.clone()), Needs::STORE)?;
     let schema = setup::usable(setup::load_part(&config.schemas)?)?;
     let key = args.key.as_bytes();
     let (told, asked) = if setup::has_no_store(&config) {
@@ -30,9 +42,7 @@ pub(crate) async fn run(args: Explain, global: &Global) -> anyhow::Result<ExitCo
             ));
         }
     }
-    let text = if args.json { as_json(&told, asked)? } else { describe(&told, asked) };
-    output::print(&text)?;
-    Ok(if told.pattern.is_some() { ExitCode::SUCCESS } else { ExitCode::from(1) })
+    Ok((told, asked))
 }
 
 /// As the HTTP API answers; `actual` is null where no store was asked.
@@ -46,13 +56,11 @@ fn as_json(told: &KeyExplained, asked: bool) -> serde_json::Result<String> {
 
 fn describe(told: &KeyExplained, asked: bool) -> String {
     let mut rows: Vec<(&str, String)> = Vec::new();
-    match (&told.pattern, told.kind, &told.name) {
+    match (&told.pattern, &told.kind, &told.name) {
         (Some(pattern), Some(kind), Some(name)) => {
+            let role = told.role.as_ref().map_or(String::new(), |role| format!(" ({role})"));
             rows.push(("pattern", pattern.clone()));
-            rows.push((
-                "resource",
-                format!("{kind}.{name}{}", told.role.map_or(String::new(), |role| format!(" ({role})"))),
-            ));
+            rows.push(("resource", format!("{kind}.{name}{}", role)));
             let values: Vec<String> =
                 told.values.iter().map(|(name, value)| format!("{name}={value}")).collect();
             rows.push(("values", if values.is_empty() { "none".into() } else { values.join("  ") }));
@@ -60,7 +68,7 @@ fn describe(told: &KeyExplained, asked: bool) -> String {
             if let Some(description) = &told.description {
                 rows.push(("about", description.clone()));
             }
-            rows.push(("type", told.r#type.unwrap_or("?").into()));
+            rows.push(("type", told.r#type.clone().unwrap_or_else(|| "?".into())));
             rows.push(("expected ttl", told.expected_ttl.clone().unwrap_or_default()));
         }
         _ => rows.push(("pattern", "no pattern of the schema makes this key".into())),

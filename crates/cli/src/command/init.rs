@@ -69,9 +69,8 @@ fn refuse_existing(names: &[&str]) -> Result<(), Unreadable> {
 }
 
 fn exists(names: &str) -> Unreadable {
-    Unreadable(format!(
-        "{names}: already there\n  help: Run it in another folder, or with --force to overwrite."
-    ))
+    let help = "Run it in another folder, or with --force to overwrite.";
+    Unreadable::new(format!("{names}: already there\n  help: {help}"))
 }
 
 fn write(name: &str, text: &str, force: bool) -> Result<(), Unreadable> {
@@ -81,6 +80,6 @@ fn write(name: &str, text: &str, force: bool) -> Result<(), Unreadable> {
     let written = how.open(name).and_then(|mut file| file.write_all(text.as_bytes()));
     written.map_err(|error| match error.kind() {
         std::io::ErrorKind::AlreadyExists => exists(name),
-        _ => Unreadable(format!("cannot write {name}: {error}")),
+        _ => Unreadable::because(format_args!("cannot write {name}"), error),
     })
 }

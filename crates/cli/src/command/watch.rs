@@ -45,7 +45,10 @@ pub(crate) async fn run(watch: Watch, global: &Global) -> anyhow::Result<ExitCod
         };
         let told = told.and_then(|told| match serde_json::from_str::<Report>(&told) {
             Ok(report) => Ok((told, report)),
-            Err(error) => Err(Error::new("stats.report", Code::ServerAnswer, format!("no report: {error}"))),
+            Err(error) => {
+                let detail = format!("no report: {error}");
+                Err(Error::new("stats.report", Code::ServerAnswer, detail).because(error))
+            }
         });
         let text = match told {
             Ok((told, _)) if json => told + "\n",

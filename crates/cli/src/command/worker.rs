@@ -58,8 +58,8 @@ pub(crate) async fn run(args: Worker, global: &Global) -> anyhow::Result<ExitCod
     let queues = workers.iter().flat_map(|workers| workers.names()).map(str::to_owned);
     let all: Vec<String> = queues.chain(depot.names().map(|name| format!("upload.{name}"))).collect();
     if all.is_empty() {
-        anyhow::bail!(crate::failure::Unreadable(
-            "no queue of the schema declares `push = { url = … }`, and it has no uploads".into()
+        anyhow::bail!(crate::failure::Unreadable::new(
+            "no queue of the schema declares `push = { url = … }`, and it has no uploads"
         ));
     }
     let watching = listening.map(|listening| {

@@ -93,6 +93,9 @@ fn only_an_answer_to_the_call_is_done() {
         let got = ask(&server, &GET);
         assert_eq!((got.code, got.json()["code"].clone()), (3, json!("server.answer")), "{answer:?}");
         assert_eq!(got.json()["may_have_run"], Value::Null, "looking changes nothing");
+        let explained = ask(&server, &["explain", "page:geheim", "--json"]);
+        let code = explained.json()["code"].clone();
+        assert_eq!((explained.code, code), (3, json!("server.answer")), "{answer:?}");
         for said in [&acquired.err, &acquired.out, &got.err, &got.out, &ask(&server, &GET[..5]).out] {
             assert!(!said.contains(['\u{1b}', '\u{7}']), "{said:?}");
         }

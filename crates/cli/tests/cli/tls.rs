@@ -104,6 +104,36 @@ fn a_server_behind_tls_answers_those_who_trust_its_authority() {
 }
 
 #[test]
+fn a_server_behind_tls_explains_keys_of_its_own_schema() {
+    let shop = Shop::open();
+    let explain = |key: &str, token: Option<&str>, ca_file: Option<&Path>| {
+        let mut explain = command(shop.here.path());
+        explain.args(["explain", key, "--json", "--server", &format!("https://{}", shop.proxy.address)]);
+        if let Some(file) = ca_file {
+            explain.arg("--ca-file").arg(file);
+        }
+        if let Some(token) = token {
+            explain.env("QUAYMASTER_TOKEN", token);
+        }
+        said(&mut explain)
+    };
+    let ca = Some(shop.ours.ca.as_path());
+    assert_eq!(shop.put(Some(TOKEN), ca).code, 0);
+    let told = explain("page:a", Some(TOKEN), ca);
+    let page = told.json();
+    let actual = &page["actual"];
+    assert_eq!((told.code, &page["pattern"], &page["owner"]), (0, &json!("page:{id}"), &json!("checkout")));
+    assert_eq!((&page["values"], &actual["exists"]), (&json!({"id": "a"}), &json!(true)), "{page}");
+    assert!(actual["ttl_ms"].is_u64(), "{page}");
+    let unknown = explain("other:a&key=b", Some(TOKEN), ca);
+    assert_eq!((unknown.code, &unknown.json()["pattern"]), (1, &json!(null)), "{unknown:?}");
+    let refused = explain("page:a", None, ca);
+    assert_eq!((refused.code, &refused.json()["code"]), (2, &json!("auth.required")), "{refused:?}");
+    let refused = explain("page:a", Some(TOKEN), None);
+    assert_eq!((refused.code, &refused.json()["code"]), (3, &json!("store.refused")), "{refused:?}");
+}
+
+#[test]
 fn a_server_that_is_not_trusted_is_not_asked() {
     let shop = Shop::open();
     let theirs = Certificates::new();

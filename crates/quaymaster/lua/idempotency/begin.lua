@@ -8,7 +8,7 @@
 --       "in_progress"  remaining_ms
 --       "finished"     enc:bytes  bytes:bytes
 --       "mismatch"     0  kept_fp:bytes
---       "malformed"
+--       "malformed"    0
 -- COST  O(n) of the response
 
 --@include clock

@@ -27,18 +27,17 @@ local function idempotency_read(record)
   return "f", finished_fp, tail, enc, string.sub(held, rest + 3)
 end
 
--- "free" | "ours" remaining_ms | "in_progress" remaining_ms | "finished" enc bytes | "mismatch" 0 kept_fp | "malformed"
+-- "free" | "ours" remaining_ms | "in_progress" remaining_ms | "finished" enc bytes | "mismatch" 0 kept_fp | "malformed" 0
 --
 -- Fingerprints differ only when both are given; the kept one is told, since it may have been made with a key that
 -- has been changed since. A claim past its deadline is nobody's, whatever it says.
 local function idempotency_check(record, token, fp, now_ms)
   local state, kept, holder, x, y = idempotency_read(record)
-  if state == "none" then return "free", 0, "" end
-  if state == "malformed" then return "malformed", 0, "" end
-  if state == "p" and x <= now_ms then return "free", 0, "" end
+  if state == "malformed" then return "malformed", 0 end
+  if state == "none" or (state == "p" and x <= now_ms) then return "free" end
   if fp ~= "-" and kept ~= "-" and fp ~= kept then return "mismatch", 0, kept end
   if state == "f" then return "finished", x, y end
-  return holder == token and "ours" or "in_progress", x - now_ms, ""
+  return holder == token and "ours" or "in_progress", x - now_ms
 end
 
 -- Claims a record that the check found free.

@@ -68,7 +68,7 @@ end
 -- Whether a call may write: "go", "malformed" key, "stale" now_ms, "missing", "foreign" (not begun by us, or not all
 -- there), "pulse".
 local function run_check(keys, args, now_us)
-  local word, x = "go", 0
+  local word, x = "go"
   local pulse, now_ms = tonumber(args[5]), math.floor(now_us / 1000)
   local held, spoiled = run_meta(keys)
   local told = redis.call("HEXISTS", keys[1], "status") == 1

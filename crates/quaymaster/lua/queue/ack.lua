@@ -19,7 +19,9 @@
 local request = KEYS[5]
 if request then
   local kept = replay_read(request, "ack", "^acked # #[#~ ]*$")
-  if kept then return kept end
+  if kept and kept[1] == "conflict" then return kept end
+  -- The record of `ack.claim` goes on with ids.
+  if kept then return { "acked", kept[2], kept[3] } end
 end
 local now_ms = math.floor(clock_us() / 1000)
 local acked, given = queue_done(KEYS[1], KEYS[2], KEYS[3], KEYS[4], ARGV, 2, #ARGV, now_ms)

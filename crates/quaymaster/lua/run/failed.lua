@@ -43,8 +43,8 @@ if request then
   end
 end
 local now_us = clock_us()
-local word, now_ms = run_check(KEYS, ARGV, now_us)
-if word ~= "go" then return { word, now_ms } end
+local word, x = run_check(KEYS, ARGV, now_us)
+if word ~= "go" then return { word, x } end
 if hour then
   redis.call("LLEN", hour)
   if not number_read(redis.call("HGET", known, item) or "0") then return { "malformed", known } end

@@ -27,8 +27,8 @@ local request = KEYS[tonumber(ARGV[4])]
 local status, stale_ms = ARGV[6], ARGV[7]
 
 local now_us = clock_us()
-local word, now_ms = run_check(KEYS, ARGV, now_us)
-if word ~= "go" then return { word, now_ms } end
+local word, x = run_check(KEYS, ARGV, now_us)
+if word ~= "go" then return { word, x } end
 if request then
   local kept = replay_read(request, "finish", "^finished$")
   if kept and kept[1] == "conflict" then return kept end

@@ -35,8 +35,8 @@ if request then
   if kept then return kept end
 end
 local now_us = clock_us()
-local word, now_ms = run_check(KEYS, ARGV, now_us)
-if word ~= "go" then return { word, now_ms } end
+local word, x = run_check(KEYS, ARGV, now_us)
+if word ~= "go" then return { word, x } end
 if redis.call("SCARD", KEYS[3]) + count > max_items then return { "full" } end
 local added = run_add(KEYS, ARGV, 9, count, max_bytes)
 local beat = run_active(KEYS, ARGV, now_us)

@@ -42,9 +42,9 @@ if kept then
   return answer
 end
 local now_us = clock_us()
-local word, now_ms = run_check(KEYS, ARGV, now_us)
-if word ~= "go" then return { word, now_ms } end
-now_ms = math.floor(now_us / 1000)
+local word, x = run_check(KEYS, ARGV, now_us)
+if word ~= "go" then return { word, x } end
+local now_ms = math.floor(now_us / 1000)
 local due, until_ms = string.format("%.0f", now_ms), string.format("%.0f", now_ms + lease_ms)
 local handed = {}
 for _, item in ipairs(redis.call("ZRANGEBYSCORE", KEYS[7], "-inf", due, "LIMIT", 0, count)) do

@@ -24,8 +24,8 @@
 local stale_ms, items = ARGV[6], ARGV[7]
 
 local now_us = clock_us()
-local word, now_ms = run_check(KEYS, ARGV, now_us)
-if word ~= "go" then return { word, now_ms } end
+local word, x = run_check(KEYS, ARGV, now_us)
+if word ~= "go" then return { word, x } end
 -- What was counted in the hour of its end stays.
 if not run_over(KEYS) then run_hour(KEYS, ARGV) end
 if items == "1" and redis.call("HGET", KEYS[2], "bytes") ~= redis.call("HGET", KEYS[2], "rendered") then

@@ -32,8 +32,8 @@ local id_field, id, fresh, read, stale_ms = ARGV[6], ARGV[7], ARGV[8], tonumber(
 local kept_ms, list_field = ARGV[11], ARGV[21]
 
 local now_us = clock_us()
-local word, now_ms = run_check(KEYS, ARGV, now_us)
-if word == "stale" or word == "malformed" then return { word, now_ms } end
+local word, x = run_check(KEYS, ARGV, now_us)
+if word == "stale" or word == "malformed" then return { word, x } end
 local kept = request and replay_read(request, "start", "^started$", "^resumed$")
 if kept and kept.err then return kept end
 -- A run that has expired since is begun anew.

@@ -34,8 +34,8 @@ if request then
   if kept then return kept end
 end
 local now_us = clock_us()
-local word, now_ms = run_check(KEYS, ARGV, now_us)
-if word ~= "go" then return { word, now_ms } end
+local word, x = run_check(KEYS, ARGV, now_us)
+if word ~= "go" then return { word, x } end
 local held = redis.call("HGET", KEYS[8], task)
 local start = held and string.match(held, "^(%d+) %-$")
 if held and not number_read(start or string.match(held, "^%d+ (%d+)$")) then return { "malformed", KEYS[8] } end

@@ -32,8 +32,8 @@ local request = KEYS[tonumber(ARGV[4])]
 local stale_ms, max_fields, count = ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[8])
 
 local now_us = clock_us()
-local word, now_ms = run_check(KEYS, ARGV, now_us)
-if word ~= "go" then return { word, now_ms } end
+local word, x = run_check(KEYS, ARGV, now_us)
+if word ~= "go" then return { word, x } end
 if request then
   local kept = replay_read(request, "update", "^updated$")
   if kept and kept[1] == "conflict" then return kept end

@@ -220,9 +220,8 @@ impl Batch {
             return Err(Error::new(op, Code::RequestTooLarge, detail).field("item"));
         }
         if let Err(why) = crate::json::check(item) {
-            return Err(
-                Error::new(op, Code::RequestInvalid, format!("item is not JSON: {why}")).field("item")
-            );
+            let detail = format!("item is not JSON: {why}");
+            return Err(Error::new(op, Code::RequestInvalid, detail).field("item").because(why));
         }
         if add.id.is_some_and(|id| id.is_empty() || is_longer(id, ITEM_ID_MAX)) {
             return Err(Error::new(op, Code::RequestInvalid, format!("id: 1 to {ITEM_ID_MAX} characters"))

@@ -117,7 +117,7 @@ pub(super) fn check(op: &'static str, holds: CacheType, value: &Value) -> Result
             // What is too large is not read through first.
             if let Some(why) = (bytes.len() <= MAX_BYTES).then(|| json::check(bytes).err()).flatten() {
                 let what = format!("value must be JSON, as the cache's type is json: {why}");
-                return wrong(Code::ResourceMismatch, what);
+                return wrong(Code::ResourceMismatch, what).map_err(|error| error.because(why));
             }
             bytes.len()
         }

@@ -147,6 +147,8 @@ pub(crate) fn check_data(op: &'static str, data: &[u8]) -> Result<()> {
         let detail = format!("data has {} bytes; the most is {MAX_BYTES}", data.len());
         return Err(Error::new(op, Code::RequestTooLarge, detail).field("data"));
     }
-    crate::json::check(data)
-        .map_err(|why| Error::new(op, Code::RequestInvalid, format!("data is not JSON: {why}")).field("data"))
+    crate::json::check(data).map_err(|why| {
+        let detail = format!("data is not JSON: {why}");
+        Error::new(op, Code::RequestInvalid, detail).field("data").because(why)
+    })
 }

@@ -77,7 +77,8 @@ impl Event {
             }
             if let Err(why) = json::check(text.as_bytes()) {
                 let detail = format!("data.{name} is not JSON: {why}");
-                return Err(Error::new(OP, Code::RequestInvalid, detail).field(format!("data.{name}")));
+                let field = format!("data.{name}");
+                return Err(Error::new(OP, Code::RequestInvalid, detail).field(field).because(why));
             }
         }
         if values.is_empty() || values.len() > MAX_REPORTED {

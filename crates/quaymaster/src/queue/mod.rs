@@ -546,9 +546,7 @@ impl Place {
                 let detail = format!("payload: at most {most} bytes, got {}", payload.len());
                 return Err(Error::new(op, Code::RequestTooLarge, detail).field("payload"));
             }
-            pack::check_json(payload).map_err(|why| {
-                Error::new(op, Code::RequestInvalid, format!("payload: {why}")).field("payload")
-            })?;
+            pack::check_json(op, "payload", payload)?;
             let item = pack::pack(payload, self.spec.compress_over);
             bytes += item.len();
             items.push(item);

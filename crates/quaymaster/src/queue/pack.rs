@@ -8,6 +8,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 
+use crate::{Code, Error, Result, json};
+
 /// What a compressed item begins with; no JSON does.
 const PREFIX: &[u8] = b"Z:";
 
@@ -55,7 +57,8 @@ pub(super) fn unpack(item: &Bytes, most: usize) -> Result<Unpacked, String> {
 
 /// JSON as it is; other text as a JSON string.
 pub(super) fn read(bytes: Bytes, most: usize) -> Result<Unpacked, String> {
-    let Err(why) = check_json(&bytes) else { return Ok(Unpacked { json: bytes, text: None }) };
+    let Err(why) = json::check(&bytes) else { return Ok(Unpacked { json: bytes, text: None }) };
+    let why = format!("not JSON: {why}");
     // Bytes that are no text are no string either.
     let Ok(text) = std::str::from_utf8(&bytes) else { return Err(why) };
     let too_long = || format!("{why}; as a string it has more than {most} bytes");
@@ -75,7 +78,10 @@ pub(super) fn is_packed(item: &[u8]) -> bool {
     item.starts_with(PREFIX)
 }
 
-/// Refuses what is not one JSON text.
-pub(super) fn check_json(bytes: &[u8]) -> Result<(), String> {
-    crate::json::check(bytes).map_err(|why| format!("not JSON: {why}"))
+/// Refuses what is not one JSON text in this field of a call.
+pub(super) fn check_json(op: &'static str, field: &'static str, bytes: &[u8]) -> Result<()> {
+    json::check(bytes).map_err(|why| {
+        let detail = format!("{field}: not JSON: {why}");
+        Error::new(op, Code::RequestInvalid, detail).field(field).because(why)
+    })
 }

@@ -161,8 +161,7 @@ fn part(queue: &Queue, then: &Then) -> Result<Part> {
         }
         Then::Publish { name, data } => {
             let channel = queue.around.events.get(name).ok_or_else(|| unknown("event", name))?;
-            pack::check_json(data)
-                .map_err(|why| Error::new(OP, Code::RequestInvalid, format!("data: {why}")).field("data"))?;
+            pack::check_json(OP, "data", data)?;
             part.kind = "publish";
             part.words.push(channel);
             part.words.push(data);

@@ -74,7 +74,7 @@ impl Upload {
         }
         if offer.reservation.is_some_and(|name| !name.is_for(id, offer.number)) {
             let detail = format!("the reservation is not for chunk {} of upload {id}", offer.number);
-            return Err(Error::new(op, Code::RequestInvalid, detail));
+            return Err(Error::new(op, Code::RequestInvalid, detail).field("reservation"));
         }
         if let Some(refusal) = self.check(offer.number, offer.size, offer.last, None) {
             return Ok(Accepted::Refused(refusal));

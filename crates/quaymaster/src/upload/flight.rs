@@ -27,7 +27,7 @@ impl Upload {
         let most = self.spec.max_bytes_in_flight;
         if bytes > most {
             let detail = format!("{bytes} bytes can never be in flight; the most is {most}");
-            return Err(Error::new(OP, Code::RequestTooLarge, detail));
+            return Err(Error::new(OP, Code::RequestTooLarge, detail).field("bytes"));
         }
         let call = ops::admit(self, name.as_str(), bytes, lease)?;
         match upload_admit::Reply::read(OP, self.bound.run(OP, call).await?)? {

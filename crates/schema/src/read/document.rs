@@ -47,7 +47,7 @@ pub(crate) fn read(
     }
     let (tree, errors) = DeTable::parse_recoverable(source.text);
     for error in &errors {
-        let (message, help) = syntax(error.message().trim(), error.span(), source.text);
+        let (message, help) = syntax(error, source.text);
         let offset = error.span().map_or(0, |span| span.start);
         report.add(At { source: index, offset }, "toml-syntax", message, help);
     }
@@ -96,15 +96,20 @@ pub(crate) fn read(
 }
 
 /// What TOML says is wrong; of what is there twice, also what that is.
-fn syntax(message: &str, span: Option<std::ops::Range<usize>>, text: &str) -> (String, Option<String>) {
-    let twice = span.and_then(|span| text.get(span)).filter(|_| message.starts_with("duplicate key"));
-    match twice {
+fn syntax(error: &toml::de::Error, text: &str) -> (String, Option<String>) {
+    match error.span().and_then(|span| text.get(span)).filter(|_| is_duplicate(error.message())) {
         Some(name) => {
             let help = "a table, and a field of one, is written once: join the two, or rename one";
             (format!("{} is declared twice", excerpt(name)), Some(help.to_owned()))
         }
-        None => (message.to_owned(), None),
+        None => (error.message().trim().to_owned(), None),
     }
+}
+
+/// Whether a key is there twice. TOML's reader has no kinds of errors, only words: a test holds them against all ways to
+/// write a key twice.
+fn is_duplicate(message: &str) -> bool {
+    message.starts_with("duplicate key")
 }
 
 struct Frame<'a> {

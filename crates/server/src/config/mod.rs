@@ -8,6 +8,7 @@ mod read;
 mod uploads;
 mod walk;
 
+use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
@@ -217,11 +218,38 @@ pub enum ConfigError {
     #[error("{}", list(.0))]
     File(Vec<Diagnostic>),
     /// A flag, or flag and file together, are wrong.
-    #[error("{}", .0.join("\n"))]
-    Settings(Vec<String>),
+    #[error("{}", list(.0))]
+    Settings(Vec<WrongSetting>),
 }
 
-fn list(problems: &[Diagnostic]) -> String {
+impl ConfigError {
+    /// The setting that is wrong, where one is named; the first of several.
+    pub fn field(&self) -> Option<&'static str> {
+        match self {
+            // Each says its place in the file.
+            Self::File(_) => None,
+            Self::Settings(wrong) => wrong.first().map(|wrong| wrong.field),
+        }
+    }
+}
+
+/// A setting that is wrong.
+#[derive(Debug, thiserror::Error)]
+#[error("{detail}")]
+pub struct WrongSetting {
+    /// Its name: `store.database`, or that of a variable.
+    pub field: &'static str,
+    /// What is wrong, with the name.
+    pub detail: String,
+}
+
+impl WrongSetting {
+    fn new(field: &'static str, why: impl fmt::Display) -> Self {
+        Self { field, detail: format!("{field}: {why}") }
+    }
+}
+
+fn list(problems: &[impl fmt::Display]) -> String {
     problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
@@ -233,7 +261,10 @@ impl Config {
         let data_dir_is_named = overrides.data_dir.is_some() || raw.store.data_dir.is_some();
         let store = store(&raw, &overrides, &mut problems);
         let database = raw.store.database.as_deref().map(DatabaseOptions::from_url).transpose();
-        let told = |error: Error| error.field_called("store.database").detail;
+        let told = |error: Error| WrongSetting {
+            field: "store.database",
+            detail: error.field_called("store.database").detail,
+        };
         let database = database.map_err(|error| problems.push(told(error))).ok().flatten();
         // Nodes of several stores may share one database: each counts, and brings back, what is its store's.
         let database = database.zip(store.as_ref()).map(|(database, store)| match &raw.store.identity {
@@ -248,19 +279,18 @@ impl Config {
         let uploads = UploadConfig { retry: raw.store.retry, ..uploads };
         let seal = Seal::from_text(overrides.seal_keys.as_deref().unwrap_or_default());
         let seal =
-            seal.map_err(|error| problems.push(format!("{}: {}", doctor::SEAL_KEY, error.detail))).ok();
+            seal.map_err(|error| problems.push(WrongSetting::new(doctor::SEAL_KEY, error.detail))).ok();
         let listen = overrides.listen.or(raw.server.listen).unwrap_or_else(|| "127.0.0.1:7420".into());
-        let listen = address(&listen).map_err(|why| problems.push(why)).ok();
+        let listen = address(&listen).map_err(|wrong| problems.push(wrong)).ok();
         let access_to = overrides.access_log.as_deref().map(AccessTo::new).or(raw.server.access_log);
         if access_to.is_none() && raw.server.access_log_keys.is_some() {
-            problems
-                .push("server.access_log_keys: there is no access log; set access_log in [server]".into());
+            let why = "there is no access log; set access_log in [server]";
+            problems.push(WrongSetting::new("server.access_log_keys", why));
         }
         let tokens = raw.server.tokens;
         if raw.server.anonymous.is_some() && !tokens.is_empty() {
-            problems.push(
-                "server.anonymous: with tokens nobody calls without one; leave it or the tokens out".into(),
-            );
+            let why = "with tokens nobody calls without one; leave it or the tokens out";
+            problems.push(WrongSetting::new("server.anonymous", why));
         }
         let plain_http = overrides.insecure_http || raw.server.insecure_http.unwrap_or(false);
         let knows_clients = raw.server.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
@@ -271,10 +301,11 @@ impl Config {
             && !listen.is_local()
             && !(overrides.insecure_listen || raw.server.insecure_listen.unwrap_or(false))
         {
-            problems.push(format!(
-                "listen: {listen} is reachable by others and no token is configured; set tokens in [server], listen \
-                 on 127.0.0.1, or pass --insecure-listen"
-            ));
+            let why = format!(
+                "{listen} is reachable by others and no token is configured; set tokens in [server], listen on \
+                 127.0.0.1, or pass --insecure-listen"
+            );
+            problems.push(WrongSetting::new("listen", why));
         }
         let (Some(listen), Some(store), Some(seal), []) = (listen, store, seal, &problems[..]) else {
             return Err(ConfigError::Settings(problems));
@@ -346,11 +377,12 @@ impl Config {
         if self.demo || !self.schemas.is_empty() || !matches!(self.store, StoreOptions::Redis(_)) {
             return Ok(());
         }
-        Err(ConfigError::Settings(vec![format!(
-            "schema: none is named, and the bundled schemas are a demonstration whose keys do not belong on {}; pass \
-             --schema FILE, or --demo to use them there",
+        let why = format!(
+            "none is named, and the bundled schemas are a demonstration whose keys do not belong on {}; pass --schema \
+             FILE, or --demo to use them there",
             self.store
-        )]))
+        );
+        Err(ConfigError::Settings(vec![WrongSetting::new("schema", why)]))
     }
 
     /// What is held to be safe of a store that evicts.
@@ -391,12 +423,12 @@ fn data_dir<'a>(raw: &'a RawConfig, overrides: &'a Overrides) -> &'a Path {
     data_dir.unwrap_or(Path::new("./quaymaster-data"))
 }
 
-fn store(raw: &RawConfig, overrides: &Overrides, problems: &mut Vec<String>) -> Option<StoreOptions> {
+fn store(raw: &RawConfig, overrides: &Overrides, problems: &mut Vec<WrongSetting>) -> Option<StoreOptions> {
     let url = overrides.store.as_deref().or(raw.store.url.as_deref()).unwrap_or("embedded");
     let mut options = match StoreOptions::from_url(url, data_dir(raw, overrides)) {
         Ok(options) => options,
         Err(error) => {
-            problems.push(format!("store: {}", error.detail));
+            problems.push(WrongSetting::new("store", error.detail));
             return None;
         }
     };
@@ -405,7 +437,7 @@ fn store(raw: &RawConfig, overrides: &Overrides, problems: &mut Vec<String>) -> 
         Some(text) => match walk::size(text) {
             Some(bytes) => Some(bytes),
             None => {
-                problems.push(format!("max_memory: {}", walk::SIZE_OR_NONE));
+                problems.push(WrongSetting::new("max_memory", walk::SIZE_OR_NONE));
                 None
             }
         },
@@ -420,14 +452,12 @@ fn store(raw: &RawConfig, overrides: &Overrides, problems: &mut Vec<String>) -> 
         }
         StoreOptions::Redis(redis) => {
             if durability.is_some() {
-                problems.push(
-                    "durability: a setting of the embedded store; Redis has its own `appendfsync`".into(),
-                );
+                let why = "a setting of the embedded store; Redis has its own `appendfsync`";
+                problems.push(WrongSetting::new("durability", why));
             }
             if max_memory.is_some() {
-                problems.push(
-                    "max_memory: a setting of the embedded store; Redis has its own `maxmemory`".into(),
-                );
+                let why = "a setting of the embedded store; Redis has its own `maxmemory`";
+                problems.push(WrongSetting::new("max_memory", why));
             }
             redis.deadline = raw.store.deadline.unwrap_or(redis.deadline);
             if let Some(name) = &overrides.client_name {
@@ -448,7 +478,7 @@ fn store(raw: &RawConfig, overrides: &Overrides, problems: &mut Vec<String>) -> 
                     ));
                 }
                 Ok(None) => {}
-                Err(why) => problems.push(why),
+                Err(wrong) => problems.push(wrong),
             }
             raw.store.pools.apply(&mut redis.pools);
             let files = &mut redis.tls_files;
@@ -467,8 +497,11 @@ fn store(raw: &RawConfig, overrides: &Overrides, problems: &mut Vec<String>) -> 
 }
 
 /// An address to listen on; a name is looked up, a bare port means this machine only, `unix:PATH` is a socket file.
-fn address(text: &str) -> Result<Address, String> {
-    let wrong = || format!("listen: {text:?} is not an address such as 127.0.0.1:7420, or unix:PATH");
+fn address(text: &str) -> Result<Address, WrongSetting> {
+    let wrong = || {
+        let why = format!("{text:?} is not an address such as 127.0.0.1:7420, or unix:PATH");
+        WrongSetting::new("listen", why)
+    };
     if let Some(path) = text.strip_prefix("unix:") {
         // The file is removed when the server stops, wherever the process is by then.
         let path = std::path::absolute(path).map_err(|_| wrong())?;

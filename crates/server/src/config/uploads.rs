@@ -9,6 +9,7 @@ use quaymaster_upload::Options;
 use quaymaster_upload::ledger::LedgerOptions;
 use quaymaster_upload::objects::{Checksums, Credentials, Fsync, ObjectsOptions};
 
+use super::WrongSetting;
 use super::walk::{Scalar, Table};
 use crate::depot::{ChunkPlace, UploadConfig};
 use crate::doctor::Eviction;
@@ -177,18 +178,15 @@ pub(super) fn resolve(
     store: Option<&StoreOptions>,
     data_dir: &Path,
     eviction: Eviction,
-    problems: &mut Vec<String>,
+    problems: &mut Vec<WrongSetting>,
 ) -> UploadConfig {
     let chunks = match store {
         Some(StoreOptions::Redis(_)) => ChunkPlace::Store,
         _ => ChunkPlace::Spool,
     };
     if chunks == ChunkPlace::Store && raw.spool.is_some() {
-        problems.push(
-            "uploads.spool: a setting of the embedded store; with Redis chunks wait there, or where the schema's \
-             `chunks` says"
-                .into(),
-        );
+        let why = "a setting of the embedded store; with Redis chunks wait there, or where the schema's `chunks` says";
+        problems.push(WrongSetting::new("uploads.spool", why));
     }
     let beside = match store {
         Some(StoreOptions::Embedded(dir, _)) => dir.clone(),

@@ -49,7 +49,8 @@ async fn collect(body: &mut Incoming, max: usize) -> Result<Bytes, Problem> {
     let mut rest: Option<BytesMut> = None;
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| {
-            Problem::new(Code::RequestInvalid, format!("the body broke off: {error}")).field("body")
+            let detail = format!("the body broke off: {error}");
+            Problem::new(Code::RequestInvalid, detail).field("body").because(error)
         })?;
         let Ok(data) = frame.into_data() else { continue };
         let so_far = rest.as_ref().map_or(first.len(), BytesMut::len);

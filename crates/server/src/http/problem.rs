@@ -122,6 +122,12 @@ impl Problem {
         self
     }
 
+    /// The same with its cause, which is logged and not told.
+    pub(crate) fn because(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        self.source = Some(Arc::from(source.into()));
+        self
+    }
+
     /// The same, when waiting this long helps.
     pub(crate) fn after(mut self, wait: Duration) -> Self {
         self.wait = Some(wait);

@@ -9,7 +9,7 @@ use futures_util::FutureExt as _;
 use quaymaster::schema::Kind;
 use quaymaster::{Code, Engine, Schema};
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{Access, Packs, Page, Place, Visit, json};
 use crate::app::App;
@@ -17,7 +17,7 @@ use crate::call::{Answers, Handler, Operation};
 use crate::http::problem::Problem;
 use crate::request::{Request as _, Spec, query, request};
 
-const PATH: &str = "/v1/key/explain";
+pub(crate) const PATH: &str = "/v1/key/explain";
 
 pub(crate) static EXPLAIN: Operation = Operation {
     request: KeyAsk::SHAPE,
@@ -49,16 +49,16 @@ request! {
 }
 
 /// What a key is. Everything but `actual` is null when no pattern of the schema makes this key.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct KeyExplained {
     /// The pattern that makes it.
     pub pattern: Option<String>,
     /// The resource's kind.
-    pub kind: Option<&'static str>,
+    pub kind: Option<String>,
     /// The resource's name.
     pub name: Option<String>,
     /// Which of the resource's keys it is.
-    pub role: Option<&'static str>,
+    pub role: Option<String>,
     /// The values of the pattern's placeholders.
     pub values: BTreeMap<String, String>,
     /// Who owns the resource.
@@ -66,7 +66,7 @@ pub struct KeyExplained {
     /// What the resource is for.
     pub description: Option<String>,
     /// The type the schema declares.
-    pub r#type: Option<&'static str>,
+    pub r#type: Option<String>,
     /// How long the schema lets it live: `2h`, or `never`.
     pub expected_ttl: Option<String>,
     /// The same in milliseconds; null for `never`.
@@ -76,7 +76,7 @@ pub struct KeyExplained {
 }
 
 /// What the store has.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct KeyActual {
     /// Whether there is anything.
     pub exists: bool,
@@ -124,13 +124,13 @@ impl KeyExplained {
         };
         Self {
             pattern: Some(found.row.pattern.text().to_owned()),
-            kind: Some(found.resource.kind.name()),
+            kind: Some(found.resource.kind.name().to_owned()),
             name: Some(found.resource.name.clone()),
-            role: Some(found.row.role),
+            role: Some(found.row.role.to_owned()),
             values: found.values.into_iter().collect(),
             owner: found.resource.owner.clone(),
             description: found.resource.description.clone(),
-            r#type: Some(found.row.kind.name()),
+            r#type: Some(found.row.kind.name().to_owned()),
             expected_ttl: Some(found.row.ttl.to_string()),
             expected_ttl_ms: found.row.ttl.duration().map(|ttl| ttl.as_millis() as u64),
             actual,

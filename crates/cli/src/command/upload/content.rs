@@ -1,6 +1,5 @@
 //! `upload content NAME --upload-id ID [--output FILE]`.
 
-use std::fmt::Display;
 use std::io::IsTerminal as _;
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
@@ -17,7 +16,7 @@ use super::looking::look;
 use super::reading::Reading;
 use super::way::Way;
 use crate::args::Global;
-use crate::failure::{NothingRan, Unreadable};
+use crate::failure::{Cause, NothingRan, Unreadable};
 
 pub(crate) async fn run(args: Content, global: &Global) -> anyhow::Result<ExitCode> {
     let (id, output) = (&args.upload_id, args.output.as_deref());
@@ -39,10 +38,10 @@ async fn copy(way: &Way, id: &str, output: Option<&Path>) -> anyhow::Result<()> 
             poured => poured.map_err(|stop| stop.told(Path::new("stdout"))),
         };
     };
-    let mut target = Target::open(output).await.map_err(|error| unwritable(output, &error))?;
+    let mut target = Target::open(output).await.map_err(|error| unwritable(output, error))?;
     let poured = pour(&mut content, &mut target.file, Some(name_of(output))).await;
     poured.map_err(|stop| stop.told(output))?;
-    target.keep().await.map_err(|error| unwritable(output, &error))?;
+    target.keep().await.map_err(|error| unwritable(output, error))?;
     Ok(())
 }
 
@@ -56,13 +55,13 @@ impl Stop {
     fn told(self, to: &Path) -> anyhow::Error {
         match self {
             Self::Read(error) => NothingRan::from(error).into(),
-            Self::Write(error) => unwritable(to, &error).into(),
+            Self::Write(error) => unwritable(to, error).into(),
         }
     }
 }
 
-fn unwritable(path: &Path, why: &dyn Display) -> Unreadable {
-    Unreadable(format!("cannot write {}: {why}", path.display()))
+fn unwritable(path: &Path, why: impl Into<Cause>) -> Unreadable {
+    Unreadable::because(format_args!("cannot write {}", path.display()), why).field("--output")
 }
 
 async fn pour(content: &mut Reading<'_>, to: &mut File, shown: Option<String>) -> Result<(), Stop> {

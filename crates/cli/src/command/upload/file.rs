@@ -19,7 +19,7 @@ use super::bar::{Bar, Doing};
 use super::patience::patiently;
 use super::reading::Reading;
 use super::way::{Seen, Way};
-use crate::failure::Unreadable;
+use crate::failure::{Cause, Unreadable};
 
 /// Between two looks at an upload whose chunks are all sent.
 const LOOK: Duration = Duration::from_millis(100);
@@ -106,14 +106,14 @@ impl Sending<'_> {
 
     async fn source(&self) -> anyhow::Result<Source> {
         let unreadable =
-            |why: &dyn std::fmt::Display| Unreadable(format!("cannot read {}: {why}", self.path.display()));
-        let path = tokio::fs::canonicalize(self.path).await.map_err(|error| unreadable(&error))?;
-        let facts = tokio::fs::metadata(&path).await.map_err(|error| unreadable(&error))?;
+            |why: Cause| Unreadable::because(format_args!("cannot read {}", self.path.display()), why);
+        let path = tokio::fs::canonicalize(self.path).await.map_err(|error| unreadable(error.into()))?;
+        let facts = tokio::fs::metadata(&path).await.map_err(|error| unreadable(error.into()))?;
         if !facts.is_file() {
-            return Err(unreadable(&"it is not a file").into());
+            return Err(unreadable("it is not a file".into()).into());
         }
         // Before there is an upload of it.
-        tokio::fs::File::open(&path).await.map_err(|error| unreadable(&error))?;
+        tokio::fs::File::open(&path).await.map_err(|error| unreadable(error.into()))?;
         let mark = format!(
             "{} {} {} {}.{}",
             facts.dev(),
@@ -302,7 +302,8 @@ impl Cut {
         file.seek(std::io::SeekFrom::Start(u64::from(number) * self.chunk)).await?;
         let mut bytes = BytesMut::zeroed(length);
         file.read_exact(&mut bytes).await.map_err(|error| {
-            Unreadable(format!("cannot read {}: {error}; did it change meanwhile?", source.path.display()))
+            let what = format!("cannot read {}, which may have changed meanwhile", source.path.display());
+            Unreadable::because(what, error)
         })?;
         Ok(bytes.freeze())
     }

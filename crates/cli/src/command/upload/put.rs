@@ -31,7 +31,7 @@ const GRACE: Duration = Duration::from_secs(10);
 pub(crate) async fn run(put: Put, global: &Global) -> anyhow::Result<ExitCode> {
     if put.name.is_some() && put.files.len() > 1 {
         let detail = "--name is the name of one file, and several are given";
-        return Err(Error::new("upload.put", Code::RequestInvalid, detail).into());
+        return Err(Error::new("upload.put", Code::RequestInvalid, detail).field("--name").into());
     }
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
