@@ -13,8 +13,9 @@ use crate::scripts::{
     At, upload_accept, upload_admit, upload_arrive, upload_back, upload_call, upload_claim, upload_create,
     upload_delist, upload_drop, upload_due, upload_enlist, upload_extend, upload_failed, upload_flight,
     upload_forget, upload_hold, upload_lapsed, upload_look, upload_mend, upload_metadata, upload_missing,
-    upload_move, upload_note, upload_page, upload_pick, upload_recount, upload_release, upload_renew,
-    upload_reopen, upload_rest, upload_restore, upload_shipped, upload_status, upload_unstage, upload_verify,
+    upload_move, upload_note, upload_page, upload_pick, upload_recount, upload_rekey, upload_release,
+    upload_renew, upload_reopen, upload_rest, upload_restore, upload_shipped, upload_status, upload_unstage,
+    upload_verify,
 };
 use crate::{Result, Token};
 
@@ -33,6 +34,7 @@ pub(super) const STATUS: &str = "upload.status";
 pub(super) const METADATA: &str = "upload.metadata";
 pub(super) const MOVE: &str = "upload.move";
 pub(super) const NOTE: &str = "upload.note";
+pub(super) const REKEY: &str = "upload.rekey";
 pub(super) const REOPEN: &str = "upload.reopen";
 pub(super) const RESTORE: &str = "upload.restore";
 pub(super) const SWEEP: &str = "upload.sweep";
@@ -247,6 +249,13 @@ pub(super) fn note(upload: &Upload, id: &str, reason: &str) -> Result<Invocation
     let progress = &upload.progress_channel(NOTE, id)?;
     let call = upload_note::Call { own: upload.own(NOTE, &named)?, progress, reason };
     Ok(sent(call.on(at(upload, NOTE))?))
+}
+
+pub(super) fn rekey(upload: &Upload, id: &str, was: &str, key: &str) -> Result<Invocation> {
+    super::keys::check_id(REKEY, "upload_id", id)?;
+    let named = upload.named(id);
+    let call = upload_rekey::Call { state: upload.bound.role(REKEY, "state", &named)?, was, key };
+    Ok(call.on(at(upload, REKEY))?.repeat_safe())
 }
 
 pub(super) fn metadata(upload: &Upload, id: &str) -> Result<Invocation> {

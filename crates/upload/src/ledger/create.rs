@@ -9,15 +9,12 @@ use crate::Result;
 const INSERT: &str = concat!(
     "INSERT INTO quaymaster_uploads (",
     columns!(),
-    ") VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 'created', 0, '', 0, NULL, $9, NULL, NULL, NULL, NULL, $10, $10, $11,
-    $11) ON CONFLICT DO NOTHING RETURNING ",
+    ", bare_key) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 'created', 0, '', 0, NULL, $9, NULL, NULL, NULL, NULL, $10, $10,
+    $11, $11, 0) ON CONFLICT DO NOTHING RETURNING ",
     columns!()
 );
 const BY_KEY: &str =
     concat!("SELECT ", columns!(), " FROM quaymaster_uploads WHERE resource = $1 AND idempotency_key = $2");
-const INSERT_NODE: &str = "INSERT INTO nodes (node_id, status, s3_key, s3_etag, size, drive, name, mime_type,
-    connector_id, parent_id, path, custom_metadata, client_node_id, created_at, updated_at)
-    VALUES ($1, 'PENDING', $2, NULL, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $12) ON CONFLICT DO NOTHING";
 
 impl Ledger {
     /// Creates an upload and its `nodes` row as PENDING, in one transaction.
@@ -48,24 +45,7 @@ impl Ledger {
             return Ok(answer);
         };
         let made = upload(&row)?;
-        let args = [
-            Arg::Text(&node.node_id),
-            Arg::Text(&new.object_key),
-            Arg::MaybeInt(new.expected_size.map(stored)),
-            Arg::MaybeText(node.drive.as_deref()),
-            Arg::MaybeText(node.name.as_deref()),
-            Arg::MaybeText(node.mime_type.as_deref()),
-            Arg::MaybeText(node.connector_id.as_deref()),
-            Arg::MaybeText(node.parent_id.as_deref()),
-            Arg::MaybeText(node.path.as_deref()),
-            Arg::MaybeText(node.custom_metadata.as_deref()),
-            Arg::MaybeText(node.client_node_id.as_deref()),
-            Arg::Int(now_ms),
-        ];
-        if session.execute(INSERT_NODE, &args).await? == 0 {
-            session.roll_back().await?;
-            return Ok(Created::NodeTaken);
-        }
+        session.begin_node(node, &new.object_key, new.expected_size, now_ms).await?;
         session.note(&made, "created", "").await?;
         session.commit().await?;
         Ok(Created::Created(Box::new(made)))

@@ -107,7 +107,7 @@ pub struct New {
     pub upload_id: String,
     /// The schema's name of the upload.
     pub resource: String,
-    /// Where the object will be.
+    /// Where the object will be: the whole key, as its store has it.
     pub object_key: String,
     /// Kept in the object's metadata: whose object it is.
     pub token: String,
@@ -174,7 +174,7 @@ pub struct Upload {
     pub resource: String,
     /// The row it is for.
     pub node_id: String,
-    /// Where the object is or will be.
+    /// Where the object is or will be: the whole key, as its store has it.
     pub object_key: String,
     /// Whose object it is.
     pub token: String,

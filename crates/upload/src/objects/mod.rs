@@ -93,6 +93,16 @@ impl Objects {
         Ok(Self { store })
     }
 
+    /// What the keys of new objects begin with: the prefix of `s3://bucket/prefix`, with a slash at its end.
+    ///
+    /// Every key that is given to an object store has it already.
+    pub fn prefix(&self) -> &str {
+        match &self.store {
+            Store::Local(_) => "",
+            Store::S3(store) => store.prefix(),
+        }
+    }
+
     /// Whether a request may be made twice without anybody knowing: its answer was lost on the way.
     pub(crate) fn repeats(&self) -> bool {
         matches!(self.store, Store::S3(_))

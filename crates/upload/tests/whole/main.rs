@@ -11,6 +11,7 @@ mod flow;
 mod leftovers;
 mod lost;
 mod node;
+mod prefix;
 mod redis;
 mod restarts;
 mod rig;
@@ -60,6 +61,7 @@ fn main() {
         leftovers::trials(),
         doctor::trials(),
         slips::trials(),
+        prefix::trials(),
         crash::trials(),
     ];
     libtest_mimic::run(&arguments, rooms.into_iter().flatten().collect()).exit();

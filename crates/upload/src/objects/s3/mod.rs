@@ -42,10 +42,10 @@ const TOKEN: &str = "x-amz-meta-quaymaster-token";
 /// Longer no upload waits for what is only good to know.
 const PROBING: Duration = Duration::from_secs(5);
 
-/// A bucket, or a folder of it.
+/// A bucket, and the folder of it where new objects lie.
 pub(super) struct S3 {
     sender: Sender,
-    /// Empty, or ends with a slash.
+    /// Of the keys of new objects: empty, or ends with a slash.
     prefix: String,
     slowest: u64,
     checksums: Checksums,
@@ -125,8 +125,12 @@ impl S3 {
         })
     }
 
+    pub(super) fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
     fn ask(&self, op: &'static str, method: Method, key: &Key) -> Ask {
-        Ask::new(op, method, format!("{}{key}", self.prefix))
+        Ask::new(op, method, key.as_str())
     }
 
     pub(super) async fn begin(&self, key: &Key, about: &About) -> Result<MultipartId> {
@@ -332,14 +336,14 @@ impl S3 {
         const OP: &str = "objects.pending";
         let mut ask = Ask::new(OP, Method::GET, "")
             .query("uploads", "")
-            .query("prefix", format!("{}{prefix}", self.prefix))
+            .query("prefix", prefix)
             .query("max-uploads", "1000");
         if let Some(Cursor { key, id }) = after {
             ask = ask.query("key-marker", key).query("upload-id-marker", id);
         }
         let response = self.sender.send(&ask, "").await?;
         let answer = self.sender.document(OP, response).await?;
-        let page = xml::pending(&answer, &self.prefix).map_err(|error| {
+        let page = xml::pending(&answer).map_err(|error| {
             Error::new(OP, Trouble::Passing, format!("no list of uploads: {error}"))
                 .saying("answer")
                 .because(error)
