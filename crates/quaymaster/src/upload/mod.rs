@@ -31,6 +31,7 @@ mod chunk;
 mod counts;
 mod digest;
 mod flight;
+mod foreign;
 mod keys;
 mod ops;
 mod progress;
@@ -55,6 +56,7 @@ pub use ask::{
 };
 pub use counts::Counts;
 pub use digest::{Digest, NotADigest};
+pub use foreign::{Adopted, Foreign, States};
 pub use progress::Progress;
 pub use quaymaster_store::MAX_PIECE;
 pub use state::{Kept, State};

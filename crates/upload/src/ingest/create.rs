@@ -268,7 +268,8 @@ pub(crate) fn about(upload: &Upload) -> About {
 
 /// The upload's multipart id as the object store knows it.
 pub(crate) fn multipart_of(upload: &Upload) -> Option<MultipartId> {
-    upload.multipart_id.as_deref().map(MultipartId::new)
+    let id = upload.multipart_id.as_deref()?;
+    Some(if upload.is_adopted() { MultipartId::of_others(id) } else { MultipartId::new(id) })
 }
 
 /// What the store is told about an upload.
@@ -286,7 +287,8 @@ pub(crate) fn in_store<'a>(upload: &'a Upload, node: &'a NewNode) -> store::New<
     }
 }
 
-fn metadata(node: &NewNode) -> store::Metadata<'_> {
+/// What the store is told of a node.
+pub(crate) fn metadata(node: &NewNode) -> store::Metadata<'_> {
     store::Metadata {
         name: node.name.as_deref().unwrap_or_default(),
         connector_id: node.connector_id.as_deref().unwrap_or_default(),

@@ -43,7 +43,7 @@ use std::time::Duration;
 
 pub use facts::{
     Claim, Created, Due, Errand, Event, Fence, Happening, Moved, New, NewNode, Node, Part, RecordPart,
-    Reopen, Step, Total, Upload,
+    Reopen, Sending, Step, Total, Upload,
 };
 pub use nodes::NodeTable;
 pub use outbox::Pruned;

@@ -147,6 +147,14 @@ impl Objects {
         on!(self, store => store.complete(&key, id, parts))
     }
 
+    /// The ETag that an object of these parts has; `None` where it does not follow from theirs.
+    pub fn etag_of(&self, parts: &[Part]) -> Option<String> {
+        match &self.store {
+            Store::Local(_) => Some(local::etag_of(parts)),
+            Store::S3(_) => s3::etag_of(parts),
+        }
+    }
+
     /// Looks at an object.
     pub async fn head(&self, key: &str) -> Result<Option<Head>> {
         let key = Key::new("objects.head", key)?;
