@@ -39,7 +39,7 @@ impl Uploads {
                             Ok(Met::Ours) => ours.clear(),
                             Ok(Met::Others) => {}
                             Err(error) => {
-                                tracing::warn!(upload_id = id, %error, "an upload is not gone on with")
+                                tracing::warn!(upload_id = id, %error, "an upload is not gone on with");
                             }
                         }
                     }

@@ -298,7 +298,7 @@ impl Nodes {
             match kind {
                 Some((_, kind)) => drop(types.insert(column, kind.clone())),
                 None if NEEDED.contains(&column) || names.columns.contains_key(column.name()) => {
-                    missing.push(name)
+                    missing.push(name);
                 }
                 None => {}
             }

@@ -33,6 +33,7 @@ use super::key::Key;
 use super::options::{Checksums, ObjectsOptions};
 use crate::bytes::Pool;
 use crate::ledger::Part;
+use crate::sha::hex;
 use crate::{Digest, Error, Result, Sha256, Trouble};
 use access::Variables;
 use client::{Ask, Failure, Payload, Sender};
@@ -130,10 +131,6 @@ impl S3 {
         &self.prefix
     }
 
-    fn ask(&self, op: &'static str, method: Method, key: &Key) -> Ask {
-        Ask::new(op, method, key.as_str())
-    }
-
     pub(super) async fn begin(&self, key: &Key, about: &About) -> Result<MultipartId> {
         let id = self.begin_once(key, about).await?;
         let Some(_asking) = self.compares.ask(self.checksums) else { return Ok(id) };
@@ -150,7 +147,7 @@ impl S3 {
 
     async fn begin_once(&self, key: &Key, about: &About) -> Result<MultipartId> {
         const OP: &str = "objects.begin";
-        let mut ask = described(self.ask(OP, Method::POST, key).query("uploads", ""), about)?;
+        let mut ask = described(Ask::new(OP, Method::POST, key.as_str()).query("uploads", ""), about)?;
         if self.checksums == Checksums::Sha256 {
             ask = ask.header("x-amz-checksum-algorithm", "SHA256")?;
         }
@@ -201,8 +198,7 @@ impl S3 {
         number: u32,
         sha256: &Sha256,
     ) -> Result<Ask> {
-        let ask = self
-            .ask(op, Method::PUT, key)
+        let ask = Ask::new(op, Method::PUT, key.as_str())
             .query("partNumber", number.to_string())
             .query("uploadId", id.as_str());
         match self.checksums_of(id) {
@@ -247,7 +243,7 @@ impl S3 {
 
     pub(super) async fn complete(&self, key: &Key, id: &MultipartId, parts: &[Part]) -> Result<Completed> {
         const OP: &str = "objects.complete";
-        let ask = self.ask(OP, Method::POST, key).query("uploadId", id.as_str());
+        let ask = Ask::new(OP, Method::POST, key.as_str()).query("uploadId", id.as_str());
         let request = xml::complete_request(parts, self.checksums_of(id));
         let digest = Sha256::of(request.as_bytes());
         let length = Some(request.len() as u64);
@@ -274,7 +270,7 @@ impl S3 {
 
     pub(super) async fn head(&self, key: &Key) -> Result<Option<Head>> {
         const OP: &str = "objects.head";
-        let response = match self.sender.send(&self.ask(OP, Method::HEAD, key), "").await {
+        let response = match self.sender.send(&Ask::new(OP, Method::HEAD, key.as_str()), "").await {
             // A HEAD has no body to say more in.
             Err(error) if error.said() == Some("404") => return Ok(None),
             answered => answered?,
@@ -295,7 +291,7 @@ impl S3 {
     }
 
     pub(super) async fn abort(&self, key: &Key, id: &MultipartId) -> Result<Abort> {
-        let ask = self.ask("objects.abort", Method::DELETE, key).query("uploadId", id.as_str());
+        let ask = Ask::new("objects.abort", Method::DELETE, key.as_str()).query("uploadId", id.as_str());
         match self.sender.send(&ask, "").await {
             Ok(_) => Ok(Abort::Done),
             Err(error) if matches!(error.said(), Some("NoSuchUpload" | "404")) => Ok(Abort::Gone),
@@ -305,7 +301,7 @@ impl S3 {
 
     pub(super) async fn read(&self, key: &Key, range: Option<Range<u64>>) -> Result<Option<Pieces>> {
         const OP: &str = "objects.read";
-        let mut ask = self.ask(OP, Method::GET, key);
+        let mut ask = Ask::new(OP, Method::GET, key.as_str());
         if let Some(range) = &range {
             if range.is_empty() {
                 return Ok(Some(stream::empty().boxed()));
@@ -333,7 +329,7 @@ impl S3 {
     }
 
     pub(super) async fn put_empty(&self, key: &Key, about: &About) -> Result<()> {
-        let ask = described(self.ask("objects.put_empty", Method::PUT, key), about)?;
+        let ask = described(Ask::new("objects.put_empty", Method::PUT, key.as_str()), about)?;
         self.sender.send(&ask, "").await.map(drop)
     }
 
@@ -436,8 +432,7 @@ pub(super) fn etag_of(parts: &[Part]) -> Option<String> {
             md5.update([u8::from_str_radix(&hex[at..at + 2], 16).ok()?]);
         }
     }
-    let digest: String = md5.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-    Some(format!("\"{digest}-{}\"", parts.len()))
+    Some(format!("\"{}-{}\"", hex(&md5.finalize()), parts.len()))
 }
 
 fn etag(response: &reqwest::Response) -> Option<String> {
