@@ -17,6 +17,7 @@
 //! Every call here may be repeated: after a lost answer, a crash or on another node, the same call gets the same
 //! answer or is told what is there now.
 
+pub mod adopt;
 pub mod announce;
 pub mod bytes;
 pub mod complete;

@@ -25,3 +25,12 @@ pub(crate) fn uuid(op: &'static str) -> Result<String> {
     let text = hex(&bytes);
     Ok([&text[..8], &text[8..12], &text[12..16], &text[16..20], &text[20..]].join("-"))
 }
+
+/// Whether this is a UUID as [`uuid`] writes them: one spelling, so that one document has one id.
+pub(crate) fn is_uuid(text: &str) -> bool {
+    text.len() == 36
+        && text.bytes().enumerate().all(|(at, byte)| match at {
+            8 | 13 | 18 | 23 => byte == b'-',
+            _ => matches!(byte, b'0'..=b'9' | b'a'..=b'f'),
+        })
+}

@@ -116,6 +116,9 @@ pub struct Settings {
 
 const OP: &str = "upload.open";
 
+/// Rows with keys of an older build that are read at once.
+const BARE_KEYS: u32 = 100;
+
 /// What all bodies together fill: of each one piece is filled while another is written.
 const READING: usize = 1 << 20;
 
@@ -183,7 +186,38 @@ impl Uploads {
         let database = beside(&spec.database, "sqlite:");
         let ledger = Ledger::open(&database, &settings.ledger).await?;
         off(&store, &settings, Own::close).await?;
-        Ok(Self::new(store, bytes, objects, ledger, announcer, settings.options))
+        let uploads = Self::new(store, bytes, objects, ledger, announcer, settings.options);
+        uploads.prefix_keys().await?;
+        Ok(uploads)
+    }
+
+    /// Gives keys that an older build wrote the prefix of the object store: first in the states of uploads that go on,
+    /// by which their chunks are sent, then in the ledger. Repeated after a crash it changes nothing twice.
+    pub async fn prefix_keys(&self) -> Result<()> {
+        let (ledger, name, prefix) =
+            (&self.inner.ledger, self.inner.store.name(), self.inner.objects.prefix());
+        let mut after = String::new();
+        while !prefix.is_empty() {
+            let page = ledger.bare_keys(name, &after, BARE_KEYS).await?;
+            for upload in page.iter().filter(|upload| !upload.step.is_over()) {
+                let (id, was) = (&upload.upload_id, &upload.object_key);
+                self.inner.store.rekey(id, was, &format!("{prefix}{was}")).await?;
+            }
+            match page.last() {
+                Some(last) => after.clone_from(&last.upload_id),
+                None => break,
+            }
+        }
+        let changed = ledger.prefix_keys(name, prefix).await?;
+        if changed > 0 && !prefix.is_empty() {
+            tracing::info!(
+                upload = name,
+                changed,
+                prefix,
+                "keys of objects have the prefix of their bucket now"
+            );
+        }
+        Ok(())
     }
 
     /// Puts the parts together.
@@ -242,6 +276,11 @@ impl Uploads {
     /// Where bytes of chunks are.
     pub fn bytes(&self) -> &ChunkBytes {
         &self.inner.bytes
+    }
+
+    /// How the key of a new object is made: all of it, as the bucket has it.
+    pub(crate) fn key_template(&self) -> String {
+        format!("{}{}", self.inner.objects.prefix(), self.inner.store.spec().object_key)
     }
 
     /// How long an upload may take: so long that its state outlives it for as long as an ended one is kept.

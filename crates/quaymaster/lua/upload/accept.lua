@@ -2,7 +2,7 @@
 --
 -- KEYS  1-8 own      @upload
 --       9 chunk      string   its bytes from now on
---       10 staging?  string   its bytes until now, where they come through this store
+--       10 staging?  string   its bytes until now, unless they lie elsewhere, or under the chunk's key already
 -- ARGV  1 ttl_ms         int>0
 --       2 progress       bytes   channel
 --       3 arrival        bytes   channel
@@ -57,14 +57,12 @@ local why, total = upload_fits(KEYS, tonumber(number), size, last, known)
 if why ~= "" then return { why, total } end
 -- Bytes that a store without memory dropped are welcome again.
 local wanted = not known or (mark == "r" and held_place == "store" and redis.call("EXISTS", chunk) == 0)
-local length = staging and redis.call("STRLEN", staging) or size
+local from = staging or (place == "store" and size > 0 and chunk)
+local length = from and redis.call("STRLEN", from) or size
 if wanted and length ~= size then return { "unstaged", length } end
-if staging and wanted then
-  redis.call("RENAME", staging, chunk)
-  redis.call("PEXPIRE", chunk, chunk_ttl_ms)
-elseif staging then
-  redis.call("DEL", staging)
-end
+if staging and not wanted then redis.call("DEL", staging) end
+if staging and wanted then redis.call("RENAME", staging, chunk) end
+if from and wanted then redis.call("PEXPIRE", chunk, chunk_ttl_ms) end
 local attempt = known and held_attempt or ARGV[11]
 local ends = last and facts[3] ~= "true"
 if not known then upload_take(KEYS, number, size, { digest, ARGV[6], place, attempt }, status, now_ms) end

@@ -83,6 +83,8 @@ impl Stage {
 pub enum Source<'a> {
     /// Staged in this store by [`super::Upload::write`]; accepting renames them to the documented key.
     Staged(&'a Stage),
+    /// In this store under the documented key, where another program put them.
+    InPlace,
     /// Somewhere the caller knows by this name, unique per attempt: 1 to 256 visible ASCII characters, not `store`.
     Elsewhere(&'a str),
 }

@@ -31,6 +31,7 @@ mod chunk;
 mod counts;
 mod digest;
 mod flight;
+mod foreign;
 mod keys;
 mod ops;
 mod progress;
@@ -55,12 +56,13 @@ pub use ask::{
 };
 pub use counts::Counts;
 pub use digest::{Digest, NotADigest};
+pub use foreign::{Adopted, Foreign, States};
 pub use progress::Progress;
 pub use quaymaster_store::MAX_PIECE;
 pub use state::{Kept, State};
 
 use crate::bound::Bound;
-use crate::scripts::{upload_back, upload_call, upload_create, upload_enlist, upload_restore};
+use crate::scripts::{upload_back, upload_call, upload_create, upload_enlist, upload_rekey, upload_restore};
 use crate::{Code, Error, Result};
 use ops::{Change, When, With};
 
@@ -189,6 +191,13 @@ impl Upload {
     pub async fn note(&self, id: &str, reason: &str) -> Result<Noted> {
         const OP: &str = ops::NOTE;
         tell::noted(OP, self.bound.run(OP, ops::note(self, id, shortened(reason))?).await?)
+    }
+
+    /// Names the object of an upload by `key` from now on, where its state still has `was`.
+    pub async fn rekey(&self, id: &str, was: &str, key: &str) -> Result<()> {
+        const OP: &str = ops::REKEY;
+        check_text(OP, "key", key, TEXT_MAX)?;
+        upload_rekey::Reply::read(OP, self.bound.run(OP, ops::rekey(self, id, was, key)?).await?).map(drop)
     }
 
     /// The object is there, proved: COMPLETED. The keys are kept for as long as the schema says.

@@ -2,6 +2,7 @@
 //!
 //! Every call may be sent again: a step that has been made answers as it did, or finds nothing left to do.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use quaymaster_store::{Invocation, Workload};
@@ -10,15 +11,17 @@ use super::answer::Lease;
 use super::ask::{Known, Last, Metadata, New, Next, Offer, Reopen, Resend, Source};
 use super::{MAX_CHUNKS, Upload};
 use crate::scripts::{
-    At, upload_accept, upload_admit, upload_arrive, upload_back, upload_call, upload_claim, upload_create,
-    upload_delist, upload_drop, upload_due, upload_enlist, upload_extend, upload_failed, upload_flight,
-    upload_forget, upload_hold, upload_lapsed, upload_look, upload_mend, upload_metadata, upload_missing,
-    upload_move, upload_note, upload_page, upload_pick, upload_recount, upload_release, upload_renew,
-    upload_reopen, upload_rest, upload_restore, upload_shipped, upload_status, upload_unstage, upload_verify,
+    At, upload_accept, upload_admit, upload_adopt, upload_arrive, upload_back, upload_call, upload_claim,
+    upload_create, upload_delist, upload_drop, upload_due, upload_enlist, upload_extend, upload_failed,
+    upload_flight, upload_foreign, upload_forget, upload_hold, upload_lapsed, upload_lengths, upload_look,
+    upload_mend, upload_metadata, upload_missing, upload_move, upload_note, upload_page, upload_pick,
+    upload_recount, upload_rekey, upload_release, upload_renew, upload_reopen, upload_rest, upload_restore,
+    upload_shipped, upload_status, upload_unstage, upload_verify,
 };
 use crate::{Result, Token};
 
 pub(super) const CREATE: &str = "upload.create";
+pub(super) const ADOPT: &str = "upload.adopt";
 pub(super) const ADMIT: &str = "upload.admit";
 pub(super) const STAGE: &str = "upload.stage";
 pub(super) const READ: &str = "upload.read";
@@ -33,6 +36,7 @@ pub(super) const STATUS: &str = "upload.status";
 pub(super) const METADATA: &str = "upload.metadata";
 pub(super) const MOVE: &str = "upload.move";
 pub(super) const NOTE: &str = "upload.note";
+pub(super) const REKEY: &str = "upload.rekey";
 pub(super) const REOPEN: &str = "upload.reopen";
 pub(super) const RESTORE: &str = "upload.restore";
 pub(super) const SWEEP: &str = "upload.sweep";
@@ -247,6 +251,38 @@ pub(super) fn note(upload: &Upload, id: &str, reason: &str) -> Result<Invocation
     let progress = &upload.progress_channel(NOTE, id)?;
     let call = upload_note::Call { own: upload.own(NOTE, &named)?, progress, reason };
     Ok(sent(call.on(at(upload, NOTE))?))
+}
+
+pub(super) fn foreign(upload: &Upload, id: &str) -> Result<Invocation> {
+    let named = upload.named(id);
+    let call = upload_foreign::Call { own: upload.own(ADOPT, &named)? };
+    Ok(sent(call.on(at(upload, ADOPT))?))
+}
+
+pub(super) fn adopt(
+    upload: &Upload,
+    id: &str,
+    node_id: &str,
+    deadline_ms: i64,
+    announced: bool,
+) -> Result<Invocation> {
+    let named = upload.named(id);
+    let own = upload.own(ADOPT, &named)?;
+    let (ttl_ms, sized) = (ttl_ms(upload), flag(announced));
+    let call = upload_adopt::Call { own, ttl_ms, deadline_ms, sized, node_id };
+    Ok(sent(call.on(at(upload, ADOPT))?))
+}
+
+pub(super) fn lengths(upload: &Upload, id: &str, numbers: Range<u32>) -> Result<Invocation> {
+    let call = upload_lengths::Call { chunks: &|keys| upload.put_chunks(ADOPT, id, numbers.clone(), keys) };
+    Ok(sent(call.on(at(upload, ADOPT))?))
+}
+
+pub(super) fn rekey(upload: &Upload, id: &str, was: &str, key: &str) -> Result<Invocation> {
+    super::keys::check_id(REKEY, "upload_id", id)?;
+    let named = upload.named(id);
+    let call = upload_rekey::Call { state: upload.bound.role(REKEY, "state", &named)?, was, key };
+    Ok(call.on(at(upload, REKEY))?.repeat_safe())
 }
 
 pub(super) fn metadata(upload: &Upload, id: &str) -> Result<Invocation> {

@@ -90,6 +90,11 @@ impl State {
         matches!(self.map.get(number as usize), Some(b'r' | b'd'))
     }
 
+    /// Whether its other half is missing: another program began it, or it was lost.
+    pub fn is_half(&self) -> bool {
+        self.deadline_ms == 0
+    }
+
     /// Whether nothing can follow any more.
     pub fn is_ended(&self) -> bool {
         self.aborted || matches!(self.status, Status::Completed | Status::Expired)

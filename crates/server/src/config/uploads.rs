@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use quaymaster::store::StoreOptions;
 use quaymaster_upload::Options;
-use quaymaster_upload::ledger::LedgerOptions;
+use quaymaster_upload::ledger::{LedgerOptions, NodeTable};
 use quaymaster_upload::objects::{Checksums, Credentials, Fsync, ObjectsOptions};
 
 use super::WrongSetting;
@@ -162,14 +162,37 @@ fn credentials(table: &Table<'_, '_>) -> Option<Credentials> {
 
 fn database(uploads: &Table<'_, '_>) -> LedgerOptions {
     let default = LedgerOptions::default();
-    let Some(table) = uploads.table("database", &["connections", "deadline"]) else { return default };
+    let Some(table) = uploads.table("database", &["connections", "deadline", "nodes"]) else {
+        return default;
+    };
     LedgerOptions {
+        nodes: nodes(&table),
         connections: table
             .get("connections", |scalar| tries(scalar, 1))
             .map_or(default.connections, |many| many as usize),
         deadline: table.get("deadline", Scalar::duration).unwrap_or(default.deadline),
         ..default
     }
+}
+
+/// The table of documents: its name, with a schema before a dot if need be, and the names of its columns.
+fn nodes(database: &Table<'_, '_>) -> NodeTable {
+    let name = |scalar: &Scalar| {
+        let text = scalar.text()?;
+        NodeTable::refuse(&text).map_or(Ok(text), |why| Err(why.to_owned()))
+    };
+    let in_schema = |scalar: &Scalar| {
+        let text = scalar.text()?;
+        let refused = text.splitn(2, '.').find_map(NodeTable::refuse);
+        refused.map_or(Ok(text), |why| Err(format!("{why}, with a schema before a dot if need be")))
+    };
+    let Some(table) = database.table("nodes", &["table", "columns"]) else { return NodeTable::default() };
+    let known: Vec<&str> = NodeTable::columns().collect();
+    let columns = table.table("columns", &known).map(|columns| {
+        let named = |column: &&str| Some(((*column).to_owned(), columns.get(column, name)?));
+        known.iter().filter_map(named).collect()
+    });
+    NodeTable { table: table.get("table", in_schema), columns: columns.unwrap_or_default() }
 }
 
 /// Beside the embedded store unless told; elsewhere in the data folder, with the chunks in the store.

@@ -337,6 +337,25 @@ async fn from_store(at: &At, size: u64) -> Result<Option<Opened>> {
     Ok(Some(Opened { source, cut: Some(cut), link: None }))
 }
 
+/// The digest of a chunk (its upload, number and size) that lies under its documented key; `None` when it has another
+/// size.
+pub(crate) async fn digest_in_place(
+    store: &Upload,
+    (id, number, size): (&str, u32, u64),
+    algorithm: Algorithm,
+    fetching: &Arc<Share>,
+) -> Result<Option<Digest>> {
+    let sharing = Arc::new(fetching.join());
+    let at = At { store: store.clone(), id: id.into(), name: Name::Chunk(number), sharing };
+    let (mut digester, mut read) = (Digester::new(algorithm), 0);
+    let mut pieces = std::pin::pin!(at.pieces(0, size));
+    while let Some(piece) = pieces.try_next().await? {
+        read += piece.len() as u64;
+        digester.update(&piece);
+    }
+    Ok((read == size).then(|| digester.finish()))
+}
+
 async fn digest(at: &At, chunk: &Chunk) -> Result<Digest> {
     let mut digester = Digester::like(&chunk.digest);
     let mut pieces = std::pin::pin!(at.pieces(0, chunk.size));

@@ -45,10 +45,23 @@ struct Errand {
     upload: Upload,
     parts: Option<Vec<Part>>,
     head: Option<Head>,
+    /// The ETag of the object as its store told it when it was asked for it.
+    told: Option<String>,
     reason: String,
 }
 
 impl Errand {
+    /// Whether this object is the upload's: it has its token. One that another program began has none, and is known by
+    /// its size and the ETag that its parts make, or that the store told this owner when it was asked for the object.
+    fn is_ours(&self, head: &Head, made: Option<&str>, size: u64) -> bool {
+        if !self.upload.is_adopted() {
+            return head.token.as_deref() == Some(&self.upload.token);
+        }
+        let known = head.etag.is_some() && (head.etag.as_deref() == made || head.etag == self.told);
+        // Of no bytes there is one object only.
+        head.size == size && (known || size == 0)
+    }
+
     /// Nobody could look at the object; behind what its store said when it was asked, if it was.
     fn hide(&mut self, error: &Error) {
         let hidden = format!("the object cannot be looked at: {error}");
@@ -79,7 +92,11 @@ impl Uploads {
         if self.inner.owned.is_closed() {
             return given_back();
         }
-        if self.of_ours(id).await?.is_none() {
+        let known = match aim {
+            Aim::Abort => self.ours_by_now(id).await?,
+            Aim::Complete | Aim::Expire => self.of_ours(id).await?,
+        };
+        if known.is_none() {
             return Ok(Ran::Unknown);
         }
         let owner = names::unique("upload.complete")?;
@@ -95,7 +112,14 @@ impl Uploads {
             Claim::Elsewhere(upload) => return Ok(Ran::Elsewhere(upload.step)),
             Claim::Unknown => return Ok(Ran::Unknown),
         };
-        let errand = Errand { fence: fence.clone(), upload, parts: None, head: None, reason: String::new() };
+        let errand = Errand {
+            fence: fence.clone(),
+            upload,
+            parts: None,
+            head: None,
+            told: None,
+            reason: String::new(),
+        };
         let Some(mine) = self.inner.owned.begin(&fence) else {
             self.give_completion_back(&fence).await;
             return given_back();
@@ -260,6 +284,7 @@ impl Uploads {
     async fn look(&self, errand: &mut Errand) -> Result<Seen> {
         let parts = self.parts_of(errand).await?;
         let (count, size) = (parts.len(), parts.iter().map(|part| part.size).sum::<u64>());
+        let made = self.inner.objects.etag_of(parts);
         let head = match self.inner.objects.head(&errand.upload.object_key).await {
             Ok(head) => head,
             Err(error) => {
@@ -267,7 +292,7 @@ impl Uploads {
                 return Ok(Seen::Hidden);
             }
         };
-        let ours = head.filter(|head| head.token.as_deref() == Some(&errand.upload.token));
+        let ours = head.filter(|head| errand.is_ours(head, made.as_deref(), size));
         let whole = errand.upload.total_chunks.is_some_and(|total| total as usize == count);
         let seen = match &ours {
             None => Seen::Absent,
@@ -306,7 +331,8 @@ impl Uploads {
         };
         let gone = |error: &Error| matches!(error.said(), Some("NoSuchUpload" | "404"));
         let (asked, reason) = match asked {
-            Ok(Completed::Done { .. }) => {
+            Ok(Completed::Done { etag }) => {
+                errand.told = etag;
                 (Asked::Done, "the object store says that it is done, and does not show the object".into())
             }
             Ok(Completed::Unknown(error)) | Err(error) if gone(&error) => (Asked::Gone, error.to_string()),
@@ -339,7 +365,8 @@ impl Uploads {
         if let Some(multipart) = multipart_of(upload) {
             let _ = self.inner.objects.abort(&upload.object_key, &multipart).await?;
         }
-        self.cut_strays(upload).await.map(drop)
+        // Of another program's key there may be others.
+        if upload.is_adopted() { Ok(()) } else { self.cut_strays(upload).await.map(drop) }
     }
 
     async fn failed(&self, errand: &Errand, reason: &str) -> Result<Ran> {

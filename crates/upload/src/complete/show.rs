@@ -38,7 +38,8 @@ impl Uploads {
                 let _ = self.inner.store.completed(id, etag, size).await?;
             }
         }
-        if size == 0
+        // Another program's object may have been there before, of the same bytes.
+        if (size == 0 || upload.is_adopted())
             && let Some(multipart) = multipart_of(upload)
         {
             // An empty object is not made of parts: its multipart upload is left over.
@@ -46,7 +47,8 @@ impl Uploads {
         }
         // Whoever sent the same request before may have died after it asked for a multipart upload, which was begun when
         // the next one had looked for such already; and a request whose answer was lost is repeated.
-        if (upload.idempotency_key.is_some() || self.inner.objects.repeats())
+        if !upload.is_adopted()
+            && (upload.idempotency_key.is_some() || self.inner.objects.repeats())
             && let Err(error) = self.cut_strays(upload).await
         {
             // The upload is as complete as it will be, and a doctor finds what is left.

@@ -37,6 +37,7 @@ impl Look {
             // Somebody came for it, and it waits again.
             Finding::Overdue if !same_due => false,
             // Why may be said in other words each time.
+            Finding::Foreign(_) => before.findings.iter().any(|was| matches!(was, Finding::Foreign(_))),
             Finding::Unreadable(_) => before.findings.iter().any(|was| matches!(was, Finding::Unreadable(_))),
             finding => before.findings.contains(finding),
         });
@@ -50,7 +51,14 @@ impl Uploads {
         let shown = readable(self.inner.store.status(id).await.map_err(Error::from))?;
         let upload = match readable(self.of_ours(id).await)? {
             Ok(Some(upload)) => upload,
-            Ok(None) => return Ok(stranger(id, shown)),
+            Ok(None) => {
+                let foreign = readable(self.look_at_foreign(id).await)?;
+                return Ok(match foreign {
+                    Ok(None) => stranger(id, shown),
+                    Ok(Some(foreign)) => Some(unread(id, Finding::Foreign(foreign))),
+                    Err(unreadable) => Some(unread(id, unreadable)),
+                });
+            }
             Err(unreadable) => return Ok(Some(unread(id, unreadable))),
         };
         let mut status = None;
@@ -66,6 +74,15 @@ impl Uploads {
         findings.extend(told(self.node_findings(&upload).await)?);
         findings.extend(told(self.event_findings(&upload).await)?);
         Ok(Some(Look { id: id.to_owned(), upload: Some(upload), status, findings, goes_on: false }))
+    }
+
+    /// What is said of an upload that another program began and that is not gone on with here.
+    async fn look_at_foreign(&self, id: &str) -> Result<Option<String>> {
+        let store = &self.inner.store;
+        let foreign = if store.meets_others() { store.foreign(id).await? } else { None };
+        let Some(foreign) = foreign else { return Ok(None) };
+        let waits = |_| "nobody has come by yet; `serve`, `worker` or --repair goes on with it".to_owned();
+        Ok(Some(self.judge(id, &foreign).await?.map_or_else(|why| why, waits)))
     }
 
     /// Those that may not be well once more, after a pause, with what is found both times; without those that are gone by
@@ -122,7 +139,11 @@ impl Uploads {
 
     async fn object_findings(&self, upload: &Upload) -> Result<Vec<Finding>> {
         let head = self.inner.objects.head(&upload.object_key).await?;
-        let ours = head.filter(|head| head.token.as_deref() == Some(&upload.token));
+        let ours = head.filter(|head| {
+            // One that another program began has no token, and is known by its ETag once that is recorded.
+            let known = upload.is_adopted() && upload.final_etag.is_some() && head.etag == upload.final_etag;
+            known || head.token.as_deref().unwrap_or_default() == upload.token && !upload.is_adopted()
+        });
         let recorded = upload.final_size.map(|size| (size, upload.final_etag.clone().unwrap_or_default()));
         Ok(match (ours, recorded) {
             (None, Some(_)) => vec![Finding::ObjectMissing],

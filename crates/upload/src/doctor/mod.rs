@@ -19,7 +19,7 @@ use quaymaster::upload::{Status, Upload as Store};
 
 use crate::ledger::{Happening, Step};
 use crate::uploads::Uploads;
-use crate::{Result, Trouble};
+use crate::{Error, Result, Trouble};
 use look::Look;
 
 pub use orphans::Orphan;
@@ -27,6 +27,9 @@ pub use orphans::Orphan;
 /// Between two looks: longer than a chunk or a move is on its way from the ledger to the store, and than what is due
 /// waits for a sweep, which comes by every second. Paid once for a page, and only where something was found.
 const PAUSE: Duration = Duration::from_millis(1500);
+
+/// Keys of the store that one page walks over.
+const KEYS: usize = 1000;
 
 /// What somebody looks at.
 #[derive(Debug, Clone)]
@@ -68,6 +71,11 @@ pub enum At {
     Store {
         /// The place.
         offset: u64,
+    },
+    /// With states that other programs wrote, from this place of a walk over the store's keys on.
+    States {
+        /// The place; empty at the beginning.
+        from: Vec<u8>,
     },
 }
 
@@ -131,6 +139,8 @@ pub enum Finding {
     Failed(String),
     /// The store has it and the ledger does not.
     UnknownToLedger,
+    /// Another program began it, and for this reason it is not gone on with here.
+    Foreign(String),
     /// Something of it cannot be read, for this reason; what else there is to find is found nevertheless.
     Unreadable(String),
 }
@@ -156,6 +166,7 @@ impl fmt::Display for Finding {
             Self::EventMissing => f.write_str("the outbox has no event of it"),
             Self::Failed(reason) => write!(f, "it has FAILED: {reason}"),
             Self::UnknownToLedger => f.write_str("the store has it and the ledger does not"),
+            Self::Foreign(why) => write!(f, "another program began it: {why}"),
             Self::Unreadable(reason) => write!(f, "it cannot be read: {reason}"),
         }
     }
@@ -176,7 +187,7 @@ impl Uploads {
     }
 
     /// Looks at up to `count` uploads from there on; those with findings, and where to go on: first at all that the
-    /// ledger has, then at those that the store alone knows.
+    /// ledger has, then at those that the store alone knows, then at those that another program began.
     pub async fn examine_page(&self, at: &At, count: u32, mode: Mode) -> Result<Page> {
         self.examine_page_with(at, count, mode, &pause).await
     }
@@ -213,8 +224,25 @@ impl Uploads {
                 let left = reports.iter().filter(|report| !report.left.is_empty()).count();
                 let stay = ids.len() - strangers.len() + left;
                 let more = ids.len() == count as usize;
-                let next = more.then_some(At::Store { offset: offset + stay as u64 });
-                Ok(Page { reports, looked: 0, next })
+                let behind = At::States { from: Vec::new() };
+                let next = if more { At::Store { offset: offset + stay as u64 } } else { behind };
+                Ok(Page { reports, looked: 0, next: Some(next) })
+            }
+            At::States { .. } if !self.inner.store.meets_others() => Ok(Page::default()),
+            At::States { from } => {
+                let from = (!from.is_empty()).then(|| from.clone());
+                let page = self.inner.store.states(KEYS, from).await?;
+                let mut foreign = Vec::new();
+                for id in &page.ids {
+                    if matches!(
+                        readable(self.inner.store.foreign(id).await.map_err(Error::from))?,
+                        Ok(Some(_))
+                    ) {
+                        foreign.push(id.as_str());
+                    }
+                }
+                let reports = self.examine_all(&foreign, mode, pause).await?;
+                Ok(Page { reports, looked: 0, next: page.next.map(|from| At::States { from }) })
             }
         }
     }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::Result;
+use crate::names::is_uuid;
 use crate::objects::{Cursor, Pending};
 use crate::uploads::Uploads;
 
@@ -23,23 +24,25 @@ pub struct Orphan {
 }
 
 impl Uploads {
-    /// A page of multipart uploads under `prefix` that no upload in the ledger will complete, older than a day and
+    /// A page of multipart uploads that no upload in the ledger will complete, older than a day and
     /// than any upload may become. Their keys are looked at first; what is there stays untouched, and only the multipart upload goes.
     ///
     /// Only keys as the schema's `object_key` makes them: what others have in the bucket is theirs.
     pub async fn orphans(
         &self,
-        prefix: &str,
         now_ms: i64,
         after: Option<&Cursor>,
         mode: Mode,
     ) -> Result<(Vec<Orphan>, Option<Cursor>)> {
+        let template = self.key_template();
+        // What all keys of the resource begin with; others may have multipart uploads elsewhere.
+        let prefix = template.split('{').next().unwrap_or_default();
         let page = self.inner.objects.pending(prefix, after).await?;
         let mut orphans = Vec::new();
         let spec = self.inner.store.spec();
         let oldest_ms = now_ms.saturating_sub(age_ms(spec.state_ttl));
         for pending in page.uploads {
-            if !fits(&spec.object_key, &pending.key) {
+            if !fits(&template, &pending.key) {
                 continue;
             }
             // One whose age nobody knows is left alone.
@@ -95,13 +98,6 @@ fn fits(template: &str, key: &str) -> bool {
     let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"._-".contains(byte);
     let longest = key.bytes().take_while(|byte| plain(byte)).count();
     (1..=longest).any(|length| fits(rest, &key[length..]))
-}
-
-fn is_uuid(text: &str) -> bool {
-    text.bytes().enumerate().all(|(at, byte)| match at {
-        8 | 13 | 18 | 23 => byte == b'-',
-        _ => byte.is_ascii_hexdigit(),
-    })
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! What can be put right.
 
+use quaymaster::Code;
 use quaymaster::upload::Forgotten;
 
 use super::look::Look;
@@ -27,6 +28,16 @@ impl Uploads {
                 self.clear(&look.id).await?;
                 if self.inner.store.forget(&look.id).await? == Forgotten::Forgotten {
                     done.push("removed from the store".to_owned());
+                }
+                Ok(())
+            }
+            None if look.findings.iter().any(|finding| matches!(finding, Finding::Foreign(_))) => {
+                match self.adopt(&look.id).await {
+                    Ok(true) => done.push("gone on with".to_owned()),
+                    Ok(false) => {}
+                    // It is told already why not.
+                    Err(error) if error.code() == Some(Code::UploadForeign) => {}
+                    Err(error) => return Err(error),
                 }
                 Ok(())
             }

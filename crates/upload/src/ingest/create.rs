@@ -18,6 +18,9 @@ const CONNECTOR_MAX: usize = 128;
 /// What a client says about a file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Request {
+    /// The document's UUID: of a row that is there, or of a new one. A random one unless told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node_id: Option<String>,
     /// The file's name.
     pub name: String,
     /// Its size, if it is known.
@@ -65,6 +68,8 @@ pub enum Creation {
     Existing(Began),
     /// The idempotency key was used for another request.
     Mismatch,
+    /// Another upload is for this node: it goes on, or its object is there and it is remembered.
+    NodeTaken,
 }
 
 impl Uploads {
@@ -83,8 +88,7 @@ impl Uploads {
                 Ok(Creation::Existing(began.map_err(Error::after_a_change)?))
             }
             Created::Mismatch(_) => Ok(Creation::Mismatch),
-            // The node's id is random.
-            Created::NodeTaken => Err(Error::new(OP, Trouble::Passing, "the node's id is another one's")),
+            Created::NodeTaken => Ok(Creation::NodeTaken),
         }
     }
 
@@ -127,8 +131,19 @@ impl Uploads {
         if !request.mime_type.as_deref().unwrap_or_default().chars().all(visible) {
             return wrong("mime_type", "mime_type: ASCII characters that can be seen".to_owned());
         }
-        let node_id = names::uuid(OP)?;
-        let object_key = spec.object_key.replace("{connector_id}", connector).replace("{node_id}", &node_id);
+        let node_id = match &request.node_id {
+            // As it is written in keys: the doctor knows its own by it.
+            Some(given) if !names::is_uuid(given) => {
+                return wrong(
+                    "node_id",
+                    "node_id: a UUID in lower case, as 550e8400-e29b-41d4-a716-446655440000".to_owned(),
+                );
+            }
+            Some(given) => given.clone(),
+            None => names::uuid(OP)?,
+        };
+        let object_key =
+            self.key_template().replace("{connector_id}", connector).replace("{node_id}", &node_id);
         let fingerprint = serde_json::to_vec(request).map_err(|error| {
             Error::new(OP, Trouble::Never, "the request cannot be written").because(error)
         })?;
@@ -253,7 +268,8 @@ pub(crate) fn about(upload: &Upload) -> About {
 
 /// The upload's multipart id as the object store knows it.
 pub(crate) fn multipart_of(upload: &Upload) -> Option<MultipartId> {
-    upload.multipart_id.as_deref().map(MultipartId::new)
+    let id = upload.multipart_id.as_deref()?;
+    Some(if upload.is_adopted() { MultipartId::of_others(id) } else { MultipartId::new(id) })
 }
 
 /// What the store is told about an upload.
@@ -271,7 +287,8 @@ pub(crate) fn in_store<'a>(upload: &'a Upload, node: &'a NewNode) -> store::New<
     }
 }
 
-fn metadata(node: &NewNode) -> store::Metadata<'_> {
+/// What the store is told of a node.
+pub(crate) fn metadata(node: &NewNode) -> store::Metadata<'_> {
     store::Metadata {
         name: node.name.as_deref().unwrap_or_default(),
         connector_id: node.connector_id.as_deref().unwrap_or_default(),

@@ -13,7 +13,7 @@ pub use anew::Anew;
 pub(crate) use callers::Callers;
 pub use chunk::{Incoming, Took};
 pub use create::{Began, Creation, Request};
-pub(crate) use create::{Strays, about, multipart_of};
+pub(crate) use create::{Strays, about, metadata, multipart_of};
 pub use state::{Content, Resumed, Standing};
 
 /// Retry delay of a chunk that has to begin anew.

@@ -66,7 +66,8 @@ pub enum Content {
 impl Uploads {
     /// How far an upload has come; `None` when there is none.
     pub async fn standing(&self, id: &str) -> Result<Option<Standing>> {
-        let described = self.known(id, || self.inner.store.described(id)).await?;
+        let ask = || self.inner.store.described(id);
+        let described = self.known(id, ask, |(state, _): &(State, Kept)| state.is_half()).await?;
         let Some((state, said)) = described else { return Ok(None) };
         let asked = resend(&state);
         // A store that went back in time may not know what is durable by now: that is asked for from nobody.
@@ -85,21 +86,42 @@ impl Uploads {
 
     /// The state, from the ledger if the store has forgotten it.
     pub(crate) async fn state(&self, id: &str) -> Result<Option<State>> {
-        self.known(id, || self.inner.store.status(id)).await
+        self.known(id, || self.inner.store.status(id), State::is_half).await
     }
 
-    /// What the store answers of an upload, once it was told what it has forgotten.
-    async fn known<T, F>(&self, id: &str, ask: impl Fn() -> F) -> Result<Option<T>>
+    /// What the store answers of an upload, once it was told what it has forgotten, and once it was taken over if another
+    /// program began it.
+    async fn known<T, F>(
+        &self,
+        id: &str,
+        ask: impl Fn() -> F,
+        is_half: impl Fn(&T) -> bool,
+    ) -> Result<Option<T>>
     where
         F: Future<Output = quaymaster::Result<Option<T>>>,
     {
         // A store that is being restarted may forget once more what it was just told.
         for _ in 0..RESTORES {
-            if let Some(known) = ask().await? {
-                return Ok(Some(known));
-            }
-            if !self.restore(id).await? {
-                return Ok(None);
+            let spoiled = |error: &quaymaster::Error| error.code == Code::KeyMalformed;
+            match ask().await {
+                Ok(Some(known)) if is_half(&known) => {
+                    if !self.adopt(id).await? {
+                        return Ok(Some(known));
+                    }
+                }
+                Ok(Some(known)) => return Ok(Some(known)),
+                Ok(None) => {
+                    if !self.restore(id).await? && !self.adopt(id).await? {
+                        return Ok(None);
+                    }
+                }
+                // Another program's words are told as its own.
+                Err(error) if spoiled(&error) => {
+                    if !self.adopt(id).await? {
+                        return Err(error.into());
+                    }
+                }
+                Err(error) => return Err(error.into()),
             }
         }
         match ask().await? {
@@ -165,7 +187,7 @@ impl Uploads {
     /// Goes on with an upload that has FAILED: with what is durable, or, where the object store has lost the parts,
     /// from the beginning.
     pub async fn resume(&self, id: &str) -> Result<Resumed> {
-        let Some(upload) = self.of_ours(id).await? else { return Ok(Resumed::Unknown) };
+        let Some(upload) = self.ours_by_now(id).await? else { return Ok(Resumed::Unknown) };
         let how = match upload.error.as_deref() {
             Some(error) if parts_are_lost(error) => Reopen::Afresh,
             _ => Reopen::Keep,
@@ -221,7 +243,7 @@ impl Uploads {
 
     /// The bytes of an upload whose object is there, all or some.
     pub async fn content(&self, id: &str, range: Option<Range<u64>>) -> Result<Content> {
-        let Some(upload) = self.of_ours(id).await? else { return Ok(Content::Unknown) };
+        let Some(upload) = self.ours_by_now(id).await? else { return Ok(Content::Unknown) };
         let (Some(size), Some(etag)) = (upload.final_size, upload.final_etag.clone()) else {
             return Ok(Content::Not(upload.step));
         };

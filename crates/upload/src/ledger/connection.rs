@@ -4,14 +4,16 @@
 //! it talks is large, and boxed: many wait for a connection for each one that has it.
 
 use std::str::FromStr as _;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqliteSynchronous};
-use sqlx::{ConnectOptions as _, Connection as _, Executor as _, Row as _};
+use sqlx::{ConnectOptions as _, Connection as _, Executor as _, Row as _, SqlSafeStr};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
+use super::nodes::Nodes;
 use super::{Clock, LedgerOptions, Sync};
 use crate::{Error, Result, Trouble};
 
@@ -67,6 +69,8 @@ pub(super) struct Database {
     target: Target,
     deadline: Duration,
     clock: Clock,
+    /// Known once the tables are up to date.
+    nodes: Option<Arc<Nodes>>,
     idle: Mutex<Vec<(Connection, Instant)>>,
     places: Semaphore,
 }
@@ -177,9 +181,14 @@ impl Database {
             target,
             deadline: options.deadline,
             clock: options.clock.clone(),
+            nodes: None,
             idle: Mutex::default(),
             places: Semaphore::new(places),
         })
+    }
+
+    pub(super) fn with_nodes(self, nodes: Nodes) -> Self {
+        Self { nodes: Some(Arc::new(nodes)), ..self }
     }
 
     pub(super) fn is_sqlite(&self) -> bool {
@@ -264,6 +273,13 @@ impl Session<'_> {
         self.database.is_sqlite()
     }
 
+    /// The statements on the table of documents.
+    pub(super) fn nodes(&self) -> Result<Arc<Nodes>> {
+        self.database.nodes.clone().ok_or_else(|| {
+            Error::new("ledger", Trouble::Passing, "the table of documents was not looked at yet")
+        })
+    }
+
     /// The clock that everybody goes by, in milliseconds: the database's.
     pub(super) async fn now_ms(&mut self) -> Result<i64> {
         if let Clock::Held(now) = &self.database.clock {
@@ -300,7 +316,8 @@ impl Session<'_> {
     }
 
     /// Runs a statement; how many rows it changed.
-    pub(super) async fn execute(&mut self, sql: &'static str, args: &[Arg<'_>]) -> Result<u64> {
+    pub(super) async fn execute(&mut self, sql: impl SqlSafeStr, args: &[Arg<'_>]) -> Result<u64> {
+        let sql = sql.into_sql_str();
         macro_rules! run {
             ($connection:expr) => {{
                 // Without parameters by the simple protocol: a statement that is prepared cannot begin a transaction.
@@ -320,7 +337,8 @@ impl Session<'_> {
     }
 
     /// Runs a question.
-    pub(super) async fn fetch(&mut self, sql: &'static str, args: &[Arg<'_>]) -> Result<Vec<Cells>> {
+    pub(super) async fn fetch(&mut self, sql: impl SqlSafeStr, args: &[Arg<'_>]) -> Result<Vec<Cells>> {
+        let sql = sql.into_sql_str();
         macro_rules! run {
             ($connection:expr) => {{
                 let query = bind!(sqlx::query(sql), args);
@@ -346,7 +364,7 @@ impl Session<'_> {
     }
 
     /// The only row of an answer, if there is one.
-    pub(super) async fn one(&mut self, sql: &'static str, args: &[Arg<'_>]) -> Result<Option<Cells>> {
+    pub(super) async fn one(&mut self, sql: impl SqlSafeStr, args: &[Arg<'_>]) -> Result<Option<Cells>> {
         Ok(self.fetch(sql, args).await?.into_iter().next())
     }
 }

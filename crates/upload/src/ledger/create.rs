@@ -9,23 +9,42 @@ use crate::Result;
 const INSERT: &str = concat!(
     "INSERT INTO quaymaster_uploads (",
     columns!(),
-    ") VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 'created', 0, '', 0, NULL, $9, NULL, NULL, NULL, NULL, $10, $10, $11,
-    $11) ON CONFLICT DO NOTHING RETURNING ",
+    ", bare_key) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 'created', 0, '', 0, NULL, $9, NULL, NULL, NULL, NULL, $10, $10,
+    $11, $11, 0) ON CONFLICT DO NOTHING RETURNING ",
     columns!()
 );
 const BY_KEY: &str =
     concat!("SELECT ", columns!(), " FROM quaymaster_uploads WHERE resource = $1 AND idempotency_key = $2");
-const INSERT_NODE: &str = "INSERT INTO nodes (node_id, status, s3_key, s3_etag, size, drive, name, mime_type,
-    connector_id, parent_id, path, custom_metadata, client_node_id, created_at, updated_at)
-    VALUES ($1, 'PENDING', $2, NULL, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $12) ON CONFLICT DO NOTHING";
+
+const DISOWN: &str = "DELETE FROM quaymaster_uploads WHERE upload_id = $1 AND step = 'open' AND token = ''
+    AND NOT EXISTS (SELECT 1 FROM quaymaster_upload_parts AS part WHERE part.upload_id = $1)";
 
 impl Ledger {
     /// Creates an upload and its `nodes` row as PENDING, in one transaction.
     pub async fn create(&self, new: &New) -> Result<Created> {
-        self.database.bounded("ledger.create", self.try_create(new)).await
+        self.database.bounded("ledger.create", self.try_create(new, None)).await
     }
 
-    async fn try_create(&self, new: &New) -> Result<Created> {
+    /// The same of an upload that another program began: it is open, with the multipart upload that is there.
+    pub async fn adopt(&self, new: &New, multipart_id: &str) -> Result<Created> {
+        self.database.bounded("ledger.adopt", self.try_create(new, Some(multipart_id))).await
+    }
+
+    /// Forgets an adopted upload of which nothing has come yet: the program that began it goes on with it. Its node stays.
+    pub async fn disown(&self, upload_id: &str) -> Result<()> {
+        self.database
+            .bounded("ledger.disown", async {
+                let mut session = self.database.begin().await?;
+                let id = [Arg::Text(upload_id)];
+                if session.execute(DISOWN, &id).await? > 0 {
+                    session.execute("DELETE FROM quaymaster_upload_events WHERE upload_id = $1", &id).await?;
+                }
+                session.commit().await
+            })
+            .await
+    }
+
+    async fn try_create(&self, new: &New, begun: Option<&str>) -> Result<Created> {
         let mut session = self.database.begin().await?;
         let now_ms = session.now_ms().await?;
         let node = &new.node;
@@ -48,27 +67,17 @@ impl Ledger {
             return Ok(answer);
         };
         let made = upload(&row)?;
-        let args = [
-            Arg::Text(&node.node_id),
-            Arg::Text(&new.object_key),
-            Arg::MaybeInt(new.expected_size.map(stored)),
-            Arg::MaybeText(node.drive.as_deref()),
-            Arg::MaybeText(node.name.as_deref()),
-            Arg::MaybeText(node.mime_type.as_deref()),
-            Arg::MaybeText(node.connector_id.as_deref()),
-            Arg::MaybeText(node.parent_id.as_deref()),
-            Arg::MaybeText(node.path.as_deref()),
-            Arg::MaybeText(node.custom_metadata.as_deref()),
-            Arg::MaybeText(node.client_node_id.as_deref()),
-            Arg::Int(now_ms),
-        ];
-        if session.execute(INSERT_NODE, &args).await? == 0 {
-            session.roll_back().await?;
-            return Ok(Created::NodeTaken);
-        }
-        session.note(&made, "created", "").await?;
+        session.begin_node(node, &new.object_key, new.expected_size, now_ms).await?;
+        let Some(multipart_id) = begun else {
+            session.note(&made, "created", "").await?;
+            session.commit().await?;
+            return Ok(Created::Created(Box::new(made)));
+        };
+        let now = Upload { step: Step::Open, multipart_id: Some(multipart_id.to_owned()), ..made.clone() };
+        session.put(&made, &now).await?;
+        session.note(&now, "adopted", "").await?;
         session.commit().await?;
-        Ok(Created::Created(Box::new(made)))
+        Ok(Created::Created(Box::new(now)))
     }
 
     /// The multipart upload is there. When two nodes opened one each, the first stays and the other is told: its own

@@ -107,9 +107,9 @@ pub struct New {
     pub upload_id: String,
     /// The schema's name of the upload.
     pub resource: String,
-    /// Where the object will be.
+    /// Where the object will be: the whole key, as its store has it.
     pub object_key: String,
-    /// Kept in the object's metadata: whose object it is.
+    /// Kept in the object's metadata: whose object it is. Empty for an upload that another program began.
     pub token: String,
     /// Size the client announced.
     pub expected_size: Option<u64>,
@@ -174,9 +174,9 @@ pub struct Upload {
     pub resource: String,
     /// The row it is for.
     pub node_id: String,
-    /// Where the object is or will be.
+    /// Where the object is or will be: the whole key, as its store has it.
     pub object_key: String,
-    /// Whose object it is.
+    /// Whose object it is. Empty for an upload that another program began.
     pub token: String,
     /// Of the content.
     pub mime_type: String,
@@ -225,6 +225,15 @@ pub struct Part {
     pub size: u64,
     /// Of its bytes.
     pub digest: Digest,
+}
+
+/// What is known of a part that is to be sent.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Sending {
+    /// Whether another program began its upload.
+    pub adopted: bool,
+    /// The part, when it is durable already.
+    pub part: Option<Part>,
 }
 
 /// The right to move an upload on, until somebody else takes it.

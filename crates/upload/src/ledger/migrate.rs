@@ -1,34 +1,36 @@
 //! The tables, version by version. A version is never changed once it is released: a new one follows it.
 
 use super::connection::{Arg, Cell, Database, Session};
+use super::nodes::{NodeTable, Nodes};
 use crate::{Error, Result, Trouble};
 
 /// Held while tables are made, by whoever is first.
 const LOCK: i64 = 0x7175_6179_7570_6c64;
 
-const VERSIONS: &[&[&str]] = &[FIRST, SECOND, THIRD, FOURTH];
+const VERSIONS: &[&[&str]] = &[FIRST, SECOND, THIRD, FOURTH, FIFTH];
 
 /// The newest version this build knows.
 pub(super) const NEWEST: i64 = VERSIONS.len() as i64;
 
+/// As documented; it may have been made by the program that reads it.
+const NODES: &str = "CREATE TABLE IF NOT EXISTS nodes (
+    node_id TEXT NOT NULL PRIMARY KEY,
+    status TEXT NOT NULL,
+    s3_key TEXT,
+    s3_etag TEXT,
+    size BIGINT,
+    drive TEXT,
+    name TEXT,
+    mime_type TEXT,
+    connector_id TEXT,
+    parent_id TEXT,
+    path TEXT,
+    custom_metadata TEXT,
+    client_node_id TEXT,
+    created_at BIGINT NOT NULL,
+    updated_at BIGINT NOT NULL)";
+
 const FIRST: &[&str] = &[
-    // As documented; it may have been made by the program that reads it.
-    "CREATE TABLE IF NOT EXISTS nodes (
-        node_id TEXT NOT NULL PRIMARY KEY,
-        status TEXT NOT NULL,
-        s3_key TEXT,
-        s3_etag TEXT,
-        size BIGINT,
-        drive TEXT,
-        name TEXT,
-        mime_type TEXT,
-        connector_id TEXT,
-        parent_id TEXT,
-        path TEXT,
-        custom_metadata TEXT,
-        client_node_id TEXT,
-        created_at BIGINT NOT NULL,
-        updated_at BIGINT NOT NULL)",
     "CREATE TABLE quaymaster_uploads (
         upload_id TEXT NOT NULL PRIMARY KEY,
         resource TEXT NOT NULL,
@@ -98,9 +100,21 @@ const THIRD: &[&str] = &[
 /// SHA-256 or another: the text says which.
 const FOURTH: &[&str] = &["ALTER TABLE quaymaster_upload_parts RENAME COLUMN sha256 TO digest"];
 
+/// Rows written before have keys without the prefix of their object store; [`super::Ledger::prefix_keys`] gives it to
+/// them.
+const FIFTH: &[&str] = &[
+    "ALTER TABLE quaymaster_uploads ADD COLUMN bare_key BIGINT NOT NULL DEFAULT 1",
+    "CREATE INDEX quaymaster_uploads_bare ON quaymaster_uploads (resource, upload_id) WHERE bare_key = 1",
+    // A node whose upload ended without an object may have another one.
+    "DROP INDEX quaymaster_uploads_node",
+    "CREATE UNIQUE INDEX quaymaster_uploads_node ON quaymaster_uploads (node_id)
+        WHERE step NOT IN ('expired', 'aborted')",
+];
+
 impl Database {
-    /// Brings the tables to the newest version; refuses those of a newer build.
-    pub(super) async fn migrate(&self) -> Result<()> {
+    /// Brings the tables to the newest version; refuses those of a newer build. What is done with `nodes`, or why that
+    /// table cannot be used.
+    pub(super) async fn migrate(&self, names: &NodeTable) -> Result<Nodes> {
         let mut session = self.session().await?;
         // Whoever may only use tables finds those that somebody else made.
         let found = match version(&mut session).await {
@@ -111,9 +125,9 @@ impl Database {
         };
         refuse_newer(found)?;
         if found == NEWEST {
-            check_nodes(&mut session).await?;
+            let nodes = Nodes::of(&mut session, names).await?;
             session.done();
-            return Ok(());
+            return Ok(nodes);
         }
         drop(session);
 
@@ -128,6 +142,9 @@ impl Database {
         // Somebody else may have been quicker.
         let found = version(&mut session).await?;
         refuse_newer(found)?;
+        if found == 0 && names.table.is_none() {
+            session.execute(NODES, &[]).await?;
+        }
         for (statements, version) in VERSIONS.iter().zip(1..).skip(found as usize) {
             for &statement in *statements {
                 session.execute(statement, &[]).await?;
@@ -137,8 +154,10 @@ impl Database {
                 .await?;
             tracing::info!(version, "tables of uploads made");
         }
-        check_nodes(&mut session).await?;
-        session.commit().await
+        // Beside a table that cannot be used none is left.
+        let nodes = Nodes::of(&mut session, names).await?;
+        session.commit().await?;
+        Ok(nodes)
     }
 }
 
@@ -157,15 +176,4 @@ fn refuse_newer(found: i64) -> Result<()> {
         "the tables are of version {found}, this build knows {NEWEST}: a newer build uses this database"
     );
     Err(Error::new("ledger.open", Trouble::Never, detail).saying("newer"))
-}
-
-/// A `nodes` table that was there before must have the columns that are written.
-async fn check_nodes(session: &mut Session<'_>) -> Result<()> {
-    let columns =
-        "SELECT node_id, status, s3_key, s3_etag, size, drive, name, mime_type, connector_id, parent_id,
-        path, custom_metadata, client_node_id, created_at, updated_at FROM nodes WHERE node_id IS NULL";
-    session.fetch(columns, &[]).await.map(drop).map_err(|error| {
-        let detail = format!("the table nodes was there before and lacks a column: {}", error.detail());
-        Error::new("ledger.open", Trouble::Never, detail).saying("nodes")
-    })
 }

@@ -26,7 +26,9 @@ mod connection;
 mod create;
 mod end;
 mod facts;
+mod keys;
 mod migrate;
+mod nodes;
 mod outbox;
 mod parts;
 mod progress;
@@ -41,8 +43,9 @@ use std::time::Duration;
 
 pub use facts::{
     Claim, Created, Due, Errand, Event, Fence, Happening, Moved, New, NewNode, Node, Part, RecordPart,
-    Reopen, Step, Total, Upload,
+    Reopen, Sending, Step, Total, Upload,
 };
+pub use nodes::NodeTable;
 pub use outbox::Pruned;
 pub use progress::NODE_GONE;
 pub use tally::{Failure, Tally};
@@ -82,6 +85,8 @@ pub struct LedgerOptions {
     pub sync: Sync,
     /// Whose clock decides.
     pub clock: Clock,
+    /// Where the rows of documents are.
+    pub nodes: NodeTable,
 }
 
 impl Default for LedgerOptions {
@@ -91,6 +96,7 @@ impl Default for LedgerOptions {
             connections: 8,
             sync: Sync::default(),
             clock: Clock::default(),
+            nodes: NodeTable::default(),
         }
     }
 }
@@ -109,11 +115,12 @@ impl fmt::Debug for Ledger {
 impl Ledger {
     /// Connects to `sqlite:FILE` or `postgres://user:password@host/database` and brings its tables up to date.
     ///
-    /// Any number of processes may do so at once. Tables of a newer build are refused with [`crate::Trouble::Never`].
+    /// Any number of processes may do so at once. Tables of a newer build are refused with [`crate::Trouble::Never`]. A
+    /// table of documents that lacks something is refused until somebody changes it.
     pub async fn open(url: &str, options: &LedgerOptions) -> Result<Self> {
         let database = Database::new(url, options)?;
-        database.bounded("ledger.open", database.migrate()).await?;
-        Ok(Self { database })
+        let nodes = database.bounded("ledger.open", database.migrate(&options.nodes)).await?;
+        Ok(Self { database: database.with_nodes(nodes) })
     }
 
     /// Whether the database answers.

@@ -2,12 +2,15 @@
 
 use super::Ledger;
 use super::connection::{Arg, Cell, Cells, Session};
-use super::facts::{Part, RecordPart, Step, Total, Upload};
+use super::facts::{Part, RecordPart, Sending, Step, Total, Upload};
 use super::rows::stored;
 use crate::{Digest, Error, Result, Trouble};
 
 const FIND: &str = "SELECT part_number, etag, size, digest FROM quaymaster_upload_parts
     WHERE upload_id = $1 AND part_number = $2";
+const SENDING: &str = "SELECT part.part_number, part.etag, part.size, part.digest, ours.token
+    FROM quaymaster_uploads AS ours LEFT JOIN quaymaster_upload_parts AS part
+    ON part.upload_id = ours.upload_id AND part.part_number = $2 WHERE ours.upload_id = $1";
 const ALL: &str = "SELECT part_number, etag, size, digest FROM quaymaster_upload_parts
     WHERE upload_id = $1 ORDER BY part_number";
 const SUM: &str = "SELECT COUNT(*), CAST(COALESCE(SUM(size), 0) AS BIGINT),
@@ -145,6 +148,21 @@ impl Ledger {
                 };
                 session.roll_back().await?;
                 Ok(answer)
+            })
+            .await
+    }
+
+    /// What is known of a part before it is sent; nothing of an unknown upload's.
+    pub async fn sending(&self, upload_id: &str, number: u32) -> Result<Sending> {
+        self.database
+            .bounded("ledger.sending", async {
+                let mut session = self.database.session().await?;
+                let args = [Arg::Text(upload_id), Arg::Int(i64::from(number))];
+                let row = session.one(SENDING, &args).await?;
+                session.done();
+                let Some(row) = row else { return Ok(Sending::default()) };
+                let part = row[0].maybe_int().map(|_| read(&row)).transpose()?;
+                Ok(Sending { adopted: row[4].text().is_empty(), part })
             })
             .await
     }

@@ -6,16 +6,11 @@ use super::Ledger;
 use super::connection::{Arg, Session};
 use super::facts::{Event, Fence, Moved, Step, Upload};
 use super::outbox;
-use super::rows::{after, stored};
+use super::rows::after;
 use crate::{Error, Result, Trouble};
 
 /// The code of an error: the row in `nodes` that an upload is for was removed.
 pub const NODE_GONE: &str = "node_gone";
-
-/// Of a node that another program removed or took, nothing is changed.
-const ACTIVE: &str =
-    "UPDATE nodes SET status = 'ACTIVE', s3_key = $2, s3_etag = $3, size = $4, updated_at = $5
-    WHERE node_id = $1";
 
 /// The last time: an upload that failed afterwards may have been given another object.
 const PROVED_AT: &str = "SELECT at_ms FROM quaymaster_upload_events
@@ -83,14 +78,7 @@ impl Ledger {
                 };
                 let now =
                     Upload { step: Step::Recorded, updated_ms: session.now_ms().await?, ..(*was).clone() };
-                let args = [
-                    Arg::Text(&now.node_id),
-                    Arg::Text(&now.object_key),
-                    Arg::MaybeText(now.final_etag.as_deref()),
-                    Arg::MaybeInt(now.final_size.map(stored)),
-                    Arg::Int(now.updated_ms),
-                ];
-                if session.execute(ACTIVE, &args).await? != 1 {
+                if !session.activate_node(&now).await? {
                     session.roll_back().await?;
                     let detail = format!("the row {} of nodes is gone", was.node_id);
                     return Err(Error::new("ledger", Trouble::Never, detail).saying(NODE_GONE));

@@ -1,7 +1,7 @@
 //! Rows read and written: an upload as a whole, its history, its node.
 
 use super::connection::{Arg, Cell, Cells, Session};
-use super::facts::{Fence, Happening, NewNode, Node, Step, Upload};
+use super::facts::{Fence, Happening, Node, Step, Upload};
 use super::{Ledger, Moved};
 use crate::{Error, Result, Trouble};
 
@@ -29,10 +29,6 @@ const NOTE: &str = "INSERT INTO quaymaster_upload_events (upload_id, n, at_ms, s
     SELECT $1, COALESCE(MAX(n), 0) + 1, $2, $3, $4, $5, $6, $7 FROM quaymaster_upload_events WHERE upload_id = $1";
 const HISTORY: &str = "SELECT at_ms, step, fence, owner, what, detail FROM quaymaster_upload_events
     WHERE upload_id = $1 ORDER BY n";
-const NODE: &str = "SELECT node_id, drive, name, mime_type, connector_id, parent_id, path, custom_metadata,
-    client_node_id, status, s3_key, s3_etag, size, created_at, updated_at FROM nodes WHERE node_id = $1";
-const NODE_STATUS: &str =
-    "UPDATE nodes SET status = $2, updated_at = $3 WHERE node_id = $1 AND status <> 'ACTIVE'";
 
 /// Reads [`columns!`].
 pub(super) fn upload(row: &Cells) -> Result<Upload> {
@@ -134,12 +130,6 @@ impl Session<'_> {
         self.execute(NOTE, &args).await.map(drop)
     }
 
-    /// The node of an upload that ends without an object, or goes on after all; one that is ACTIVE stays so.
-    pub(super) async fn mark_node(&mut self, upload: &Upload, status: &str) -> Result<()> {
-        let args = [Arg::Text(&upload.node_id), Arg::Text(status), Arg::Int(upload.updated_ms)];
-        self.execute(NODE_STATUS, &args).await.map(drop)
-    }
-
     /// Writes a move and its line of history, and ends the transaction.
     pub(super) async fn move_on(
         mut self,
@@ -173,27 +163,9 @@ impl Ledger {
         self.database
             .bounded("ledger.node", async {
                 let mut session = self.database.session().await?;
-                let found = session.one(NODE, &[Arg::Text(node_id)]).await?;
+                let found = session.node(node_id).await?;
                 session.done();
-                Ok(found.map(|row| Node {
-                    facts: NewNode {
-                        node_id: row[0].text(),
-                        drive: row[1].maybe_text(),
-                        name: row[2].maybe_text(),
-                        mime_type: row[3].maybe_text(),
-                        connector_id: row[4].maybe_text(),
-                        parent_id: row[5].maybe_text(),
-                        path: row[6].maybe_text(),
-                        custom_metadata: row[7].maybe_text(),
-                        client_node_id: row[8].maybe_text(),
-                    },
-                    status: row[9].text(),
-                    s3_key: row[10].maybe_text(),
-                    s3_etag: row[11].maybe_text(),
-                    size: row[12].maybe_int().map(|_| row[12].size()),
-                    created_ms: row[13].int(),
-                    updated_ms: row[14].int(),
-                }))
+                Ok(found)
             })
             .await
     }

@@ -11,23 +11,43 @@ use crate::{Digest, Error};
 
 /// An object store's name of a multipart upload; opaque.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct MultipartId(String);
+pub struct MultipartId {
+    id: String,
+    begun: Begun,
+}
+
+/// Who began a multipart upload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Begun {
+    Here,
+    Elsewhere,
+}
 
 impl MultipartId {
     /// As it was kept.
     pub fn new(id: impl Into<String>) -> Self {
-        Self(id.into())
+        Self { id: id.into(), begun: Begun::Here }
+    }
+
+    /// Of one that another program began, and did not say that its parts have checksums.
+    pub fn of_others(id: impl Into<String>) -> Self {
+        Self { id: id.into(), begun: Begun::Elsewhere }
     }
 
     /// To keep it.
     pub fn as_str(&self) -> &str {
-        &self.0
+        &self.id
+    }
+
+    /// Whether its parts may have checksums: S3 refuses them where nobody said so at the beginning.
+    pub(super) fn has_checksums(&self) -> bool {
+        self.begun == Begun::Here
     }
 }
 
 impl fmt::Display for MultipartId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.id)
     }
 }
 

@@ -93,6 +93,16 @@ impl Objects {
         Ok(Self { store })
     }
 
+    /// What the keys of new objects begin with: the prefix of `s3://bucket/prefix`, with a slash at its end.
+    ///
+    /// Every key that is given to an object store has it already.
+    pub fn prefix(&self) -> &str {
+        match &self.store {
+            Store::Local(_) => "",
+            Store::S3(store) => store.prefix(),
+        }
+    }
+
     /// Whether a request may be made twice without anybody knowing: its answer was lost on the way.
     pub(crate) fn repeats(&self) -> bool {
         matches!(self.store, Store::S3(_))
@@ -135,6 +145,14 @@ impl Objects {
             return Err(Error::new(OP, Trouble::Never, detail).saying("InvalidPartOrder"));
         }
         on!(self, store => store.complete(&key, id, parts))
+    }
+
+    /// The ETag that an object of these parts has; `None` where it does not follow from theirs.
+    pub fn etag_of(&self, parts: &[Part]) -> Option<String> {
+        match &self.store {
+            Store::Local(_) => Some(local::etag_of(parts)),
+            Store::S3(_) => s3::etag_of(parts),
+        }
     }
 
     /// Looks at an object.

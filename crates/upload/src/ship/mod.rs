@@ -10,7 +10,7 @@ use std::time::Instant;
 use quaymaster::upload::{Chunk, Claim, Failed, Held, Next, Shipped};
 
 use crate::effect::Effect;
-use crate::ledger::{Moved, Part, RecordPart, Total};
+use crate::ledger::{Moved, Part, RecordPart, Sending, Total};
 use crate::objects::{MultipartId, PartBody};
 use crate::uploads::Uploads;
 use crate::{Error, Result, Trouble};
@@ -76,7 +76,8 @@ impl Uploads {
         let (id, number) = (chunk.lease.upload_id(), chunk.lease.number() + 1);
         let digest = chunk.digest;
         // Whoever had it before may have come as far as the ledger.
-        match self.inner.ledger.part(id, number).await? {
+        let Sending { adopted, part } = self.inner.ledger.sending(id, number).await?;
+        match part {
             Some(part) if part.digest == digest => return self.durable(chunk, &part.etag).await,
             Some(_) => return self.catch_up(id).await,
             None => {}
@@ -91,7 +92,8 @@ impl Uploads {
             };
             let (source, lent) = opened.take();
             let body = PartBody { size: chunk.size, digest, source };
-            let multipart = MultipartId::new(&*chunk.multipart_id);
+            let begun = &*chunk.multipart_id;
+            let multipart = if adopted { MultipartId::of_others(begun) } else { MultipartId::new(begun) };
             let part = self.inner.objects.part(&chunk.key, &multipart, number, body);
             match Effect::ShipPart.of(part).await {
                 Ok(etag) => {

@@ -54,6 +54,7 @@ impl Uploads {
         // Ended with this: leases that nobody works on are not renewed.
         let _renewing = done.clone().drop_guard();
         let renewing = tokio::spawn(self.clone().renew_leases(Arc::clone(&leases), done.clone()));
+        let meeting = tokio::spawn(self.clone().meet(done.clone()));
         let places = Arc::new(Semaphore::new(workers.max(1)));
         let mut working = JoinSet::new();
         let mut failures: u32 = 0;
@@ -95,7 +96,7 @@ impl Uploads {
         }
         while working.join_next().await.is_some() {}
         done.cancel();
-        let _ = renewing.await;
+        let _ = (renewing.await, meeting.await);
     }
 
     /// Stops work on the chunks that this process ships, while [`Uploads::ship`] still runs, and gives them back: the

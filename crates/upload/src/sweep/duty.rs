@@ -32,6 +32,7 @@ const EVENTS: u32 = 1000;
 pub struct Cursor {
     upload_id: String,
     in_store: u64,
+    states: Option<Vec<u8>>,
     in_flight: u64,
     event: i64,
 }
@@ -123,6 +124,12 @@ impl Uploads {
             {
                 round.trouble(&upload.upload_id, &error.into());
             }
+            if upload.step == Step::Open
+                && upload.is_adopted()
+                && let Err(error) = self.met(&upload.upload_id).await
+            {
+                round.trouble(&upload.upload_id, &error);
+            }
             if upload.step == Step::Failed
                 && let Err(error) = self.lapse(&upload.upload_id).await
             {
@@ -134,6 +141,11 @@ impl Uploads {
             _ => String::new(),
         };
         self.sweep_store(cursor, &mut round).await?;
+        // A store that lets nobody walk over its keys keeps the rest from nothing.
+        match self.adopt_some(&mut cursor.states).await {
+            Ok(adopted) => round.adopted += u64::from(adopted),
+            Err(error) => tracing::debug!(%error, "other programs' uploads are not looked for"),
+        }
         round.reclaimed += self.reclaim().await?;
         let audited = self.inner.store.audit(cursor.in_flight, PAGE as usize).await?;
         cursor.in_flight =

@@ -39,6 +39,8 @@ pub struct Round {
     pub mended: u64,
     /// Requests that ended without a word and whose staged bytes were removed.
     pub reclaimed: u64,
+    /// Uploads that another program began and that are gone on with.
+    pub adopted: u64,
     /// Calls that did not work; the next round tries again.
     pub errors: u64,
 }

@@ -74,22 +74,23 @@ async fn a_doctor_finds_what_does_not_fit_and_puts_it_right(place: Place) {
     assert_eq!(words, ["created", "opened", "completing", "proved", "recorded", "announced", "done"]);
 
     // A multipart upload that nobody knows, older than any upload may become; and one that is in use.
-    let key = "connectors/default/00000000-0000-4000-8000-000000000000.pb";
-    let stray = rig.uploads.objects().begin(key, &About::default()).await.unwrap();
+    let of_ours = |name: &str| format!("{}connectors/default/{name}.pb", rig.uploads.objects().prefix());
+    let key = of_ours("00000000-0000-4000-8000-000000000000");
+    let stray = rig.uploads.objects().begin(&key, &About::default()).await.unwrap();
     // Somebody else's, who has not finished it yet.
-    let other = rig.uploads.objects().begin("connectors/default/other.pb", &About::default()).await.unwrap();
+    let other = rig.uploads.objects().begin(&of_ours("other"), &About::default()).await.unwrap();
     let used = rig.create(&Document::new("used", 11, SIZE)).await;
     let began = rig.uploads.objects().pending("", None).await.unwrap().uploads[0].initiated_ms.unwrap();
     // A day is not enough where uploads live for a day: another database's may live longer.
     for hours in [1, 25, 47] {
         let now_ms = began + hours * 3_600_000;
-        let (young, _) = rig.uploads.orphans("", now_ms, None, Mode::Repair).await.unwrap();
+        let (young, _) = rig.uploads.orphans(now_ms, None, Mode::Repair).await.unwrap();
         assert_eq!(young, vec![], "{hours} hours old");
     }
-    let (found, _) = rig.uploads.orphans("", began + 49 * 3_600_000, None, Mode::Repair).await.unwrap();
+    let (found, _) = rig.uploads.orphans(began + 49 * 3_600_000, None, Mode::Repair).await.unwrap();
     assert_eq!(found.iter().map(|orphan| &orphan.pending.id).collect::<Vec<_>>(), [&stray]);
     assert_eq!(rig.pending().await, 2, "the one in use stays, and what is not ours");
-    let _ = rig.uploads.objects().abort("connectors/default/other.pb", &other).await.unwrap();
+    let _ = rig.uploads.objects().abort(&of_ours("other"), &other).await.unwrap();
     assert_eq!(rig.uploads.ledger().find(&used).await.unwrap().unwrap().step, Step::Open);
 
     // What no repair helps stays said.

@@ -2,6 +2,7 @@
 //! SeaweedFS and PostgreSQL. The same binary is the process that is stopped in the middle.
 #![expect(clippy::unwrap_used, clippy::expect_used, unreachable_pub, reason = "tests")]
 
+mod adopt;
 mod bound;
 mod crash;
 mod doctor;
@@ -11,6 +12,7 @@ mod flow;
 mod leftovers;
 mod lost;
 mod node;
+mod prefix;
 mod redis;
 mod restarts;
 mod rig;
@@ -60,6 +62,8 @@ fn main() {
         leftovers::trials(),
         doctor::trials(),
         slips::trials(),
+        prefix::trials(),
+        adopt::trials(),
         crash::trials(),
     ];
     libtest_mimic::run(&arguments, rooms.into_iter().flatten().collect()).exit();

@@ -239,7 +239,7 @@ impl Rig {
     pub async fn create(&self, document: &Document) -> String {
         match self.uploads.create(&document.request()).await.unwrap() {
             Creation::New(began) | Creation::Existing(began) => began.upload_id,
-            Creation::Mismatch => panic!("{} is another request's", document.key),
+            other => panic!("{}: {other:?}", document.key),
         }
     }
 

@@ -83,12 +83,9 @@ async fn all(depot: &Depot, name: &str, mode: Mode) -> Looked {
 async fn orphans(uploads: &Uploads, mode: Mode) -> quaymaster_upload::Result<Vec<Orphan>> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let now_ms = i64::try_from(now.as_millis()).unwrap_or(i64::MAX);
-    // What all keys of the resource begin with; others may have multipart uploads elsewhere.
-    let template = &uploads.store().spec().object_key;
-    let prefix = template.split('{').next().unwrap_or_default();
     let (mut found, mut after) = (Vec::new(), None);
     loop {
-        let (page, next) = uploads.orphans(prefix, now_ms, after.as_ref(), mode).await?;
+        let (page, next) = uploads.orphans(now_ms, after.as_ref(), mode).await?;
         found.extend(page);
         if next.is_none() {
             return Ok(found);

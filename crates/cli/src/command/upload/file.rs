@@ -157,6 +157,7 @@ impl Sending<'_> {
             }
             let facts = facts.join("\0");
             let request = Request {
+                node_id: None,
                 name: name.clone(),
                 size: Some(source.size),
                 mime_type: put.mime_type.clone(),

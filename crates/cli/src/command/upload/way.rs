@@ -95,6 +95,7 @@ impl Way {
                     Creation::Mismatch => {
                         Err(never(Code::UploadMismatch, "the key was used for another file"))
                     }
+                    Creation::NodeTaken => Err(never(Code::UploadNode, "another upload is for this node")),
                 }
             }
         }

@@ -26,6 +26,8 @@ request! {
     pub(crate) struct UploadCreate<'a> {
         /// The file's name.
         name: Cow<'a, str> = Spec::text_of(1, 65_536).required("").also(NO_NUL).example(r#""report.pdf""#),
+        /// The document's UUID, in lower case: of its row in `nodes`, which is made where it is not there; a random one unless given.
+        node_id: Option<Cow<'a, str>> = Spec::text_of(36, 36).also(r#"{"pattern": "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"}"#).example(r#""550e8400-e29b-41d4-a716-446655440000""#),
         /// Its bytes, if known: then more or fewer are refused.
         size: Option<u64> = Spec::integer(0, u64::MAX),
         /// Its MIME type.
@@ -83,6 +85,10 @@ pub(crate) async fn create(services: &Services, input: Input<'_>) -> Answer {
             let detail = "the idempotency key was used for an upload with another name, size or metadata";
             return Err(Problem::new(Code::UploadMismatch, detail).field("idempotency_key"));
         }
+        Creation::NodeTaken => {
+            let detail = "another upload is for this node, and goes on or is remembered with its object";
+            return Err(Problem::new(Code::UploadNode, detail).field("node_id"));
+        }
     };
     let Began { upload_id, node_id, chunk_min_bytes, chunk_max_bytes } = began;
     berth.remember(&upload_id, &node_id);
@@ -111,6 +117,7 @@ fn request_of(body: UploadCreate<'_>) -> Result<Request, Problem> {
     }
     let owned = |text: Option<Cow<'_, str>>| text.map(Cow::into_owned);
     Ok(Request {
+        node_id: owned(body.node_id),
         name: body.name.into_owned(),
         size: body.size,
         mime_type: owned(body.mime_type),

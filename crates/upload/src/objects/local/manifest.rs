@@ -50,13 +50,9 @@ pub(super) struct PartFile {
 }
 
 impl Manifest {
-    /// Of these parts. The ETag is a digest of theirs, with their number, as S3's is.
+    /// Of these parts.
     pub(super) fn new(about: Description, parts: Vec<PartFile>) -> Self {
-        let mut hasher = Hasher::new();
-        for part in &parts {
-            hasher.update(part.file.as_bytes());
-        }
-        let etag = format!("\"{}-{}\"", hasher.finish(), parts.len());
+        let etag = etag_of(parts.iter().map(|part| part.file.as_str()));
         Self { size: parts.iter().map(|part| part.size).sum(), etag, about, parts }
     }
 
@@ -69,6 +65,16 @@ impl Manifest {
             mime_type: kept(&self.about.mime_type),
         }
     }
+}
+
+/// The ETag of an object of these files: a digest of theirs, with their number, as S3's is.
+pub(super) fn etag_of<T: AsRef<str>>(files: impl Iterator<Item = T>) -> String {
+    let (mut hasher, mut count) = (Hasher::new(), 0);
+    for file in files {
+        hasher.update(file.as_ref().as_bytes());
+        count += 1;
+    }
+    format!("\"{}-{count}\"", hasher.finish())
 }
 
 /// The file of a part: its number and its ETag, so that other bytes under the same number are another file.

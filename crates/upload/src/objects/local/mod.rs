@@ -63,6 +63,11 @@ struct Folders {
     fsync: Fsync,
 }
 
+/// The ETag of an object of these parts.
+pub(super) fn etag_of(parts: &[Part]) -> String {
+    manifest::etag_of(parts.iter().map(|part| part_file(part.number, &part.etag)))
+}
+
 impl Local {
     pub(super) async fn open(folder: PathBuf, fsync: Fsync) -> Result<Self> {
         let folders = Arc::new(Folders {

@@ -22,6 +22,7 @@ use std::time::Duration;
 
 use futures_util::{StreamExt as _, stream};
 use http::{Method, StatusCode};
+use md5::{Digest as _, Md5};
 use object_store::RetryConfig;
 use object_store::aws::AmazonS3ConfigKey;
 use tokio::sync::{Mutex, MutexGuard};
@@ -32,6 +33,7 @@ use super::key::Key;
 use super::options::{Checksums, ObjectsOptions};
 use crate::bytes::Pool;
 use crate::ledger::Part;
+use crate::sha::hex;
 use crate::{Digest, Error, Result, Sha256, Trouble};
 use access::Variables;
 use client::{Ask, Failure, Payload, Sender};
@@ -42,10 +44,10 @@ const TOKEN: &str = "x-amz-meta-quaymaster-token";
 /// Longer no upload waits for what is only good to know.
 const PROBING: Duration = Duration::from_secs(5);
 
-/// A bucket, or a folder of it.
+/// A bucket, and the folder of it where new objects lie.
 pub(super) struct S3 {
     sender: Sender,
-    /// Empty, or ends with a slash.
+    /// Of the keys of new objects: empty, or ends with a slash.
     prefix: String,
     slowest: u64,
     checksums: Checksums,
@@ -125,8 +127,8 @@ impl S3 {
         })
     }
 
-    fn ask(&self, op: &'static str, method: Method, key: &Key) -> Ask {
-        Ask::new(op, method, format!("{}{key}", self.prefix))
+    pub(super) fn prefix(&self) -> &str {
+        &self.prefix
     }
 
     pub(super) async fn begin(&self, key: &Key, about: &About) -> Result<MultipartId> {
@@ -145,7 +147,7 @@ impl S3 {
 
     async fn begin_once(&self, key: &Key, about: &About) -> Result<MultipartId> {
         const OP: &str = "objects.begin";
-        let mut ask = described(self.ask(OP, Method::POST, key).query("uploads", ""), about)?;
+        let mut ask = described(Ask::new(OP, Method::POST, key.as_str()).query("uploads", ""), about)?;
         if self.checksums == Checksums::Sha256 {
             ask = ask.header("x-amz-checksum-algorithm", "SHA256")?;
         }
@@ -184,6 +186,10 @@ impl S3 {
         }
     }
 
+    fn checksums_of(&self, id: &MultipartId) -> Checksums {
+        if id.has_checksums() { self.checksums } else { Checksums::Signature }
+    }
+
     fn part_ask(
         &self,
         op: &'static str,
@@ -192,11 +198,10 @@ impl S3 {
         number: u32,
         sha256: &Sha256,
     ) -> Result<Ask> {
-        let ask = self
-            .ask(op, Method::PUT, key)
+        let ask = Ask::new(op, Method::PUT, key.as_str())
             .query("partNumber", number.to_string())
             .query("uploadId", id.as_str());
-        match self.checksums {
+        match self.checksums_of(id) {
             Checksums::Sha256 => ask.header("x-amz-checksum-sha256", &xml::base64(sha256.as_bytes())),
             Checksums::Signature => Ok(ask),
         }
@@ -221,7 +226,7 @@ impl S3 {
         let ask = self.part_ask(OP, key, id, number, &sha256)?;
         let deadline = self.sender.patience + Duration::from_secs(size / self.slowest);
         // Hashed once on either side.
-        let (payload, compared) = if self.compares.does() {
+        let (payload, compared) = if id.has_checksums() && self.compares.does() {
             (Payload::ByItsChecksum, None)
         } else {
             (Payload::Signed(sha256), Some(sha256))
@@ -238,8 +243,8 @@ impl S3 {
 
     pub(super) async fn complete(&self, key: &Key, id: &MultipartId, parts: &[Part]) -> Result<Completed> {
         const OP: &str = "objects.complete";
-        let ask = self.ask(OP, Method::POST, key).query("uploadId", id.as_str());
-        let request = xml::complete_request(parts, self.checksums);
+        let ask = Ask::new(OP, Method::POST, key.as_str()).query("uploadId", id.as_str());
+        let request = xml::complete_request(parts, self.checksums_of(id));
         let digest = Sha256::of(request.as_bytes());
         let length = Some(request.len() as u64);
         // Once: whether a second one helps is told by a look at the object. The store may be busy for long with many
@@ -265,7 +270,7 @@ impl S3 {
 
     pub(super) async fn head(&self, key: &Key) -> Result<Option<Head>> {
         const OP: &str = "objects.head";
-        let response = match self.sender.send(&self.ask(OP, Method::HEAD, key), "").await {
+        let response = match self.sender.send(&Ask::new(OP, Method::HEAD, key.as_str()), "").await {
             // A HEAD has no body to say more in.
             Err(error) if error.said() == Some("404") => return Ok(None),
             answered => answered?,
@@ -286,7 +291,7 @@ impl S3 {
     }
 
     pub(super) async fn abort(&self, key: &Key, id: &MultipartId) -> Result<Abort> {
-        let ask = self.ask("objects.abort", Method::DELETE, key).query("uploadId", id.as_str());
+        let ask = Ask::new("objects.abort", Method::DELETE, key.as_str()).query("uploadId", id.as_str());
         match self.sender.send(&ask, "").await {
             Ok(_) => Ok(Abort::Done),
             Err(error) if matches!(error.said(), Some("NoSuchUpload" | "404")) => Ok(Abort::Gone),
@@ -296,7 +301,7 @@ impl S3 {
 
     pub(super) async fn read(&self, key: &Key, range: Option<Range<u64>>) -> Result<Option<Pieces>> {
         const OP: &str = "objects.read";
-        let mut ask = self.ask(OP, Method::GET, key);
+        let mut ask = Ask::new(OP, Method::GET, key.as_str());
         if let Some(range) = &range {
             if range.is_empty() {
                 return Ok(Some(stream::empty().boxed()));
@@ -324,7 +329,7 @@ impl S3 {
     }
 
     pub(super) async fn put_empty(&self, key: &Key, about: &About) -> Result<()> {
-        let ask = described(self.ask("objects.put_empty", Method::PUT, key), about)?;
+        let ask = described(Ask::new("objects.put_empty", Method::PUT, key.as_str()), about)?;
         self.sender.send(&ask, "").await.map(drop)
     }
 
@@ -332,14 +337,14 @@ impl S3 {
         const OP: &str = "objects.pending";
         let mut ask = Ask::new(OP, Method::GET, "")
             .query("uploads", "")
-            .query("prefix", format!("{}{prefix}", self.prefix))
+            .query("prefix", prefix)
             .query("max-uploads", "1000");
         if let Some(Cursor { key, id }) = after {
             ask = ask.query("key-marker", key).query("upload-id-marker", id);
         }
         let response = self.sender.send(&ask, "").await?;
         let answer = self.sender.document(OP, response).await?;
-        let page = xml::pending(&answer, &self.prefix).map_err(|error| {
+        let page = xml::pending(&answer).map_err(|error| {
             Error::new(OP, Trouble::Passing, format!("no list of uploads: {error}"))
                 .saying("answer")
                 .because(error)
@@ -402,7 +407,9 @@ fn is_mismatch(error: &Error) -> bool {
 
 /// With the object's own description.
 fn described(mut ask: Ask, about: &About) -> Result<Ask> {
-    ask = ask.header(TOKEN, &about.token)?;
+    if !about.token.is_empty() {
+        ask = ask.header(TOKEN, &about.token)?;
+    }
     if !about.mime_type.is_empty() {
         ask = ask.header("content-type", &about.mime_type)?;
     }
@@ -410,6 +417,22 @@ fn described(mut ask: Ask, about: &About) -> Result<Ask> {
         ask = ask.header(&format!("x-amz-meta-{name}"), value)?;
     }
     Ok(ask)
+}
+
+/// The ETag of an object of these parts: a digest of their digests, and how many there are. `None` where they are none of
+/// MD5, as with some keys of a customer's.
+pub(super) fn etag_of(parts: &[Part]) -> Option<String> {
+    let mut md5 = Md5::new();
+    for part in parts {
+        let hex = part.etag.trim_matches('"');
+        if hex.len() != 32 || !hex.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return None;
+        }
+        for at in (0..hex.len()).step_by(2) {
+            md5.update([u8::from_str_radix(&hex[at..at + 2], 16).ok()?]);
+        }
+    }
+    Some(format!("\"{}-{}\"", hex(&md5.finalize()), parts.len()))
 }
 
 fn etag(response: &reqwest::Response) -> Option<String> {

@@ -91,14 +91,14 @@ struct ListedUpload {
     initiated: String,
 }
 
-/// A page of multipart uploads; keys without `prefix`, which every one of ours has.
-pub(super) fn pending(body: &str, prefix: &str) -> Result<PendingPage, quick_xml::DeError> {
+/// A page of multipart uploads.
+pub(super) fn pending(body: &str) -> Result<PendingPage, quick_xml::DeError> {
     let listed: Listed = from_str(body)?;
-    let uploads = listed.upload.into_iter().filter_map(|upload| {
-        let key = upload.key.trim_start_matches('/').strip_prefix(prefix)?.to_owned();
+    let uploads = listed.upload.into_iter().map(|upload| {
+        let key = upload.key.trim_start_matches('/').to_owned();
         let initiated_ms =
             upload.initiated.parse::<jiff::Timestamp>().ok().map(|initiated| initiated.as_millisecond());
-        Some(Pending { key, id: MultipartId::new(upload.upload_id), initiated_ms })
+        Pending { key, id: MultipartId::new(upload.upload_id), initiated_ms }
     });
     let next = listed
         .is_truncated
@@ -148,18 +148,17 @@ mod tests {
     }
 
     #[test]
-    fn a_page_of_uploads_keeps_its_cursor_and_sheds_the_prefix() {
+    fn a_page_of_uploads_keeps_its_cursor_and_whole_keys() {
         let body = "<ListMultipartUploadsResult><IsTruncated>true</IsTruncated>\
             <NextKeyMarker>p/b</NextKeyMarker><NextUploadIdMarker>2</NextUploadIdMarker>\
             <Upload><Key>p/a</Key><UploadId>1</UploadId><Initiated>2026-11-16T06:00:00.000Z</Initiated></Upload>\
-            <Upload><Key>p/b</Key><UploadId>2</UploadId></Upload>\
-            <Upload><Key>other/b</Key><UploadId>3</UploadId></Upload></ListMultipartUploadsResult>";
-        let page = pending(body, "p/").unwrap();
+            <Upload><Key>/p/b</Key><UploadId>2</UploadId></Upload></ListMultipartUploadsResult>";
+        let page = pending(body).unwrap();
         let found: Vec<_> =
             page.uploads.iter().map(|found| (found.key.as_str(), found.id.as_str())).collect();
-        assert_eq!(found, [("a", "1"), ("b", "2")]);
+        assert_eq!(found, [("p/a", "1"), ("p/b", "2")]);
         assert_eq!(page.uploads[0].initiated_ms, Some(1_794_808_800_000));
         assert_eq!(page.next, Some(Cursor { key: "p/b".to_owned(), id: "2".to_owned() }));
-        assert_eq!(pending("<ListMultipartUploadsResult/>", "").unwrap(), PendingPage::default());
+        assert_eq!(pending("<ListMultipartUploadsResult/>").unwrap(), PendingPage::default());
     }
 }
