@@ -472,10 +472,11 @@ fn store(raw: &RawConfig, overrides: &Overrides, problems: &mut Vec<WrongSetting
             match password::resolve(&raw.store, overrides, redis.credentials.password.is_some()) {
                 Ok(Some(password)) => redis.credentials.password = Some(password),
                 Ok(None) if redis.credentials.user.is_some() && redis.credentials.password.is_none() => {
-                    problems.push(format!(
-                        "store: it has a user and no password; set {STORE_PASSWORD} or {STORE_PASSWORD_FILE}, or \
+                    let why = format!(
+                        "it has a user and no password; set {STORE_PASSWORD} or {STORE_PASSWORD_FILE}, or \
                          password_file in [store]"
-                    ));
+                    );
+                    problems.push(WrongSetting::new("store", why));
                 }
                 Ok(None) => {}
                 Err(wrong) => problems.push(wrong),
