@@ -34,7 +34,8 @@ async fn s3_keeps_every_promise() {
     let server = Seaweed::start().await;
     let objects = Objects::open("s3://quay", &seaweed::options(server.address())).await.unwrap();
     promises(&objects).await;
-    let below = Objects::open("s3://quay/under/a prefix/", &seaweed::options(server.address())).await.unwrap();
+    let below =
+        Objects::open("s3://quay/under/a prefix/", &seaweed::options(server.address())).await.unwrap();
     assert_eq!((objects.prefix(), below.prefix()), ("", "under/a prefix/"));
     // Whoever makes a key puts the prefix in front of it; the object store adds nothing.
     let key = format!("{}whole.pb", below.prefix());
