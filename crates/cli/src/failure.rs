@@ -171,6 +171,8 @@ fn told(error: &quaymaster::Error, advice: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use quaymaster_server::config::{Config, Overrides, RawConfig};
+
     use super::*;
 
     #[test]
@@ -191,10 +193,9 @@ mod tests {
         let file = anyhow::Error::from(Unreadable::because("--ca-file a.pem", cause()).field("--ca-file"));
         assert!(file.chain().nth(1).is_some_and(|cause| cause.is::<std::io::Error>()), "{file:?}");
         assert_eq!(describe(&file), "--ca-file a.pem: the cause");
-        let settings =
-            quaymaster_server::config::Overrides { max_memory: Some("much".into()), ..Default::default() };
-        let setting = quaymaster_server::config::Config::resolve(Default::default(), settings);
-        let setting = anyhow::Error::from(setting.expect_err("no size"));
+        let flags = Overrides { max_memory: Some("much".into()), ..Overrides::default() };
+        let Err(setting) = Config::resolve(RawConfig::default(), flags) else { panic!("no size") };
+        let setting = anyhow::Error::from(setting);
         for (error, field) in [(file, "--ca-file"), (setting, "max_memory")] {
             let told: serde_json::Value = serde_json::from_str(&problem(&error)).unwrap_or_default();
             assert_eq!((&told["code"], &told["field"]), (&"config.invalid".into(), &field.into()), "{told}");

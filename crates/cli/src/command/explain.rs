@@ -60,7 +60,7 @@ fn describe(told: &KeyExplained, asked: bool) -> String {
         (Some(pattern), Some(kind), Some(name)) => {
             let role = told.role.as_ref().map_or(String::new(), |role| format!(" ({role})"));
             rows.push(("pattern", pattern.clone()));
-            rows.push(("resource", format!("{kind}.{name}{}", role)));
+            rows.push(("resource", format!("{kind}.{name}{role}")));
             let values: Vec<String> =
                 told.values.iter().map(|(name, value)| format!("{name}={value}")).collect();
             rows.push(("values", if values.is_empty() { "none".into() } else { values.join("  ") }));
