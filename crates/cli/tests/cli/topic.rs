@@ -49,7 +49,7 @@ pub(crate) fn check(record: &Record, state: &Value, size: u64, since: SystemTime
     let value = record.value.as_object().unwrap();
     let fields: BTreeSet<&str> = value.keys().map(String::as_str).collect();
     let documented = BTreeSet::from(["node_id", "s3_key", "etag", "size", "timestamp"]);
-    let recognised = BTreeSet::from(["event_id", "upload_id"]);
+    let recognised = BTreeSet::from(["event_id", "upload_id", "resource"]);
     assert_eq!(fields, documented.union(&recognised).copied().collect());
     assert_eq!(value["node_id"], state["node_id"]);
     assert_eq!(value["s3_key"], state["s3_key"]);

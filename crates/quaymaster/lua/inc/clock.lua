@@ -4,7 +4,7 @@
 -- answer `store.clock`.
 local function clock_us()
   local time = redis.call("TIME")
-  local now_us = time[1] * 1000000 + time[2]
-  if now_us > 8999000000000000 then error("CLOCK " .. string.format("%.0f", now_us), 0) end
-  return now_us
+  local micros = time[1] * 1000000 + time[2]
+  if micros > 8999000000000000 then error("CLOCK " .. string.format("%.0f", micros), 0) end
+  return micros
 end

@@ -123,12 +123,16 @@ fn a_name_in_flight_says_whose_bytes_they_are() {
 
 #[test]
 fn an_answer_nobody_knows_is_an_error() {
-    let reply = |word: &str| Reply::Array(vec![text(word), Reply::Int(3)]);
-    assert_eq!(tell::accepted("op", reply("conflict")).unwrap().0, Accepted::Conflict);
+    let reply = |word: &str, rest: &[i64]| {
+        Reply::Array([text(word)].into_iter().chain(rest.iter().map(|number| Reply::Int(*number))).collect())
+    };
+    assert_eq!(tell::accepted("op", reply("conflict", &[])).unwrap().0, Accepted::Conflict);
     let passed = Accepted::Refused(Refusal::Passed { highest: 3 });
-    assert_eq!(tell::accepted("op", reply("passed")).unwrap().0, passed);
-    assert_eq!(tell::accepted("op", reply("what")).unwrap_err().code, Code::StoreReply);
-    assert_eq!(tell::moved("op", reply("what")).unwrap_err().code, Code::StoreReply);
+    assert_eq!(tell::accepted("op", reply("passed", &[3])).unwrap().0, passed);
+    for unknown in [reply("what", &[3]), reply("conflict", &[3, 3]), reply("passed", &[])] {
+        assert_eq!(tell::accepted("op", unknown).unwrap_err().code, Code::StoreReply);
+    }
+    assert_eq!(tell::moved("op", reply("what", &[3])).unwrap_err().code, Code::StoreReply);
 }
 
 #[test]

@@ -66,7 +66,7 @@ impl Cleaning {
     ) -> Result<Duration> {
         let done = self.in_turn(quaymaster, counts, stop).await;
         if let Err(error) = &done
-            && error.code.retry() == Retry::Useless
+            && (error.code.retry() == Retry::Useless || may_not(error.code))
         {
             tracing::warn!(code = %error.code, detail = error.detail, "the clean-up failed; the next is due as usual");
             return Ok(self.every);
@@ -131,6 +131,11 @@ impl Cleaning {
         let _ = self.ended.put(&[], &Value::from(ended), Put::default()).await?;
         Ok(self.every)
     }
+}
+
+/// The user's rights are the reason: an operator changes them, not time.
+fn may_not(code: Code) -> bool {
+    matches!(code, Code::StorePermission | Code::StoreScript)
 }
 
 #[cfg(test)]
