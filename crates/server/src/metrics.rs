@@ -52,7 +52,6 @@ pub(crate) struct Metrics {
     pub(crate) connections: AtomicU64,
     pub(crate) connections_refused: AtomicU64,
     pub(crate) handshakes_failed: AtomicU64,
-    pub(crate) handshakes_refused: AtomicU64,
     pub(crate) cleaned: Cleaned,
 }
 
@@ -65,7 +64,6 @@ impl Default for Metrics {
             connections: AtomicU64::default(),
             connections_refused: AtomicU64::default(),
             handshakes_failed: AtomicU64::default(),
-            handshakes_refused: AtomicU64::default(),
             cleaned: Cleaned::default(),
         }
     }
@@ -140,12 +138,6 @@ impl Metrics {
                 "counter",
                 "Connections that did not become TLS connections.",
                 &self.handshakes_failed,
-            ),
-            (
-                "quaymaster_tls_handshakes_refused_total",
-                "counter",
-                "Connections closed because too many shook hands.",
-                &self.handshakes_refused,
             ),
             ("quaymaster_http_panics_total", "counter", "Handlers that panicked.", &self.panics),
             (

@@ -180,10 +180,7 @@ impl Line {
         match done {
             Ok(secured) => Some(Self { channel: Channel::Tls(Box::new(secured)), presence }),
             Err(why) => {
-                let counts = &app.metrics;
-                let refused = matches!(why, Unsecured::Busy);
-                let count = if refused { &counts.handshakes_refused } else { &counts.handshakes_failed };
-                count.fetch_add(1, Relaxed);
+                app.metrics.handshakes_failed.fetch_add(1, Relaxed);
                 tracing::debug!(%why, "no handshake");
                 None
             }

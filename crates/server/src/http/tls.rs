@@ -12,19 +12,17 @@ use std::time::Duration;
 use parking_lot::{Mutex, RwLock};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::{Acceptor, WebPkiClientVerifier};
+use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
-use tokio::sync::Semaphore;
-use tokio_rustls::LazyConfigAcceptor;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 
 use super::maybe_tls::MaybeTls;
 use super::presence::Stream;
 
-/// Handshakes at once; a connection beyond them is closed.
-const HANDSHAKES: usize = 512;
-/// How long one may take.
+/// How long a handshake may take.
 pub(crate) const HANDSHAKE: Duration = Duration::from_secs(10);
 /// How often the files are looked at.
 const LOOK: Duration = Duration::from_secs(1);
@@ -45,7 +43,6 @@ pub struct TlsFiles {
 /// Turns connections into TLS connections.
 pub(crate) struct Tls {
     current: RwLock<Arc<ServerConfig>>,
-    handshakes: Semaphore,
     watched: Mutex<Watched>,
 }
 
@@ -59,10 +56,12 @@ impl fmt::Debug for Tls {
 #[derive(Debug)]
 struct Watched {
     files: TlsFiles,
-    /// As they were when they were last read, with or without success.
+    /// As they were when they were last read, whole, usable or not.
     read: Vec<Option<Seen>>,
     /// As they were at the last look.
     last: Vec<Option<Seen>>,
+    /// Somebody was told that they cannot be read as they are now.
+    told: bool,
 }
 
 /// What tells a file from itself before a change.
@@ -74,10 +73,22 @@ struct Seen {
     changed: (i64, i64),
 }
 
+/// Why the files have no certificate and key for us.
+#[derive(Debug)]
+enum Unusable {
+    /// One cannot be read, perhaps only now.
+    Unread(String),
+    /// What is in them is wrong until somebody changes it.
+    Wrong(String),
+}
+
+/// Gives a file's bytes, and what it was when they were read.
+type Reader<'a> = &'a dyn Fn(&Path) -> io::Result<(Vec<u8>, Metadata)>;
+
 /// What a look at the files has led to.
 #[derive(Debug, PartialEq, Eq)]
 enum Look {
-    /// There is nothing new, or it is still being written.
+    /// There is nothing new to use or to tell.
     Nothing,
     /// What is new is used from now on.
     Taken,
@@ -88,8 +99,6 @@ enum Look {
 /// Why a connection has no TLS.
 #[derive(Debug)]
 pub(crate) enum Unsecured {
-    /// Too many shake hands.
-    Busy,
     /// It took too long.
     Late,
     /// The other end does not trust us, is not trusted, or speaks something else.
@@ -99,7 +108,6 @@ pub(crate) enum Unsecured {
 impl fmt::Display for Unsecured {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Busy => f.write_str("too many handshakes at once"),
             Self::Late => f.write_str("the handshake took too long"),
             Self::Failed(error) => error.fmt(f),
         }
@@ -110,46 +118,56 @@ impl Tls {
     /// Reads the files.
     pub(crate) fn new(files: TlsFiles) -> Result<Self, String> {
         let seen = seen(&files);
-        let current = RwLock::new(Arc::new(load(&files)?));
-        let watched = Mutex::new(Watched { files, last: seen.clone(), read: seen });
-        Ok(Self { current, handshakes: Semaphore::new(HANDSHAKES), watched })
+        let loaded = load(&files, &read).map_err(|(Unusable::Unread(why) | Unusable::Wrong(why))| why)?;
+        let watched = Mutex::new(Watched { files, last: seen.clone(), read: seen, told: false });
+        Ok(Self { current: RwLock::new(Arc::new(loaded)), watched })
     }
 
     /// Looks at the files. They are read when they have changed and nothing has happened to them since the last look:
-    /// one half of a pair is written before the other. Those that cannot be used are looked at once and not taken.
-    fn look(&self) -> Look {
+    /// one half of a pair is written before the other. Those that are wrong wait for a change; those that cannot be read
+    /// are tried again at each look. Either is told once.
+    fn look(&self, read: Reader<'_>) -> Look {
         let mut watched = self.watched.lock();
         let now = seen(&watched.files);
         let settled = now == watched.last;
         watched.last.clone_from(&now);
-        if now == watched.read || !settled {
+        if now == watched.read {
             return Look::Nothing;
         }
+        if !settled {
+            watched.told = false;
+            return Look::Nothing;
+        }
+        let loaded = load(&watched.files, read);
+        if let Err(Unusable::Unread(why)) = loaded {
+            return if std::mem::replace(&mut watched.told, true) {
+                Look::Nothing
+            } else {
+                Look::Broken(why)
+            };
+        }
         watched.read = now;
-        match load(&watched.files) {
+        match loaded {
             Ok(config) => {
                 *self.current.write() = Arc::new(config);
                 Look::Taken
             }
-            Err(why) => Look::Broken(why),
+            Err(Unusable::Unread(why) | Unusable::Wrong(why)) => Look::Broken(why),
         }
     }
 
-    /// Shakes hands, within `deadline`.
-    pub(crate) async fn accept(
+    /// Shakes hands, within `deadline`. Any number of clients may be waited for: the deadline bounds each, and there are
+    /// no more of them than connections.
+    pub(crate) async fn accept<S: AsyncRead + AsyncWrite + Unpin>(
         &self,
-        stream: Stream,
+        stream: S,
         deadline: Duration,
-    ) -> Result<TlsStream<Stream>, Unsecured> {
-        let shaking = async {
-            // Whoever says nothing, or not all of its first message, takes no place: connecting alone costs nothing.
-            let hello =
-                LazyConfigAcceptor::new(Acceptor::default(), stream).await.map_err(Unsecured::Failed)?;
-            let _place = self.handshakes.try_acquire().map_err(|_| Unsecured::Busy)?;
-            let config = self.current.read().clone();
-            hello.into_stream(config).await.map_err(Unsecured::Failed)
-        };
-        tokio::time::timeout(deadline, shaking).await.unwrap_or(Err(Unsecured::Late))
+    ) -> Result<TlsStream<S>, Unsecured> {
+        let shaking = TlsAcceptor::from(self.current.read().clone()).accept(stream);
+        match tokio::time::timeout(deadline, shaking).await {
+            Ok(shaken) => shaken.map_err(Unsecured::Failed),
+            Err(_) => Err(Unsecured::Late),
+        }
     }
 }
 
@@ -164,20 +182,20 @@ fn seen(files: &TlsFiles) -> Vec<Option<Seen>> {
     all.into_iter().flatten().map(|path| std::fs::metadata(path).ok().map(of)).collect()
 }
 
-fn load(files: &TlsFiles) -> Result<ServerConfig, String> {
-    let certificates = certificates("certificate", &files.certificate)?;
-    let key = key(&files.key)?;
+fn load(files: &TlsFiles, read: Reader<'_>) -> Result<ServerConfig, Unusable> {
+    let certificates = certificates("certificate", &files.certificate, read)?;
+    let key = key(&files.key, read)?;
     // Named, because another crate may bring a second provider into the process.
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ServerConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
-        .map_err(|error| format!("server.tls: {error}"))?;
+        .map_err(|error| Unusable::Wrong(format!("server.tls: {error}")))?;
     let builder = match &files.client_ca {
         None => builder.with_no_client_auth(),
         Some(path) => {
-            let wrong = |why: &dyn fmt::Display| format!("server.tls.client_ca: {}: {why}", path.display());
+            let wrong = |why: &dyn fmt::Display| Unusable::Wrong(naming("client_ca", path, why));
             let mut roots = RootCertStore::empty();
-            for certificate in self::certificates("client_ca", path)? {
+            for certificate in self::certificates("client_ca", path, read)? {
                 roots.add(certificate).map_err(|error| wrong(&error))?;
             }
             let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
@@ -185,24 +203,34 @@ fn load(files: &TlsFiles) -> Result<ServerConfig, String> {
         }
     };
     let mut config = builder.with_single_cert(certificates, key).map_err(|error| {
-        format!("server.tls: {} and {}: {error}", files.certificate.display(), files.key.display())
+        let (certificate, key) = (files.certificate.display(), files.key.display());
+        Unusable::Wrong(format!("server.tls: {certificate} and {key}: {error}"))
     })?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(config)
 }
 
-fn certificates(setting: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let wrong = |why: &dyn fmt::Display| format!("server.tls.{setting}: {}: {why}", path.display());
-    let (text, _) = read(path).map_err(|error| wrong(&error))?;
+/// What is to be told of the file of a setting.
+fn naming(setting: &str, path: &Path, why: &dyn fmt::Display) -> String {
+    format!("server.tls.{setting}: {}: {why}", path.display())
+}
+
+fn certificates(
+    setting: &str,
+    path: &Path,
+    read: Reader<'_>,
+) -> Result<Vec<CertificateDer<'static>>, Unusable> {
+    let wrong = |why: &dyn fmt::Display| Unusable::Wrong(naming(setting, path, why));
+    let (text, _) = read(path).map_err(|error| Unusable::Unread(naming(setting, path, &error)))?;
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
     let found = found.map_err(|error| wrong(&error))?;
     if found.is_empty() { Err(wrong(&"it has no certificate in PEM")) } else { Ok(found) }
 }
 
 /// The key. Whoever can read it can be the server.
-fn key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
-    let wrong = |why: &dyn fmt::Display| format!("server.tls.key: {}: {why}", path.display());
-    let (text, file) = read(path).map_err(|error| wrong(&error))?;
+fn key(path: &Path, read: Reader<'_>) -> Result<PrivateKeyDer<'static>, Unusable> {
+    let wrong = |why: &dyn fmt::Display| Unusable::Wrong(naming("key", path, why));
+    let (text, file) = read(path).map_err(|error| Unusable::Unread(naming("key", path, &error)))?;
     if file.mode() & 0o007 != 0 {
         let why = format!(
             "every user of this machine may use it (mode {:03o}); chmod it to 600 or 640",
@@ -221,7 +249,10 @@ fn read(path: &Path) -> io::Result<(Vec<u8>, Metadata)> {
     let file = File::open(path)?;
     let about = file.metadata()?;
     let mut text = Vec::new();
-    file.take(FILE_MAX).read_to_end(&mut text)?;
+    file.take(FILE_MAX + 1).read_to_end(&mut text)?;
+    if text.len() as u64 > FILE_MAX {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, "it has more than 1 MiB"));
+    }
     Ok((text, about))
 }
 
@@ -231,11 +262,12 @@ pub(crate) async fn watch(tls: Option<Arc<Tls>>, stop: &CancellationToken) {
     let mut look = tokio::time::interval(LOOK);
     while stop.run_until_cancelled(look.tick()).await.is_some() {
         let tls = tls.clone();
-        // Another machine may hold the files.
-        match tokio::task::spawn_blocking(move || tls.look()).await {
-            Ok(Look::Taken) => tracing::info!("certificate and key of the server were read again"),
-            Ok(Look::Broken(why)) => tracing::warn!("the server keeps the certificate it has: {why}"),
-            Ok(Look::Nothing) | Err(_) => {}
+        // Another machine may hold the files and not answer, which no stop waits for.
+        let looking = tokio::task::spawn_blocking(move || tls.look(&read));
+        match stop.run_until_cancelled(looking).await {
+            Some(Ok(Look::Taken)) => tracing::info!("certificate and key of the server were read again"),
+            Some(Ok(Look::Broken(why))) => tracing::warn!("the server keeps the certificate it has: {why}"),
+            Some(Ok(Look::Nothing) | Err(_)) | None => {}
         }
     }
 }
@@ -251,8 +283,9 @@ mod tests {
 
     use futures_util::FutureExt as _;
     use quaymaster_testkit::servers::Certificates;
-    use rustls::ClientConfig;
+    use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat, open};
     use rustls::pki_types::ServerName;
+    use rustls::{ClientConfig, ClientConnection};
     use tokio::io::AsyncWriteExt as _;
     use tokio::net::{TcpListener, TcpStream};
     use tokio_rustls::TlsConnector;
@@ -277,25 +310,25 @@ mod tests {
         let tls = Tls::new(files).unwrap();
         let used = || Arc::as_ptr(&tls.current.read());
         let before = used();
-        assert_eq!((tls.look(), tls.look()), (Look::Nothing, Look::Nothing));
+        assert_eq!((tls.look(&read), tls.look(&read)), (Look::Nothing, Look::Nothing));
 
         replace(&certificate, &second.server.cert);
-        assert_eq!(tls.look(), Look::Nothing, "it may still be written");
-        let Look::Broken(why) = tls.look() else { panic!("half of a pair was taken") };
+        assert_eq!(tls.look(&read), Look::Nothing, "it may still be written");
+        let Look::Broken(why) = tls.look(&read) else { panic!("half of a pair was taken") };
         assert!(why.contains("server.pem") && why.contains("server.key"), "{why}");
-        assert_eq!((tls.look(), used()), (Look::Nothing, before), "told once, and kept");
+        assert_eq!((tls.look(&read), used()), (Look::Nothing, before), "told once, and kept");
         std::fs::remove_file(&key).unwrap();
-        assert_eq!(tls.look(), Look::Nothing);
-        assert!(matches!(tls.look(), Look::Broken(_)));
+        assert_eq!(tls.look(&read), Look::Nothing);
+        assert!(matches!(tls.look(&read), Look::Broken(_)));
 
         replace(&key, &second.server.key);
-        assert_eq!((tls.look(), tls.look()), (Look::Nothing, Look::Taken));
+        assert_eq!((tls.look(&read), tls.look(&read)), (Look::Nothing, Look::Taken));
         let after = used();
         assert_ne!(after, before);
 
         std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o644)).unwrap();
-        assert_eq!(tls.look(), Look::Nothing);
-        assert!(matches!(tls.look(), Look::Broken(why) if why.contains("mode 644")));
+        assert_eq!(tls.look(&read), Look::Nothing);
+        assert!(matches!(tls.look(&read), Look::Broken(why) if why.contains("mode 644")));
         assert_eq!(used(), after);
     }
 
@@ -305,50 +338,123 @@ mod tests {
         (client, Stream::new(listener.accept().await.unwrap().0.into()))
     }
 
+    /// A client that trusts `ca`.
+    fn client(ca: &Path) -> ClientConfig {
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_file(ca).unwrap()).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+        config.unwrap().with_root_certificates(roots).with_no_client_auth()
+    }
+
     /// A client that trusts `ca` shakes hands with `tls`; what the server's end has of it.
     async fn shake(
         tls: &Tls,
         ca: &Path,
         (client, stream): (TcpStream, Stream),
     ) -> Result<TlsStream<Stream>, Unsecured> {
-        let mut roots = RootCertStore::empty();
-        roots.add(CertificateDer::from_pem_file(ca).unwrap()).unwrap();
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-        let config = config.unwrap().with_root_certificates(roots).with_no_client_auth();
         let name = ServerName::from(client.peer_addr().unwrap().ip());
-        let connecting = TlsConnector::from(Arc::new(config)).connect(name, client);
+        let connecting = TlsConnector::from(Arc::new(self::client(ca))).connect(name, client);
         futures_util::future::join(connecting, tls.accept(stream, HANDSHAKE)).await.1
     }
 
+    /// A server with a certificate of its own.
+    fn ours(of: &Certificates) -> Tls {
+        let (certificate, key) = (of.server.cert.clone(), of.server.key.clone());
+        Tls::new(TlsFiles { certificate, key, client_ca: None }).unwrap()
+    }
+
     #[tokio::test]
-    async fn handshakes_have_a_deadline_and_a_bound_that_silence_does_not_use_up() {
-        let ours = Certificates::new();
-        let files =
-            TlsFiles { certificate: ours.server.cert.clone(), key: ours.server.key.clone(), client_ca: None };
-        let few = 2;
-        let tls = Tls { handshakes: Semaphore::new(few), ..Tls::new(files).unwrap() };
+    async fn a_handshake_has_a_deadline() {
+        let tls = ours(&Certificates::new());
         let listener = TcpListener::bind(quaymaster_testkit::servers::any_port()).await.unwrap();
         let (_mute, stream) = line(&listener).await;
         assert!(matches!(tls.accept(stream, Duration::from_millis(1)).await, Err(Unsecured::Late)));
+    }
 
-        // More than there are places say nothing, or begin and say no more.
+    #[tokio::test]
+    async fn clients_that_fall_silent_at_any_step_shut_nobody_out() {
+        let certificates = Certificates::new();
+        let tls = ours(&certificates);
+        let mut hello = Vec::new();
+        let name = ServerName::try_from("localhost").unwrap();
+        let mut client = ClientConnection::new(Arc::new(client(&certificates.ca)), name).unwrap();
+        client.write_tls(&mut hello).unwrap();
         let (mut clients, mut waiting) = (Vec::new(), Vec::new());
-        for at in 0..4 * few {
-            let (mut client, stream) = line(&listener).await;
-            if at % 2 == 0 {
-                client.write_all(&[22, 3, 1]).await.unwrap();
-            }
+        for at in 0..600 {
+            let (mut client, stream) = tokio::io::duplex(1 << 16);
+            // Nothing, the beginning of a hello, or all of it.
+            let says = &hello[..[0, 3, hello.len(), hello.len()][at % 4]];
+            client.write_all(says).await.unwrap();
             clients.push(client);
             waiting.push(Box::pin(tls.accept(stream, HANDSHAKE)));
         }
-        assert!(waiting.iter_mut().all(|accepting| accepting.now_or_never().is_none()));
-        assert!(shake(&tls, &ours.ca, line(&listener).await).await.is_ok(), "a client is served beside them");
+        for accepting in &mut waiting {
+            assert!(accepting.now_or_never().is_none());
+        }
+        let listener = TcpListener::bind(quaymaster_testkit::servers::any_port()).await.unwrap();
+        let shaken = shake(&tls, &certificates.ca, line(&listener).await).await;
+        assert!(shaken.is_ok(), "{:?}", shaken.err());
+    }
 
-        let places = tls.handshakes.try_acquire_many(few as u32).unwrap();
-        let refused = shake(&tls, &ours.ca, line(&listener).await).await;
-        assert!(matches!(refused, Err(Unsecured::Busy)));
-        drop(places);
-        assert!(shake(&tls, &ours.ca, line(&listener).await).await.is_ok(), "every place was given back");
+    #[test]
+    fn files_that_cannot_be_read_are_tried_until_they_can_and_told_of_once() {
+        let (first, second) = (Certificates::new(), Certificates::new());
+        let folder = tempfile::TempDir::new().unwrap();
+        let (certificate, key) = (folder.path().join("server.pem"), folder.path().join("server.key"));
+        replace(&certificate, &first.server.cert);
+        replace(&key, &first.server.key);
+        let files = TlsFiles { certificate: certificate.clone(), key: key.clone(), client_ca: None };
+        let tls = Tls::new(files).unwrap();
+        replace(&certificate, &second.server.cert);
+        replace(&key, &second.server.key);
+        let none_left = |_: &Path| Err(io::Error::other("too many open files"));
+        assert_eq!(tls.look(&none_left), Look::Nothing, "they may still be written");
+        assert!(matches!(tls.look(&none_left), Look::Broken(why) if why.contains("too many open files")));
+        assert_eq!((tls.look(&none_left), tls.look(&read)), (Look::Nothing, Look::Taken));
+        assert_eq!(tls.look(&read), Look::Nothing);
+    }
+
+    #[test]
+    fn a_file_that_is_too_long_is_refused_and_not_cut() {
+        let ours = Certificates::new();
+        let certificate = ours.server.cert.with_file_name("long.pem");
+        let mut text = std::fs::read(&ours.server.cert).unwrap();
+        text.resize(FILE_MAX as usize + 1, b'\n');
+        std::fs::write(&certificate, &text).unwrap();
+        let files =
+            TlsFiles { certificate: certificate.clone(), key: ours.server.key.clone(), client_ca: None };
+        let why = Tls::new(files.clone()).unwrap_err();
+        assert!(why.ends_with("long.pem: it has more than 1 MiB"), "{why}");
+        std::fs::write(&certificate, &text[..FILE_MAX as usize]).unwrap();
+        assert!(Tls::new(files).is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_stop_does_not_wait_for_a_file_that_hangs() {
+        let certificates = Certificates::new();
+        let tls = ours(&certificates);
+        let pipe = certificates.server.cert.with_extension("pipe");
+        mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        std::fs::rename(&pipe, &certificates.server.cert).unwrap();
+        let stop = CancellationToken::new();
+        let mut watching = Box::pin(watch(Some(Arc::new(tls)), &stop));
+        // A pipe can be opened for writing as soon as somebody waits for what is written.
+        let opened = async {
+            loop {
+                let opened =
+                    open(&certificates.server.cert, OFlags::WRONLY | OFlags::NONBLOCK, Mode::empty());
+                match opened {
+                    Ok(pipe) => break pipe,
+                    Err(_) => tokio::task::yield_now().await,
+                }
+            }
+        };
+        let _never_written = tokio::select! {
+            () = &mut watching => panic!("nobody has stopped it"),
+            pipe = opened => pipe,
+        };
+        stop.cancel();
+        assert!(watching.now_or_never().is_some());
     }
 }
