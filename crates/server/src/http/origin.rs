@@ -1,18 +1,30 @@
 //! Web pages of other origins that may call: `origins` in `[server]`, and the headers that tell a browser so (CORS).
 
+use std::sync::LazyLock;
+
 use axum::body::Body;
 use axum::http::header::{
     ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
-    ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_METHOD, ORIGIN, VARY,
+    ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_METHOD, AUTHORIZATION,
+    CONTENT_TYPE, ORIGIN, VARY,
 };
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
 
+use super::trace::{TRACEPARENT, X_REQUEST_ID};
+use crate::call::{Answers, OPERATIONS};
+
 const METHODS: HeaderValue = HeaderValue::from_static("GET, HEAD, POST, PUT, DELETE");
-/// What callers send beside what every page may.
-const SENT: HeaderValue = HeaderValue::from_static(
-    "authorization, content-type, content-digest, last-event-id, range, if-range, if-none-match",
-);
+/// What callers send beside what every page may: headers that every request may have, and those of operations.
+static SENT: LazyLock<HeaderValue> = LazyLock::new(|| {
+    let every = [AUTHORIZATION, CONTENT_TYPE, TRACEPARENT, X_REQUEST_ID];
+    let mut names: Vec<HeaderName> = every.into_iter().chain(declared()).collect();
+    names.sort_unstable_by(|a, b| a.as_str().cmp(b.as_str()));
+    names.dedup();
+    let names: Vec<&str> = names.iter().map(HeaderName::as_str).collect();
+    // Names of headers and commas can always be sent.
+    HeaderValue::try_from(names.join(", ")).unwrap_or(HeaderValue::from_static(""))
+});
 /// What they may read of an answer beside what every page may.
 const SHOWN: HeaderValue = HeaderValue::from_static(
     "content-disposition, content-range, etag, retry-after, ratelimit, ratelimit-policy, quaymaster-outage",
@@ -22,6 +34,13 @@ const REMEMBERED: HeaderValue = HeaderValue::from_static("600");
 /// Browsers ask for it before a page of the internet may reach an address of a private network.
 const ASKS_PRIVATE: HeaderName = HeaderName::from_static("access-control-request-private-network");
 const ALLOWS_PRIVATE: HeaderName = HeaderName::from_static("access-control-allow-private-network");
+
+/// Headers that operations declare. A browser sends those of a WebSocket by itself, and asks nobody.
+fn declared() -> impl Iterator<Item = HeaderName> {
+    let asked = OPERATIONS.iter().filter(|one| !matches!(one.answers, Answers::Socket(_)));
+    let names = asked.flat_map(|one| one.headers).map(|header| HeaderName::try_from(header.name));
+    names.filter_map(Result::ok)
+}
 
 /// Origins whose pages may call, in the spelling that browsers send.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -92,7 +111,7 @@ pub(crate) fn preflight(asked: &HeaderMap) -> Response<Body> {
     *response.status_mut() = StatusCode::NO_CONTENT;
     let headers = response.headers_mut();
     headers.insert(ACCESS_CONTROL_ALLOW_METHODS, METHODS);
-    headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, SENT);
+    headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, SENT.clone());
     headers.insert(ACCESS_CONTROL_MAX_AGE, REMEMBERED);
     if asked.contains_key(ASKS_PRIVATE) {
         headers.insert(ALLOWS_PRIVATE, HeaderValue::from_static("true"));

@@ -4,8 +4,8 @@
 use axum::http::{HeaderMap, HeaderName};
 use tracing::Span;
 
-const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
-const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+pub(super) const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+pub(super) const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// The longest `x-request-id` that is taken.
 const ID_MAX: usize = 128;

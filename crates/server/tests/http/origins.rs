@@ -86,6 +86,29 @@ async fn a_websocket_of_another_port_is_refused_and_a_listed_one_opens() {
 }
 
 #[tokio::test]
+async fn a_page_of_a_listed_origin_may_send_every_header_that_an_operation_declares() {
+    const PAGE: &str = "https://console.example";
+    let server = server(&format!("[server]\norigins = [\"{PAGE}\"]")).await;
+    let asks = [("origin", PAGE), ("access-control-request-method", "GET")];
+    let told = server.raw(&request("OPTIONS", TAKE, &asks, b"")).await;
+    let allowed = told.header("access-control-allow-headers").unwrap();
+    let allowed: Vec<&str> = allowed.split(", ").collect();
+    let document = server.get("/openapi.json").await.json();
+    let operations = document["paths"].as_object().unwrap().iter();
+    // A browser sends the headers of a WebSocket by itself.
+    let operations = operations.filter(|(path, _)| !path.ends_with("/ws"));
+    let operations = operations.flat_map(|(_, methods)| methods.as_object().unwrap().values());
+    let parameters = operations.flat_map(|one| one["parameters"].as_array().into_iter().flatten());
+    let headers = parameters.filter(|parameter| parameter["in"] == "header");
+    let mut headers: Vec<String> = headers.map(|one| one["name"].as_str().unwrap().to_lowercase()).collect();
+    assert!(headers.iter().any(|name| name == "if-match"), "{headers:?}");
+    headers.extend(["authorization", "content-type", "traceparent", "x-request-id"].map(str::to_owned));
+    for header in &headers {
+        assert!(allowed.contains(&header.as_str()), "{header}: {allowed:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_page_of_a_listed_origin_may_ask_call_and_read() {
     const PAGE: &str = "https://console.example";
     let toml = format!("[server]\norigins = [\"{PAGE}\"]\ntokens = [{{ env = \"T\" }}]");
