@@ -21,7 +21,7 @@ use tracing::Instrument as _;
 
 use crate::access::{AccessLog, Answered, Note};
 use crate::call::{
-    self, Call, Effect, Given, Handler, Input, Needs, Open, Opening, Operation, Reaches, upload,
+    self, Call, Effect, Given, Handler, Input, Needs, Open, Opening, Operation, Reaches, Shows, upload,
 };
 use crate::config::Thresholds;
 use crate::fan::Fan;
@@ -355,18 +355,26 @@ impl App {
         }
     }
 
-    /// Refuses callers whose role is too low for an operation, or who do not reach its resource, or what that declares.
+    /// Refuses callers whose role is too low for an operation, or for what it shows, or who do not reach its resource, or
+    /// what that declares.
     fn check_rights(&self, rights: Rights<'_>, operation: &Operation, name: &str) -> Result<(), Problem> {
         rights.need(operation.needs)?;
         if !operation.is_on_resource() {
             return Ok(());
         }
+        let (schema, kind) = (self.services.quaymaster.schema(), operation.kind);
         match operation.handler {
             Handler::Call(call) if call.row.reaches == Reaches::Declared => {
-                rights.need_declared(self.services.quaymaster.schema(), operation.kind, name)
+                rights.need_declared(schema, kind, name)?;
             }
-            _ => rights.need_resource(operation.kind, name),
+            _ => rights.need_resource(kind, name)?,
         }
+        let is_sensitive = || schema.resource(kind, name).is_some_and(|resource| resource.sensitive);
+        if operation.shows == Shows::Values && is_sensitive() {
+            return rights
+                .need_for(&format!("{kind}.{name} is sensitive: reading its values"), call::SENSITIVE);
+        }
+        Ok(())
     }
 
     async fn show(

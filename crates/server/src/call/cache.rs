@@ -14,7 +14,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::{Answer, Call, Input, MISMATCH, Needs, No, Policy, call, pairs, written};
+use super::{Answer, Call, Input, MISMATCH, Needs, No, Policy, Shows, call, pairs, written};
 use crate::http::problem::Problem;
 use crate::request::{Holds, JSON, KEY, KeyValues, REQUEST_ID, Spec, request};
 use crate::services::Services;
@@ -28,6 +28,7 @@ const PUT: Call = call!(
 );
 const GET: Call = call!(
     Cache "cache" "get", Reads, CacheAsk => CacheFetched, get, "Look a value up",
+    shows: Shows::Values,
     no: No::Truth("hit", false),
 );
 const EXISTS: Call = call!(

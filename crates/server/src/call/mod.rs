@@ -187,6 +187,7 @@ pub(crate) struct Row {
     /// The schema of its answer.
     pub(crate) answer: AnswerSchema,
     pub(crate) needs: Needs,
+    pub(crate) shows: Shows,
     pub(crate) reaches: Reaches,
     pub(crate) repeat: Repeat,
     pub(crate) no: No,
@@ -201,6 +202,18 @@ pub(crate) const MISMATCH: (u16, &str) = (422, "the schema does not declare the 
 
 /// The role that a call needs.
 pub(crate) use crate::http::rights::Role as Needs;
+
+/// What the answer of a call that only looks has in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shows {
+    /// Counts, times, names.
+    Facts,
+    /// What programs have stored. Of a `sensitive` resource only those may see it who may also store it.
+    Values,
+}
+
+/// The role that [`Shows::Values`] needs on a `sensitive` resource.
+pub(crate) const SENSITIVE: Needs = Needs::Write;
 
 /// Which resources a call writes beside the one it is on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -286,6 +299,7 @@ impl Row {
             request,
             answer,
             needs,
+            shows: Shows::Facts,
             reaches: Reaches::Named,
             repeat,
             no: No::Never,

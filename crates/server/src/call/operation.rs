@@ -10,7 +10,7 @@ use hyper::upgrade::OnUpgrade;
 use quaymaster::schema::Kind;
 use schemars::{Schema, SchemaGenerator};
 
-use super::{CALLS, Call, Effect, Needs, No, Repeat, event, upload};
+use super::{CALLS, Call, Effect, Needs, No, Repeat, Shows, event, upload};
 use crate::app::App;
 use crate::http::connection::Activity;
 use crate::http::presence::Presence;
@@ -38,6 +38,7 @@ pub(crate) struct Operation {
     pub(crate) takes: Takes,
     pub(crate) answers: Answers,
     pub(crate) needs: Needs,
+    pub(crate) shows: Shows,
     pub(crate) repeat: Repeat,
     pub(crate) no: No,
     /// Statuses that only some operations answer with, and when.
@@ -134,6 +135,7 @@ impl Operation {
             takes: Takes::Query,
             answers,
             needs: Needs::Read,
+            shows: Shows::Facts,
             repeat: Repeat::Safe,
             no: No::Never,
             refusals: &[],
@@ -157,6 +159,7 @@ impl Operation {
             headers,
             takes,
             needs: row.needs,
+            shows: row.shows,
             repeat: row.repeat,
             no: row.no,
             refusals: row.refusals,

@@ -212,8 +212,13 @@ impl<'a> Rights<'a> {
         self.token.is_none_or(|token| token.resources.has(kind, name))
     }
 
-    /// Refuses what needs a higher role.
+    /// Refuses a call that needs a higher role.
     pub(crate) fn need(self, role: Role) -> Result<(), Problem> {
+        self.need_for("this call", role)
+    }
+
+    /// Refuses `what` if it needs a higher role.
+    pub(crate) fn need_for(self, what: &str, role: Role) -> Result<(), Problem> {
         if self.role >= role {
             return Ok(());
         }
@@ -221,12 +226,12 @@ impl<'a> Rights<'a> {
         let detail = match self.token {
             Some(token) => {
                 format!(
-                    "this call needs the role \"{wanted}\"; the token {} has \"{has}\"",
+                    "{what} needs the role \"{wanted}\"; the token {} has \"{has}\"",
                     excerpt(&token.name)
                 )
             }
             None => format!(
-                "this call needs the role \"{wanted}\"; callers without a token have \"{has}\" (anonymous in [server])"
+                "{what} needs the role \"{wanted}\"; callers without a token have \"{has}\" (anonymous in [server])"
             ),
         };
         Err(Problem::new(Code::AuthForbidden, detail).field("authorization"))

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::operations::{definitions, generator};
 use super::responses;
-use crate::call::{Answers, Needs, No, OPERATIONS, Operation, Repeat, Takes};
+use crate::call::{Answers, Needs, No, OPERATIONS, Operation, Repeat, SENSITIVE, Shows, Takes};
 use crate::request::{Field, schema};
 
 /// Every kind and verb with what it is given and what it answers: for programs that make clients and consoles.
@@ -63,6 +63,9 @@ fn verb(operation: &Operation, schemas: &mut Map<String, Value>, answers: &mut S
         "no": no(operation.no),
         "refusals": refusals,
     });
+    if operation.shows == Shows::Values {
+        told["sensitive_role"] = json!(SENSITIVE.name());
+    }
     if let Ok(rules) = serde_json::from_str::<Value>(shape.also) {
         told["rules"] = rules;
     }
@@ -165,6 +168,11 @@ mod tests {
         assert_eq!(of("queue.push")["one_of"], json!(["payload", "payloads"]));
         let chunk = of("upload.chunk");
         assert_eq!((&chunk["body"], &chunk["role"]), (&json!("bytes"), &json!("write")));
+        assert_eq!(
+            (&of("cache.get")["role"], &of("cache.get")["sensitive_role"]),
+            (&json!("read"), &json!("write"))
+        );
+        assert!(of("cache.exists").get("sensitive_role").is_none());
         assert_eq!(of("upload.events")["answers"], json!(["json", "events"]));
     }
 }

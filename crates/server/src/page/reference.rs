@@ -47,7 +47,11 @@ fn one(page: &mut String, kind: &str, verb: &Value, schemas: &Map<String, Value>
         "safe" => "safe to repeat",
         _ => "repeat it with its `request_id`",
     };
-    let _ = writeln!(page, " Role `{}`; {repeat}.{}", text(&verb["role"]), no(&verb["no"]));
+    let sensitive = match text(&verb["sensitive_role"]) {
+        "" => String::new(),
+        role => format!(", `{role}` where the resource is `sensitive`"),
+    };
+    let _ = writeln!(page, " Role `{}`{sensitive}; {repeat}.{}", text(&verb["role"]), no(&verb["no"]));
     let fields: Vec<&Value> = verb["fields"].as_array().into_iter().flatten().collect();
     if !fields.is_empty() {
         page.push_str("\n| field | holds | |\n|---|---|---|\n");

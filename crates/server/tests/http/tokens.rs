@@ -1,9 +1,14 @@
 //! Tokens: what each role may call, on which resources, and who tries others.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicI64;
+
+use quaymaster::store::embedded::{Clock, EmbeddedOptions, EmbeddedStore};
 use serde_json::{Value, json};
 
 use crate::client::{Answer, Connection, request};
-use crate::fixture::{Fixture, SCHEMA, settings};
+use crate::fixture::{Fixture, NOW_US, SCHEMA, settings};
+use crate::listening::Sse;
 
 const MORE: &str = r#"
 [queue.results]
@@ -12,6 +17,28 @@ max_size = 10
 [queue.sent]
 max_size = 10
 push = { url = "http://localhost:1/", result_to = "queue.results" }
+
+[queue.secrets]
+max_size = 10
+order = "priority"
+sensitive = true
+
+[limit.calls]
+key = "calls:{hour}"
+algorithm = "fixed_window"
+limit = 100
+window = "1h"
+
+[run.hourly]
+key = "hourly:{run_id}"
+task_key = "hourly_task:{run_id}:{task_id}"
+failed_key = "hourly_failed:{hour}"
+state_ttl = "25h"
+hour_ttl = "2h"
+limit = "calls"
+
+[event.quick]
+status = { every = "1s", queues = ["jobs"] }
 
 [key.owned]
 key = "owned:{id}"
@@ -23,14 +50,14 @@ ttl = "1h"
 const SUFFIX: &str = "-is-long-enough";
 
 async fn server(tokens: &str) -> Fixture {
+    server_on(tokens, EmbeddedOptions::default()).await
+}
+
+async fn server_on(tokens: &str, store: EmbeddedOptions) -> Fixture {
     let toml = format!("[server]\ntokens = [{tokens}]\n");
     let config = settings(&toml, &|name| Some(format!("{name}{SUFFIX}"))).server;
-    let engine = quaymaster::store::embedded::EmbeddedStore::memory(
-        quaymaster::store::embedded::EmbeddedOptions::default(),
-    )
-    .await
-    .unwrap();
-    Fixture::serving(&format!("{SCHEMA}{MORE}"), config, std::sync::Arc::new(engine)).await
+    let engine = EmbeddedStore::memory(store).await.unwrap();
+    Fixture::serving(&format!("{SCHEMA}{MORE}"), config, Arc::new(engine)).await
 }
 
 /// A token of these resources.
@@ -93,6 +120,69 @@ async fn a_role_opens_the_calls_that_need_it_and_those_before() {
             "a token without a role is admin"
         );
     }
+}
+
+#[tokio::test]
+async fn values_of_sensitive_resources_are_shown_to_those_who_may_write_them() {
+    let roles = ["read", "operate", "write"];
+    let tokens = roles.map(|role| format!("{{ env = \"{role}\", role = \"{role}\" }}")).join(", ");
+    let server = server(&tokens).await;
+    let put =
+        ask(&server, "write", "POST", "/v1/cache/token/put", r#"{"key": {"id": "a"}, "value": "v"}"#).await;
+    assert_eq!(put.json(), json!({"stored": true}));
+    for path in [
+        "/v1/cache/token/get?key.id=a",
+        "/v1/queue/secrets/peek",
+        "/v1/queue/secrets/range",
+        "/v1/queue/secrets/dead",
+    ] {
+        for role in ["read", "operate"] {
+            let refused = ask(&server, role, "GET", path, "").await;
+            let problem = refused.json();
+            assert_eq!(
+                (refused.status, &problem["code"]),
+                (403, &json!("auth.forbidden")),
+                "{path}: {problem}"
+            );
+            let detail = problem["detail"].as_str().unwrap();
+            let resource = path.split('/').skip(2).take(2).collect::<Vec<_>>().join(".");
+            assert!(detail.contains(&resource) && detail.contains("\"write\""), "{detail}");
+        }
+        assert_eq!(ask(&server, "write", "GET", path, "").await.status, 200, "{path}");
+    }
+    for path in [
+        "/v1/cache/token/exists?key.id=a",
+        "/v1/cache/page/get?key.id=a",
+        "/v1/queue/secrets/pressure",
+        "/v1/queue/ranked/range",
+    ] {
+        assert_eq!(ask(&server, "read", "GET", path, "").await.status, 200, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn a_run_shows_the_calls_of_its_limit_without_a_right_on_it() {
+    let clock = Clock::Manual(Arc::new(AtomicI64::new(NOW_US)));
+    let options = EmbeddedOptions { clock, ..EmbeddedOptions::default() };
+    let server = server_on(&format!("{}, {{ env = \"A\" }}", of(&["run.hourly"])), options).await;
+    assert_eq!(
+        ask(&server, "A", "POST", "/v1/limit/calls/take", r#"{"key": {}, "cost": 2}"#).await.status,
+        200
+    );
+    let run = post(&server, "/v1/run/hourly/start", json!({"run_id": "a"})).await.json();
+    assert_eq!(run["calls_this_hour"], 2, "{run}");
+    assert_eq!(lacks(&ask(&server, "T", "GET", "/v1/limit/calls/peek", "").await), "limit.calls");
+}
+
+#[tokio::test]
+async fn a_status_shows_the_depths_of_its_queues_without_a_right_on_them() {
+    let server = server(&format!("{}, {{ env = \"A\" }}", of(&["event.quick"]))).await;
+    assert_eq!(ask(&server, "A", "POST", "/v1/queue/jobs/push", r#"{"payload": 1}"#).await.status, 200);
+    let token = format!("Bearer T{SUFFIX}");
+    let mut reader = Sse::open(server.address, "/v1/event/quick/stream", &[("authorization", &token)]).await;
+    let event = reader.block().await.unwrap();
+    assert!(event.contains(r#""queue_depths":{"jobs":1}"#), "{event}");
+    assert_eq!(lacks(&ask(&server, "T", "GET", "/v1/queue/jobs/pressure", "").await), "queue.jobs");
 }
 
 #[tokio::test]
@@ -178,7 +268,7 @@ async fn what_is_shown_of_the_whole_server_is_what_the_token_reaches() {
     let mut resources = names(&some, "resources");
     resources.sort();
     assert_eq!(resources, ["jobs", "owned", "page", "psp"]);
-    assert!(names(&all, "limits").len() == 3 && names(&all, "resources").len() > 15);
+    assert!(names(&all, "limits").len() == 4 && names(&all, "resources").len() > 15);
     let unsealed = |status: &Value| status["warnings"].to_string().contains("cache.token");
     assert!(unsealed(&all) && !unsealed(&some), "{}", all["warnings"]);
 

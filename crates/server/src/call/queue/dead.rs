@@ -8,14 +8,17 @@ use quaymaster::queue::{Purge, Redrive};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::super::{Answer, Call, Input, Needs, No, Reaches, call, written};
+use super::super::{Answer, Call, Input, Needs, No, Reaches, Shows, call, written};
 use super::{COUNT, QueueRaw, count_of, owned, write_items};
 use crate::request::{Holds, MILLIS, REQUEST_ID, Spec, request};
 use crate::services::Services;
 
 pub(in super::super) const CALLS: &[Call] = &[DEAD, REDRIVE, PURGE];
 
-const DEAD: Call = call!(Queue "queue" "dead", Reads, QueueDeadAsk => QueueDead, dead, "List dead letters");
+const DEAD: Call = call!(
+    Queue "queue" "dead", Reads, QueueDeadAsk => QueueDead, dead, "List dead letters",
+    shows: Shows::Values,
+);
 const REDRIVE: Call = call!(
     Queue "queue" "redrive", Writes, QueueRedrive => QueueRedriven, redrive,
     "Put dead letters back into the queue, oldest first",

@@ -7,7 +7,7 @@ use quaymaster::queue::{Item, Scores, Trim};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::super::{Answer, Call, Input, Needs, call, written};
+use super::super::{Answer, Call, Input, Needs, Shows, call, written};
 use super::{COUNT, QueueRaw, count_of, owned, raw};
 use crate::request::{Holds, REQUEST_ID, Spec, request};
 use crate::services::Services;
@@ -17,6 +17,7 @@ pub(in super::super) const CALLS: &[Call] = &[RANGE, TRIM];
 const RANGE: Call = call!(
     Queue "queue" "range", Reads, QueueRangeAsk => QueueRange, range,
     "List the items of a priority queue by score, lowest first",
+    shows: Shows::Values,
     refusals: &[(422, "the queue's order is fifo")],
 );
 const TRIM: Call = call!(

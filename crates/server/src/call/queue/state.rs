@@ -9,7 +9,7 @@ use quaymaster::{Code, Error};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::super::{Answer, Call, Input, Needs, Repeat, call, millis, written};
+use super::super::{Answer, Call, Input, Needs, Repeat, Shows, call, millis, written};
 use super::{COUNT, count_of, write_items};
 use crate::request::{REQUEST_ID_UNUSED, Spec, request};
 use crate::services::Services;
@@ -28,8 +28,10 @@ const RESUME: Call = call!(
     needs: Needs::Operate,
     repeat: Repeat::Safe,
 );
-const PEEK: Call =
-    call!(Queue "queue" "peek", Reads, QueuePeek => QueuePeeked, peek, "Look at the jobs that are next");
+const PEEK: Call = call!(
+    Queue "queue" "peek", Reads, QueuePeek => QueuePeeked, peek, "Look at the jobs that are next",
+    shows: Shows::Values,
+);
 
 request! {
     /// What `pressure` is given.
