@@ -6,6 +6,7 @@ mod allocator;
 mod answer;
 mod args;
 mod calls;
+mod certificates;
 mod command;
 mod failure;
 mod notify;

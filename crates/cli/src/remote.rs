@@ -2,23 +2,25 @@
 //! how an answer is read, and what is told of one that is no success.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::net::IpAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::Bytes;
 use clap::Args as ClapArgs;
+use clap::builder::BoolishValueParser;
 use futures_util::StreamExt as _;
 use futures_util::stream::{self, BoxStream};
 use quaymaster::{Code, Error};
 use quaymaster_server::KeyExplained;
 use quaymaster_server::command::{self, Command, Sent};
 use reqwest::header::{CONTENT_TYPE, HeaderValue, LOCATION, RETRY_AFTER};
-use reqwest::{Method, RequestBuilder, Response, StatusCode, redirect};
+use reqwest::{Method, RequestBuilder, Response, StatusCode, Url, redirect};
 use serde_json::Value;
 
 use crate::answer::Answer;
 use crate::calls::seconds;
-use crate::failure::{Cause, Unreadable};
+use crate::certificates;
 
 /// How long a server may say nothing, beside what a call waits by itself.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -32,9 +34,6 @@ const PROBLEM_MAX: usize = 1 << 20;
 /// The most that is shown of an answer that is not understood.
 const EXCERPT: usize = 200;
 
-/// The flag that names certificates.
-const CA_FILE: &str = "--ca-file";
-
 /// The token that a server wants.
 const TOKEN: &str = "QUAYMASTER_TOKEN";
 
@@ -47,6 +46,15 @@ pub(crate) struct Remote {
     /// Certificates (PEM) that the server's is checked against, instead of the system's.
     #[arg(long, env = "QUAYMASTER_CA_FILE", value_name = "FILE")]
     pub(crate) ca_file: Option<PathBuf>,
+    /// The certificate (PEM) to show to a server that wants one of its clients, and those between it and its authority.
+    #[arg(long, env = "QUAYMASTER_CERT_FILE", value_name = "FILE", requires = "key_file")]
+    pub(crate) cert_file: Option<PathBuf>,
+    /// The key (PEM) of that certificate.
+    #[arg(long, env = "QUAYMASTER_KEY_FILE", value_name = "FILE", requires = "cert_file")]
+    pub(crate) key_file: Option<PathBuf>,
+    /// Send the token over plain HTTP although others can read it on its way.
+    #[arg(long, env = "QUAYMASTER_INSECURE_HTTP", value_parser = BoolishValueParser::new())]
+    pub(crate) insecure_http: bool,
     /// How long the server may say nothing, beside what a call waits by itself [default: 120; 60 for uploads].
     #[arg(long, env = "QUAYMASTER_SERVER_TIMEOUT", value_name = "SECS", value_parser = seconds)]
     pub(crate) server_timeout: Option<Duration>,
@@ -57,24 +65,11 @@ fn token() -> Option<String> {
     std::env::var(TOKEN).ok().filter(|token| !token.is_empty())
 }
 
-/// A client that trusts the certificates of `ca_file`, or those of the system.
-fn client(ca_file: Option<&Path>) -> anyhow::Result<reqwest::Client> {
-    let builder = reqwest::Client::builder()
-        .connect_timeout(Duration::from_secs(10))
-        // A redirect would take the token, or the call, to somebody who was not named.
-        .redirect(redirect::Policy::none());
-    if let Some(path) = ca_file {
-        let what = format!("--ca-file {}", path.display());
-        let wrong = |cause: Cause| Unreadable::because(&what, cause).field(CA_FILE);
-        let pem = std::fs::read(path).map_err(|error| wrong(error.into()))?;
-        let found = reqwest::Certificate::from_pem_bundle(&pem).map_err(|error| wrong(error.into()))?;
-        if found.is_empty() {
-            return Err(wrong("it has no certificate in PEM".into()).into());
-        }
-        // What is no certificate although it is PEM is found out here.
-        return builder.tls_certs_only(found).build().map_err(|error| wrong(root(&error).into()).into());
-    }
-    Ok(builder.build()?)
+/// Whether a URL leads to this machine alone.
+fn is_here(url: &Url) -> bool {
+    let host = url.host_str().unwrap_or_default();
+    let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
+    host == "localhost" || address.is_ok_and(|address| address.to_canonical().is_loopback())
 }
 
 /// A server and how it is asked.
@@ -95,8 +90,7 @@ impl Remote {
         let wrong = |why: String| {
             Error::new("server", Code::ConfigInvalid, format!("--server {why}")).field("--server")
         };
-        let url = reqwest::Url::parse(server)
-            .map_err(|error| wrong(format!("is no URL: {error}")).because(error))?;
+        let url = Url::parse(server).map_err(|error| wrong(format!("is no URL: {error}")).because(error))?;
         if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none() {
             return Err(wrong("is http://host:port or https://host:port".to_owned()).into());
         }
@@ -109,7 +103,7 @@ impl Remote {
         if plain.set_username("").and_then(|()| plain.set_password(None)).is_err() {
             return Err(wrong("has a user that cannot be read".to_owned()).into());
         }
-        let cut = |url: &reqwest::Url| url.as_str().trim_end_matches('/').to_owned();
+        let cut = |url: &Url| url.as_str().trim_end_matches('/').to_owned();
         let (token, shown) = (token(), cut(&plain));
         if token.as_deref().is_some_and(|token| HeaderValue::from_str(token).is_err()) {
             let detail = "QUAYMASTER_TOKEN has a character that no header can hold, such as a line break";
@@ -117,7 +111,24 @@ impl Remote {
         }
         // Who has a token is known by it; else a proxy may want the user and the password.
         let base = if token.is_some() { shown.clone() } else { cut(&url) };
-        let http = client(self.ca_file.as_deref())?;
+        let secret = token.is_some() || url.password().is_some();
+        if secret && url.scheme() == "http" && !is_here(&url) && !self.insecure_http {
+            let why = format!(
+                "{shown} would be sent a secret that others can read on its way; name it by https://, or pass \
+                 --insecure-http where something else encrypts"
+            );
+            return Err(wrong(why).into());
+        }
+        let own = self.cert_file.as_deref().zip(self.key_file.as_deref());
+        let mut builder = reqwest::Client::builder()
+            .connect_timeout(Duration::from_secs(10))
+            // A redirect would take the token, or the call, to somebody who was not named.
+            .redirect(redirect::Policy::none());
+        if is_here(&url) {
+            // So would a proxy, which need not be on this machine.
+            builder = builder.no_proxy();
+        }
+        let http = certificates::client(builder, self.ca_file.as_deref(), own)?;
         Ok(Some(Client { http, base, shown, token, patience: self.server_timeout }))
     }
 }
@@ -360,7 +371,7 @@ fn with_excerpt(detail: String, body: &[u8]) -> String {
 }
 
 /// The innermost cause: "connection refused" says more than "error sending request".
-fn root(error: &reqwest::Error) -> String {
+pub(crate) fn root(error: &reqwest::Error) -> String {
     let mut cause: &dyn std::error::Error = error;
     while let Some(inner) = cause.source() {
         cause = inner;

@@ -2,6 +2,7 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
+use std::process::Command;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use rustix::process::Signal;
@@ -238,6 +239,45 @@ fn no_message_has_the_password_or_the_key() {
             .env("QUAYMASTER_SERVER", "http://user:hunter2@there"),
     );
     assert!(help.code == 0 && !help.out.contains("hunter2"), "{help:?}");
+}
+
+#[test]
+fn a_secret_goes_to_another_machine_by_https_or_when_somebody_says_so() {
+    let folder = folder(&[]);
+    // Whatever leaves this machine would come to the proxy.
+    let (proxy, asked) = saying(json_answer("200 OK", r#"{"hit":false}"#));
+    let ask = |server: &str, token: &str| {
+        let mut get = command(folder.path());
+        get.args(GET).args(["--server", server]).env("http_proxy", &proxy).env("QUAYMASTER_TOKEN", token);
+        get
+    };
+    let elsewhere = "http://192.0.2.1:7420";
+    for (server, token) in [
+        (elsewhere, "hunter2"),
+        ("http://[2001:db8::1]:7420", "hunter2"),
+        ("http://elsewhere.invalid", "hunter2"),
+        ("http://user:hunter2@192.0.2.1:7420", ""),
+    ] {
+        let told = said(&mut ask(server, token));
+        assert_eq!((told.code, &told.json()["code"]), (2, &json!("config.invalid")), "{server}: {told:?}");
+        assert!(told.err.contains("--insecure-http") && told.err.contains("https://"), "{told:?}");
+        assert!(!format!("{told:?}").contains("hunter2"), "{told:?}");
+    }
+    assert!(asked.try_recv().is_err(), "nothing was sent");
+    let sent = |call: &mut Command| {
+        let told = said(call);
+        assert_eq!(told.code, 1, "a miss: {told:?}");
+        asked.recv().unwrap().to_lowercase()
+    };
+    let authorization = "authorization: bearer hunter2";
+    assert!(!sent(&mut ask(elsewhere, "")).contains("authorization:"));
+    assert!(sent(ask(elsewhere, "hunter2").arg("--insecure-http")).contains(authorization));
+    assert!(sent(ask(elsewhere, "hunter2").env("QUAYMASTER_INSECURE_HTTP", "1")).contains(authorization));
+
+    let (here, asked_here) = saying(json_answer("200 OK", r#"{"hit":false}"#));
+    assert_eq!(said(&mut ask(&here, "hunter2")).code, 1);
+    assert!(asked_here.try_recv().unwrap().to_lowercase().contains(authorization));
+    assert!(asked.try_recv().is_err(), "no proxy leads to this machine");
 }
 
 #[test]

@@ -209,6 +209,45 @@ fn a_server_speaks_https_by_itself_and_the_command_line_talks_to_it() {
 }
 
 #[test]
+fn a_server_that_wants_a_certificate_of_its_clients_is_shown_one() {
+    let ours = Certificates::new();
+    let (cert, key, ca) = (ours.server.cert.display(), ours.server.key.display(), ours.ca.display());
+    let settings = format!("[server.tls]\ncertificate = \"{cert}\"\nkey = \"{key}\"\nclient_ca = \"{ca}\"\n");
+    let here = folder(&[("shop.toml", SCHEMA), ("quaymaster.toml", &settings), ("empty.pem", "")]);
+    let mut serve = command(here.path());
+    serve.args(["serve", "--store", "memory", "--schema", "shop.toml", "--listen", &any_port()]);
+    let served = Served::spawn(&mut serve);
+    let get = |own: &[(&str, &Path)]| {
+        let mut get = command(here.path());
+        get.args(["cache", "get", "page", "--key", "id=a", "--json"]);
+        get.args(["--server", &format!("https://{}", served.address)]).arg("--ca-file").arg(&ours.ca);
+        for (flag, file) in own {
+            get.arg(flag).arg(file);
+        }
+        said(&mut get)
+    };
+    let (certificate, key) = (ours.client.cert.as_path(), ours.client.key.as_path());
+    let miss = get(&[("--cert-file", certificate), ("--key-file", key)]);
+    assert_eq!((miss.code, miss.json()), (1, json!({"hit": false})), "{miss:?}");
+    assert_eq!(get(&[]).code, 3, "without one it is not served");
+    assert_eq!(get(&[("--cert-file", certificate)]).code, 2, "a certificate is of no use without its key");
+    let (theirs, empty) = (Certificates::new(), here.path().join("empty.pem"));
+    for (certificate, key) in [
+        (certificate, theirs.client.key.as_path()),
+        (&empty, key),
+        (certificate, &empty),
+        (Path::new("nowhere.pem"), key),
+        (certificate, Path::new("nowhere.pem")),
+    ] {
+        let refused = get(&[("--cert-file", certificate), ("--key-file", key)]);
+        assert_eq!((refused.code, &refused.json()["code"]), (2, &json!("config.invalid")), "{refused:?}");
+        let named = format!("--cert-file {} and --key-file {}", certificate.display(), key.display());
+        assert!(refused.err.contains(&named), "{named}: {}", refused.err);
+    }
+    assert_eq!(served.stop().code, 0);
+}
+
+#[test]
 fn settings_of_tls_that_are_wrong_are_told() {
     for (tls, part) in [
         ("key = \"k\"", "certificate is missing"),
