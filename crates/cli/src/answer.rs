@@ -189,7 +189,7 @@ impl Listed {
         }
         let more = self.length.unwrap_or(0).saturating_sub(self.items.len() as u64);
         if more > 0 {
-            let _ = writeln!(text, "{more} others: --offset and --count");
+            let _ = writeln!(text, "{}: --offset and --count", output::others(more));
         }
         text
     }
@@ -255,6 +255,7 @@ mod tests {
                      3         2026-01-24T10:30:15.000000  connection\\nrefused  {\"b\":1,\"a\":2}\n\
                      4 others: --offset and --count\n";
         assert_eq!(table(told).unwrap(), shown);
+        assert_eq!(table(r#"{"items":["x"],"length":2}"#).unwrap(), "\"x\"\n1 other: --offset and --count\n");
         assert_eq!(table(r#"{"items":[{"z":1,"a":2},"x"]}"#).unwrap(), "{\"z\":1,\"a\":2}\n\"x\"\n");
         assert_eq!(table(r#"{"items":[],"length":0}"#).unwrap(), "none\n");
     }

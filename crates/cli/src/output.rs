@@ -43,6 +43,11 @@ fn turns(c: char) -> bool {
     matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
+/// How many there are beside those that are shown.
+pub(crate) fn others(count: u64) -> String {
+    if count == 1 { "1 other".to_owned() } else { format!("{count} others") }
+}
+
 /// Names and values, aligned.
 pub(crate) fn table(rows: &[(&str, String)]) -> String {
     let names: Vec<String> = rows.iter().map(|(name, _)| printable(name)).collect();

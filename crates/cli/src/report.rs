@@ -102,7 +102,7 @@ impl Report {
         text.push_str(&output::columns(heading, rows.collect()));
         let more = self.endpoints_total.saturating_sub(self.endpoints.len() as u64);
         if more > 0 {
-            let _ = writeln!(text, "{more} others: --endpoints");
+            let _ = writeln!(text, "{}: --endpoints", output::others(more));
         }
         text
     }
@@ -135,7 +135,7 @@ fn some(mut parts: Vec<String>) -> String {
     let more = parts.len().saturating_sub(NAMED);
     parts.truncate(NAMED);
     if more > 0 {
-        parts.push(format!("{more} others"));
+        parts.push(output::others(more as u64));
     }
     if parts.is_empty() { "none".to_owned() } else { parts.join(", ") }
 }

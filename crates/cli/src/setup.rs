@@ -169,15 +169,6 @@ pub(crate) async fn open(global: &Global, place: Place, intent: Intent) -> anyho
     Ok(open_with(global, overrides(place), intent, Needs::STORE).await?.0)
 }
 
-/// The same, and where uploads lie.
-pub(crate) async fn open_all(
-    global: &Global,
-    place: Place,
-    intent: Intent,
-) -> anyhow::Result<(Quaymaster, Depot)> {
-    open_with(global, overrides(place), intent, Needs::WORK).await
-}
-
 /// What calls of a kind need of the settings.
 fn needs(kind: Kind) -> Needs {
     match kind {
@@ -187,7 +178,7 @@ fn needs(kind: Kind) -> Needs {
     }
 }
 
-/// The same for `<kind> <verb> NAME`, which says on stderr which store it takes where nobody named one.
+/// Schema, store and uploads for a command on one resource, which says on stderr which store it takes where nobody named one.
 pub(crate) async fn open_for_call(
     global: &Global,
     place: Place,
@@ -205,7 +196,7 @@ pub(crate) async fn open_for_call(
     open_configured(config, schema, intent).await
 }
 
-/// The same as [`open_all`] with more than a place.
+/// The same for more than a place.
 pub(crate) async fn open_with(
     global: &Global,
     overrides: Overrides,

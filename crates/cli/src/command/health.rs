@@ -1,11 +1,13 @@
 //! `health`: whether the store answers, how fast, what it is, and whether `serve` would use it.
 
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Instant;
 
-use quaymaster::Engine;
+use quaymaster::respell::{self, Depth};
 use quaymaster::schema::Schema;
-use quaymaster::store::Health;
+use quaymaster::store::{Health, StoreOptions};
+use quaymaster::{Code, Engine};
 use quaymaster_server::config::{Config, Needs, Thresholds};
 use quaymaster_server::doctor::{self, Finding, Level};
 use quaymaster_server::threshold_warnings;
@@ -25,15 +27,16 @@ pub(crate) async fn run(args: args::Health, global: &args::Global) -> anyhow::Re
     let schema = setup::load_part(&config.schemas)?.schema;
     let mut warnings = warnings(&config, schema.as_ref());
     match examine(&config, schema.as_ref()).await {
-        Ok(Examined { mut found, findings, beyond }) => {
+        Ok(Examined { mut found, findings, names, beyond }) => {
             let (refused, told): (Vec<_>, Vec<_>) =
                 findings.iter().partition(|finding| finding.level == Level::Refuse);
+            let refused: Vec<String> = refused.into_iter().map(spoken).chain(names).collect();
             warnings.extend(told.into_iter().map(spoken));
             warnings.extend(beyond);
             if !refused.is_empty() {
                 found["status"] = json!("unsafe");
             }
-            found["refusals"] = json!(refused.iter().map(|finding| spoken(finding)).collect::<Vec<_>>());
+            found["refusals"] = json!(refused);
             found["warnings"] = json!(warnings);
             let text =
                 if args.json { serde_json::to_string_pretty(&found)? } else { describe(&place, &found) };
@@ -70,6 +73,8 @@ struct Examined {
     found: serde_json::Value,
     /// What `serve` would find.
     findings: Vec<Finding>,
+    /// Why it would refuse the names of the keys, if it would.
+    names: Option<String>,
     /// What is beyond its threshold.
     beyond: Vec<String>,
 }
@@ -83,16 +88,29 @@ async fn examine(config: &Config, schema: Option<&Schema>) -> anyhow::Result<Exa
     let engine = setup::open_store(store, Intent::Look).await?;
     let asked = async {
         let (found, beyond) = ask(&*engine, &config.thresholds).await?;
-        let mut findings = Vec::new();
+        let (mut findings, mut names) = (Vec::new(), None);
         if let Some(schema) = schema {
             findings = doctor::examine(schema, &*engine, config.eviction()).await?;
             findings.extend(doctor::rights(schema, &*engine, config.store.own_prefix()).await?);
+            // A data folder is converted by whoever uses it, and nobody who looks does.
+            if let StoreOptions::Redis(_) = config.store {
+                names = old_names(schema, &engine).await?;
+            }
         }
-        Ok(Examined { found, findings, beyond })
+        Ok(Examined { found, findings, names, beyond })
     };
     let asked: quaymaster::Result<_> = asked.await;
     let _ = engine.close().await;
     Ok(asked.map_err(NothingRan::from)?)
+}
+
+/// What `serve` would say of names of earlier versions.
+async fn old_names(schema: &Schema, engine: &Arc<dyn Engine>) -> quaymaster::Result<Option<String>> {
+    match respell::prepare(schema, engine, Depth::Scan).await {
+        Ok(()) => Ok(None),
+        Err(error) if error.code == Code::StoreNames => Ok(Some(error.to_string())),
+        Err(error) => Err(error),
+    }
 }
 
 async fn ask(

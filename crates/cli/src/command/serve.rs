@@ -27,9 +27,6 @@ pub(crate) async fn run(args: Serve, global: &Global) -> anyhow::Result<ExitCode
     config.check_demo()?;
     let loaded = setup::load(&config.schemas)?;
     let warnings = loaded.diagnostics.iter().filter(|problem| problem.severity == Severity::Warning).count();
-    if warnings > 0 {
-        tracing::info!(warnings, "the schema has warnings; `quaymaster check` lists them");
-    }
     let schema = setup::usable(loaded)?;
     config.check_seal(&schema)?;
     config.check_own(&schema)?;
@@ -69,25 +66,26 @@ pub(crate) async fn run(args: Serve, global: &Global) -> anyhow::Result<ExitCode
     if let Some(log) = access {
         server = server.with_access_log(log);
     }
+    let working = workers.as_ref().map(|workers| workers.names().collect::<Vec<_>>().join(", "));
     if let Some(workers) = workers {
-        let queues = workers.names().collect::<Vec<_>>().join(", ");
-        if queues.is_empty() {
-            tracing::warn!("workers are on, and no queue declares `push`");
-        } else {
-            tracing::info!(queues, "working");
-        }
         server = server.with_workers(workers);
-    }
-    if !works && !pushing.is_empty() {
-        let queues = pushing.join(", ");
-        tracing::info!(
-            queues,
-            "these queues declare `push`, and this server sends nothing: run `quaymaster worker`, or pass --workers"
-        );
     }
     let address = server.url();
     output::print(&format!("quaymaster listening on {address} (store: {store}, schemas: {names})"))?;
     notify::tell(State::Ready);
+    // Not before: a server that does not start says why, and nothing else.
+    if warnings > 0 {
+        tracing::info!(warnings, "the schema has warnings; `quaymaster check` lists them");
+    }
+    match working.as_deref() {
+        Some("") => tracing::warn!("workers are on, and no queue declares `push`"),
+        Some(queues) => tracing::info!(queues, "working"),
+        None if pushing.is_empty() => {}
+        None => tracing::info!(
+            queues = pushing.join(", "),
+            "these queues declare `push`, and this server sends nothing: run `quaymaster worker`, or pass --workers"
+        ),
+    }
     let stop = async move {
         let name = signalled(&mut terminate, &mut interrupt).await;
         notify::tell(State::Stopping);

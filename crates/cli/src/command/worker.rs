@@ -28,6 +28,9 @@ pub(crate) async fn run(args: Worker, global: &Global) -> anyhow::Result<ExitCod
     config.check_demo()?;
     let schema = setup::usable(setup::load(&config.schemas)?)?;
     config.check_seal(&schema)?;
+    if watched {
+        config.check_own(&schema)?;
+    }
     // Before anything is opened: a stop that comes while starting must not be lost.
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;

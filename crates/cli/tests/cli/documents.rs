@@ -1,6 +1,6 @@
 //! What the documents show is run, and answers what they say.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
@@ -125,6 +125,36 @@ fn run_examples(document: &str, served: &Served, here: &Path) -> usize {
         examples += 1;
     }
     examples
+}
+
+/// Every page that is for users.
+fn pages() -> Vec<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut pages = vec![root.join("README.md")];
+    let systems = std::fs::read_dir(root.join("systems")).unwrap();
+    let folders = systems.map(|entry| entry.unwrap().path()).chain([root.join("docs")]);
+    for folder in folders.filter(|path| path.is_dir()) {
+        let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        pages.extend(files.filter(|path| path.extension().is_some_and(|kind| kind == "md")));
+    }
+    pages
+}
+
+/// Whoever copies an example must not sit before it for ever when something else is wrong.
+#[test]
+fn no_example_waits_without_a_bound() {
+    let pages = pages();
+    assert!(pages.len() > 20, "{pages:?}");
+    for page in pages {
+        for (language, script, line) in blocks(&std::fs::read_to_string(&page).unwrap()) {
+            let loops = script.lines().any(|line| {
+                let mut words = line.split([' ', ';', '(', '{']);
+                words.any(|word| word == "until" || word == "while")
+            });
+            let waits = language == "sh" && loops && script.contains("sleep");
+            assert!(!waits, "{}:{line}: a loop of a known number of rounds ends", page.display());
+        }
+    }
 }
 
 #[test]

@@ -40,6 +40,13 @@ fn a_redis_with_old_names_is_refused_until_they_are_respelled() {
             assert!(told.err.contains(part), "{call:?}: {part}: {}", told.err);
         }
     }
+    for json in [&[][..], &["--json"]] {
+        let health = with(&[&["health"], json].concat());
+        assert!(health.code == 3 && health.out.contains("unsafe"), "what serve would do: {health:?}");
+        for part in ["store.names", old[1], "quaymaster respell --apply"] {
+            assert!(health.out.contains(part), "{part}: {health:?}");
+        }
+    }
     let looked = with(&["respell"]);
     assert_eq!(looked.code, 1, "{looked:?}");
     for part in
@@ -72,6 +79,7 @@ fn a_redis_with_old_names_is_refused_until_they_are_respelled() {
     let left: i64 = server.command(&["PTTL", "shop:{shop:door:a}:fence"]);
     assert!((1..=600_000).contains(&left), "{left}");
     assert_eq!(with(&["respell", "--apply"]).code, 0, "once more is nothing");
+    assert_eq!(with(&["health"]).code, 0);
     let served = Served::start(folder.path(), &["--schema", "shop.toml", "--store", &url]);
     assert_eq!(served.ask("GET", "/readyz", "").0, 200);
 }

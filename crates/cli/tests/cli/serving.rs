@@ -207,6 +207,22 @@ fn a_server_that_cannot_listen_leaves_no_folder_behind() {
 }
 
 #[test]
+fn a_server_that_does_not_start_says_why_and_nothing_else() {
+    let endless = "[queue.endless]\npush = { url = \"http://127.0.0.1:9/\" }\n";
+    let folder = folder(&[("shop.toml", &format!("{SCHEMA}{endless}"))]);
+    let taken = TcpListener::bind(any_port()).unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let serve = ["--store", "memory", "--schema", "shop.toml"];
+    let refused = run(folder.path(), &[&["serve", "--listen", &address], &serve[..]].concat());
+    let first = refused.err.lines().next().unwrap_or_default();
+    assert!(first.starts_with("quaymaster: ") && first.contains(&address), "{refused:?}");
+    assert_eq!((refused.code, refused.err.lines().count()), (2, 2), "and what to do: {refused:?}");
+    drop(taken);
+    let said = Served::start(folder.path(), &serve).stop();
+    assert!(said.err.contains("the schema has warnings") && said.err.contains("endless"), "{said:?}");
+}
+
+#[test]
 fn a_store_whose_disk_failed_is_not_ready_and_says_why() {
     let folder = folder(&[("shop.toml", SCHEMA)]);
     let mut serve = std::process::Command::new("sh");

@@ -55,6 +55,11 @@ fn wrong_tokens_are_told_with_their_line() {
         let told = said(&mut serve);
         assert_eq!((told.code, told.err.contains(part)), (2, true), "{part}: {told:?}");
         assert!(!told.err.contains("token-of"), "{told:?}");
+        let mut worker = command(folder.path());
+        worker.args(["worker", "--store", "memory", "--metrics", &any_port()]);
+        worker.env("A", "token-of-a-client").env("A2", "token-of-a-client").env("B", "token-of-another");
+        let told = said(&mut worker);
+        assert_eq!((told.code, told.err.contains(part)), (2, true), "worker: {part}: {told:?}");
     }
 }
 

@@ -177,6 +177,7 @@ fn the_doctor_tells_an_uploads_history_and_what_does_not_fit() {
     let id = first(&put(here, &["small"]))["upload_id"].as_str().unwrap().to_owned();
     let well = run(here, &["upload", "doctor"]);
     assert_eq!((well.code, well.out.as_str()), (0, "nothing is wrong\n"), "{well:?}");
+    assert!(well.err.contains("quaymaster-data (chosen by default"), "{well:?}");
     let told = run(here, &["upload", "doctor", &id]);
     assert!(told.code == 0 && told.out.starts_with(&format!("{id}  done  COMPLETED\n")), "{told:?}");
     assert!(told.out.lines().count() > 3, "{told:?}");

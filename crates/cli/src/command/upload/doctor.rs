@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use quaymaster::run::moment;
+use quaymaster::schema::Kind;
 use quaymaster::{Code, Error};
 use quaymaster_server::{Depot, upload_error};
 use quaymaster_upload::Uploads;
@@ -24,7 +25,7 @@ const PAGE: u32 = 100;
 pub(crate) async fn run(args: Doctor, global: &Global) -> anyhow::Result<ExitCode> {
     let mode = if args.repair { Mode::Repair } else { Mode::Look };
     let intent = if args.repair { Intent::Change } else { Intent::Look };
-    let (quaymaster, depot) = setup::open_all(global, args.place, intent).await?;
+    let (quaymaster, depot) = setup::open_for_call(global, args.place, intent, Kind::Upload).await?;
     let name = resource(quaymaster.schema(), args.resource)?;
     let looked = match args.upload_id {
         Some(id) => one(&depot, &name, &id, mode).await,
