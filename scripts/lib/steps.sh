@@ -72,14 +72,18 @@ apt_commands() {
     for pair in "$@"; do
         command -v "${pair%%=*}" >/dev/null || missing+=("${pair#*=}")
     done
-    ((${#missing[@]})) || return 0
-    command -v apt-get >/dev/null || die "missing ${missing[*]}, and there is no apt-get to install them with"
-    say "installing ${missing[*]}"
+    ((${#missing[@]} == 0)) || apt_packages "${missing[@]}"
+}
+
+# apt_packages PACKAGE…: installs them; starts no service.
+apt_packages() {
+    command -v apt-get >/dev/null || die "missing $*, and there is no apt-get to install them with"
+    say "installing $*"
     # RUNLEVEL=1 keeps the packages from starting services of their own.
     local install=(env RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends)
-    as_root "${install[@]}" "${missing[@]}" && return 0
+    as_root "${install[@]}" "$@" && return 0
     as_root apt-get update -qq
-    as_root "${install[@]}" "${missing[@]}" || die "apt-get could not install ${missing[*]}"
+    as_root "${install[@]}" "$@" || die "apt-get could not install $*"
 }
 
 # python_venv FOLDER: makes a Python environment with pip.

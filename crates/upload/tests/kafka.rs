@@ -13,6 +13,11 @@ use rdkafka::message::{Headers as _, Message as _};
 use rdkafka::mocking::MockCluster;
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 
+use secure_broker::SecureBroker;
+
+#[path = "support/secure_broker.rs"]
+mod secure_broker;
+
 fn event(n: i64) -> Event {
     Event {
         event_id: format!("u{n}.completed"),
@@ -118,4 +123,51 @@ fn a_setting_that_cannot_be_is_named_and_what_it_says_is_not_shown() {
     }
     let settings = "client.id=a%26b%3Dc";
     assert_eq!(Announcer::open(&format!("kafka://127.0.0.1:9/t?{settings}")).unwrap().topic(), "t");
+}
+
+/// A TLS broker with a password, and the setting of a URL that trusts it.
+async fn secured(cluster: &MockCluster<'_, impl rdkafka::ClientContext>) -> (SecureBroker, String) {
+    let broker = SecureBroker::start(cluster.bootstrap_servers(), Some(("quay", "p&ss"))).await;
+    let url = format!(
+        "kafka://{}/{TOPIC}?message.timeout.ms=3000&security.protocol=sasl_ssl&sasl.mechanism=PLAIN\
+         &ssl.ca.location={}&sasl.username=quay&sasl.password=",
+        broker.address,
+        broker.ca.display()
+    );
+    (broker, url)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn events_go_through_tls_with_a_password() {
+    let cluster = MockCluster::new(1).unwrap();
+    cluster.create_topic(TOPIC, 1, 1).unwrap();
+    let (_broker, url) = secured(&cluster).await;
+    let announcer = Announcer::open(&format!("{url}p%26ss")).unwrap();
+    for n in 0..3 {
+        announcer.tell(&event(n)).await.unwrap();
+    }
+    let wanted: Vec<_> =
+        (0..3).map(event).map(|event| (event.event_id, event.node_id, event.payload)).collect();
+    assert_eq!(read(&cluster.bootstrap_servers(), 3).await, wanted);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broker_that_is_not_trusted_is_told_nothing_and_the_reason_is_said() {
+    let cluster = MockCluster::new(1).unwrap();
+    cluster.create_topic(TOPIC, 1, 1).unwrap();
+    let (broker, url) = secured(&cluster).await;
+    let (other, _) = secured(&cluster).await;
+    let stranger =
+        format!("{url}p%26ss").replace(&broker.ca.display().to_string(), &other.ca.display().to_string());
+    let error = Announcer::open(&stranger).unwrap().tell(&event(1)).await.unwrap_err();
+    assert_eq!(error.trouble(), Trouble::Passing, "{error}");
+    assert!(error.to_string().contains("certificate"), "{error}");
+
+    let error = Announcer::open(&format!("{url}wrong")).unwrap().tell(&event(2)).await.unwrap_err();
+    assert_eq!(error.trouble(), Trouble::Credentials, "{error}");
+    assert!(!error.to_string().contains("wrong"), "{error}");
+
+    Announcer::open(&format!("{url}p%26ss")).unwrap().tell(&event(3)).await.unwrap();
+    let told = read(&cluster.bootstrap_servers(), 1).await;
+    assert_eq!(told[0].0, "u3.completed");
 }

@@ -1,13 +1,14 @@
 //! Events to Kafka.
 
 use std::fmt;
+use std::sync::Arc;
 
-use parking_lot::RwLock;
-use rdkafka::ClientConfig;
+use parking_lot::{Mutex, RwLock};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{Header, OwnedHeaders};
 use rdkafka::producer::{FutureProducer, FutureRecord, Producer as _};
 use rdkafka::util::Timeout;
+use rdkafka::{ClientConfig, ClientContext};
 
 use crate::ledger::Event;
 use crate::{Error, Result, Trouble};
@@ -17,7 +18,23 @@ const PATIENCE_MS: &str = "30000";
 
 pub(super) struct Kafka {
     config: ClientConfig,
-    producer: RwLock<FutureProducer>,
+    producer: RwLock<FutureProducer<Connection>>,
+    connection: Connection,
+}
+
+/// What went wrong last with a connection to a broker: a record that waits for one only learns that it waited too long.
+#[derive(Clone, Default)]
+struct Connection(Arc<Mutex<Option<(RDKafkaErrorCode, String)>>>);
+
+impl ClientContext for Connection {
+    fn error(&self, error: KafkaError, reason: &str) {
+        // That none is left says nothing of why.
+        if let Some(code) =
+            error.rdkafka_error_code().filter(|code| *code != RDKafkaErrorCode::AllBrokersDown)
+        {
+            *self.0.lock() = Some((code, reason.to_owned()));
+        }
+    }
 }
 
 impl fmt::Debug for Kafka {
@@ -43,24 +60,25 @@ impl Kafka {
             config.set(name, value);
         }
         config.set("bootstrap.servers", brokers).set("acks", "all").set("enable.idempotence", "true");
-        let producer = config.create().map_err(|error| match error {
+        let connection = Connection::default();
+        let producer = config.create_with_context(connection.clone()).map_err(|error| match error {
             // librdkafka's own words may have the value in them.
             KafkaError::ClientConfig(_, _, name, _) => {
                 wrong(format!("{name}: this librdkafka has no such setting, or cannot have it so"))
             }
             error => wrong(error.to_string()).because(error),
         })?;
-        Ok(Self { config, producer: RwLock::new(producer) })
+        Ok(Self { config, producer: RwLock::new(producer), connection })
     }
 
     /// A producer that keeps order strictly gives up for good when it cannot: the next one starts anew.
-    fn renew_if_broken(&self, producer: &FutureProducer) {
+    fn renew_if_broken(&self, producer: &FutureProducer<Connection>) {
         if producer.client().fatal_error().is_none() {
             return;
         }
         let mut current = self.producer.write();
         if current.client().fatal_error().is_some()
-            && let Ok(fresh) = self.config.create()
+            && let Ok(fresh) = self.config.create_with_context(self.connection.clone())
         {
             *current = fresh;
         }
@@ -78,12 +96,25 @@ impl Kafka {
         // No wait for room in the queue: whoever calls comes again.
         let producer = self.producer.read().clone();
         match producer.send(record, Timeout::After(std::time::Duration::ZERO)).await {
-            Ok(_) => Ok(()),
+            Ok(_) => {
+                *self.connection.0.lock() = None;
+                Ok(())
+            }
             Err((error, _)) => {
                 self.renew_if_broken(&producer);
-                Err(failed(error))
+                Err(self.failed(error))
             }
         }
+    }
+
+    fn failed(&self, error: KafkaError) -> Error {
+        if error.rdkafka_error_code() == Some(RDKafkaErrorCode::MessageTimedOut)
+            && let Some((code, reason)) = &*self.connection.0.lock()
+        {
+            let failure = Error::new("announce.tell", trouble(Some(*code)), format!("the broker: {reason}"));
+            return failure.saying(format!("{code:?}")).because(error);
+        }
+        failed(error)
     }
 }
 
@@ -104,10 +135,9 @@ fn decoded(text: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-fn failed(error: KafkaError) -> Error {
+fn trouble(code: Option<RDKafkaErrorCode>) -> Trouble {
     use RDKafkaErrorCode as Code;
-    let code = error.rdkafka_error_code();
-    let trouble = match code {
+    match code {
         Some(
             Code::TopicAuthorizationFailed
             | Code::ClusterAuthorizationFailed
@@ -119,8 +149,12 @@ fn failed(error: KafkaError) -> Error {
         ) => Trouble::Never,
         // A topic may still be made; brokers come back; a full queue empties.
         _ => Trouble::Passing,
-    };
-    let failure = Error::new("announce.tell", trouble, format!("the broker: {error}"));
+    }
+}
+
+fn failed(error: KafkaError) -> Error {
+    let code = error.rdkafka_error_code();
+    let failure = Error::new("announce.tell", trouble(code), format!("the broker: {error}"));
     match code {
         Some(code) => failure.saying(format!("{code:?}")).because(error),
         None => failure.because(error),
