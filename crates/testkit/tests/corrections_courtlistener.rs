@@ -2,6 +2,7 @@
 //! seen failing; and ours, which does not.
 #![expect(clippy::expect_used, reason = "a failed expectation is a failed test")]
 
+use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -133,6 +134,32 @@ async fn a_list_of_the_document_is_taken_over_and_goes_on() {
     let listed: Vec<String> = serde_json::from_str(&field(&server, "dockets_processed")).expect("JSON");
     assert_eq!(listed, ["12345", "12346", "12347"]);
     assert_eq!(field(&server, "start_time"), "2024-09-17T14:30:00.123456", "it keeps what it was");
+    // What a program of the document writes there is written over when there is something new to list.
+    server.command::<i64>(&["HSET", STATE, "dockets_processed", &printed(&["99999"])]);
+    let _counts = run.processed(RUN, &["12348"], None).await.expect("processed");
+    let _shown = run.show(RUN, Items::With).await.expect("show");
+    let listed: Vec<String> = serde_json::from_str(&field(&server, "dockets_processed")).expect("JSON");
+    assert_eq!(listed, ["12345", "12346", "12347", "12348"]);
+}
+
+#[tokio::test]
+async fn a_dict_that_is_printed_is_json_to_nobody() {
+    let (server, _clock) = server();
+    initialize(&server);
+    assert!(serde_json::from_str::<serde_json::Value>(&field(&server, "redis_keys")).is_err());
+    server.command::<()>(&["DEL", STATE]);
+
+    let quaymaster = bind(engine(&server).await, 10);
+    let run = quaymaster.run("courtlistener").expect("declared");
+    let _started = run.start(Some(RUN), None).await.expect("start");
+    let told: serde_json::Value = serde_json::from_str(&field(&server, "redis_keys")).expect("JSON");
+    let documented = serde_json::json!({ "state_key": STATE, "counter_key": COUNTER, "failed_key": FAILED });
+    assert_eq!(told, documented);
+    // The document's language reads it as the dict that it printed.
+    let read = "import ast, sys; print(ast.literal_eval(sys.argv[1])['counter_key'])";
+    let python = Command::new("python3").args(["-c", read, &field(&server, "redis_keys")]).output();
+    let output = python.expect("python3 runs");
+    assert_eq!(String::from_utf8_lossy(&output.stdout).trim_end(), COUNTER);
 }
 
 #[tokio::test]
@@ -172,6 +199,10 @@ async fn calls_noted_beside_the_counter_are_another_number() {
     let shown = run.show(RUN, Items::Without).await.expect("show").expect("it is there");
     assert_eq!((shown.current_hour.as_str(), shown.calls_this_hour), ("2024-09-17_15", 0));
     assert_eq!(field(&server, "current_hour"), "2024-09-17_15");
+    // What a foreign program writes there does not last.
+    server.command::<i64>(&["HSET", STATE, "api_calls_this_hour", "99"]);
+    let _shown = run.show(RUN, Items::Without).await.expect("show");
+    assert_eq!(field(&server, "api_calls_this_hour"), "0");
 }
 
 #[tokio::test]
@@ -189,6 +220,13 @@ async fn an_update_of_a_run_that_expired_makes_half_a_run() {
     let error = run.update(RUN, &processing, None).await.expect_err("there is none");
     assert_eq!(error.code, Code::RunMissing);
     assert_eq!(server.command::<i64>(&["EXISTS", STATE]), 0);
+    // A program of the document makes one again; whoever starts a run of that id makes it whole.
+    server.command::<i64>(&["EVAL", script, "1", STATE, "status", "processing", "90000"]);
+    let _started = run.start(Some(RUN), None).await.expect("taken over");
+    assert_eq!(
+        (field(&server, "dag_run_id").as_str(), field(&server, "current_hour").as_str()),
+        (RUN, "2024-09-17_14")
+    );
 }
 
 #[tokio::test]
@@ -285,6 +323,11 @@ async fn counting_before_asking_counts_calls_that_nobody_made() {
     }
     assert_eq!((allowed, server.command::<u64>(&["GET", COUNTER])), (3, 3));
     assert!((1..=7200).contains(&server.command::<i64>(&["TTL", COUNTER])));
+    // An old program and ours count in one key.
+    server.command::<()>(&["DEL", COUNTER]);
+    assert_eq!(server.command::<i64>(&["INCR", COUNTER]), 1);
+    assert_eq!(limit.take(&[], Charge::one()).await.expect("take").quota().used, 2);
+    assert_eq!(server.command::<i64>(&["INCR", COUNTER]), 3);
     // What an old program left without an end gets one with the next call.
     server.command::<()>(&["SET", COUNTER, "10"]);
     assert!(!limit.take(&[], Charge::one()).await.expect("take").is_allowed());
@@ -331,6 +374,8 @@ async fn a_second_counter_to_fall_back_to_is_a_second_quota() {
     .await;
     assert_eq!(server.command::<u64>(&["GET", COUNTER]), 3);
     assert_eq!(server.command::<i64>(&["EXISTS", other]), 0);
+    server.command::<i64>(&["INCR", other]);
+    assert_eq!(limit.peek(&[]).await.expect("peek").quota().used, 3, "nor is it looked at");
 }
 
 /// Tries until it is so; for what comes back by itself.

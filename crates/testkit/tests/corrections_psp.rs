@@ -108,6 +108,10 @@ async fn a_claim_whose_owner_died_refuses_its_payment_for_a_day() {
     assert!(matches!(next, Begun::Started(_)), "the claim ended, the next one runs it: {next:?}");
     let late = create.finish(PAYMENT, &dead.token, None).await.expect("an answer");
     assert_eq!(late, Finished::Lost, "and whoever comes back from the dead changes nothing");
+    // What a program of the old scheme sees: the key until soon after the claim's end, and then it can have it.
+    while !set_nx(&server, key, "86400").expect("a reply") {
+        tokio::task::yield_now().await;
+    }
 }
 
 #[tokio::test]
@@ -139,6 +143,8 @@ async fn a_status_written_as_string_and_as_hash_breaks_both() {
         Value::fields([("status", "SUCCESS"), ("amount", "100000"), ("timestamp", "2024-01-15T14:30:00Z")]);
     assert_eq!(status.put(TRANSACTION, &fields, Put::default()).await.expect("an answer"), Stored::Stored);
     assert_eq!(server.command::<String>(&["HGET", key, "status"]), "SUCCESS", "the documented hash");
+    let text = server.try_command::<String>(&["GET", key]);
+    assert_eq!(text.expect_err("a hash is there").code(), Some("WRONGTYPE"), "for who expects a string");
     assert!((1..=60).contains(&server.command::<i64>(&["TTL", key])), "born with its TTL");
     assert!(matches!(status.get(TRANSACTION).await.expect("an answer"), Fetched::Hit(_)));
 }
@@ -257,6 +263,9 @@ async fn a_psp_called_tx_counts_in_a_transactions_key() {
     let limit = quaymaster.limit("psp").expect("declared");
     let error = limit.take(&[("psp_id", "tx")], Charge::one()).await.expect_err("a reserved name");
     assert_eq!(error.code, Code::KeyValue, "{error}");
+    // What a program of the old scheme writes there is a transaction's to us.
+    let told = quaymaster.schema().explain(of_the_psp.as_bytes()).expect("a key of the schema");
+    assert_eq!(told.resource.name, "transaction");
 }
 
 /// What a lock protects: a row that takes any write, or only those with a fence it has not seen the next of.
@@ -381,6 +390,11 @@ async fn allkeys_lru_forgets_claims_and_payments_run_twice() {
         }
     }
     assert!(set_nx(&server, key, "86400").expect("a reply"), "the same payment, first again: it runs twice");
+    // Under `noeviction` the old program is told.
+    server.command::<()>(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
+    server.command::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
+    let full = set_nx(&server, "idem:create:PSP-TX-2", "86400").expect_err("memory is full");
+    assert_eq!(full.code(), Some("OOM"));
 
     let schema = check(psp(), &[]).schema.expect("the schema is right");
     for policy in ["allkeys-lru", "volatile-ttl"] {

@@ -59,7 +59,7 @@ fields! {
         "fold_ids",
         Boolean,
         Or(false),
-        "Whether numbers, UUIDs and long hexadecimal words in a path become `:id`.",
+        "Whether numbers, UUIDs and hexadecimal words of at least 16 digits in a path become `:id`.",
     );
     IGNORE_REMOTE: Field<Strings, Or<&'static [&'static str]>> = field(
         "ignore_remote",

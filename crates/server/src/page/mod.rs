@@ -4,6 +4,8 @@ mod dashboard;
 pub(crate) mod describe;
 mod events;
 pub(crate) mod explain;
+#[cfg(test)]
+mod guide;
 pub(crate) mod health;
 pub(crate) mod latency;
 mod metrics;

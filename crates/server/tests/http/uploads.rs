@@ -171,6 +171,9 @@ async fn in_and_out(scene: Scene) {
             (&made["upload_id"], &made["node_id"])
         );
         assert_eq!(took.json()["chunk_number"].to_string(), number[..1]);
+        if to == whole.len() {
+            assert_eq!(took.json()["status"], "UPLOADING", "two more are to come: {}", took.text());
+        }
     }
     let state = scene.until(id, "COMPLETED").await;
     described("/v1/upload/{name}/{upload_id}", "get", &state);

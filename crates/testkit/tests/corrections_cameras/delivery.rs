@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use quaymaster::queue::{Ack, Claim, Push};
+use quaymaster::store::backoff::Backoff;
+use quaymaster::store::redis::RedisOptions;
 use quaymaster_testkit::foreign::{Foreign, Language};
 use quaymaster_testkit::proxy::{Cut, FaultProxy, Way};
 use quaymaster_testkit::servers::{RedisConfig, RedisServer};
@@ -25,6 +27,7 @@ async fn a_consumer_that_dies_after_its_blpop_takes_the_job_with_it() {
     let queue = quaymaster.queue("detection_queue").expect("declared");
     let _ = queue.push(Push::one(JOB)).await.expect("an answer");
     let lost = claimed(queue, Some(Duration::from_millis(50))).await;
+    assert_eq!(length(&server, "detection_queue"), 0, "a claimed job is not in the list");
     // Its consumer dies here. The lease ends, and the next one gets the job, the crash counted.
     let again = claimed(queue, None).await;
     assert_eq!((lost.attempt, again.attempt), (1, 2));
@@ -83,6 +86,16 @@ async fn a_pop_repeated_after_a_lost_reply_has_lost_a_job_and_a_push_doubled_it(
     assert_eq!(jobs.len(), 1, "the claim whose answer was lost is told again");
     let repeated = queue.claim(how()).await.expect("an answer");
     assert_eq!(repeated[0].lease, jobs[0].lease);
+}
+
+#[test]
+fn a_lost_connection_is_made_again_after_50_ms_to_5_s() {
+    let ours = RedisOptions::from_url("redis://").expect("the documented server").backoff;
+    let (first, last) = (ours.floor(1), ours.floor(u32::MAX));
+    assert_eq!((first, last, ours.jitter), (Duration::from_millis(50), Duration::from_secs(5), 0.25));
+    // The document's own, which programs have that nobody waits for.
+    let documented = Backoff::default();
+    assert_eq!((documented.floor(1), documented.floor(6)), (Duration::from_secs(1), Duration::from_secs(30)));
 }
 
 #[tokio::test]

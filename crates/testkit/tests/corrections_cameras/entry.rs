@@ -67,6 +67,11 @@ async fn a_watcher_that_dies_between_mark_and_push_loses_its_image() {
     let pushed = queue.push(deduped()).await.expect("an answer");
     assert_eq!((pushed.accepted, pushed.duplicate), (1, false));
     assert_eq!(server.command::<i64>(&["EXISTS", &key]), 1);
+    // The mark of a program of the old scheme holds ours off, also when that queued nothing.
+    server.command::<()>(&["FLUSHALL"]);
+    server.command::<()>(&["SET", &key, PATH, "EX", "300"]);
+    let pushed = queue.push(deduped()).await.expect("an answer");
+    assert_eq!((pushed.accepted, pushed.duplicate), (0, true));
 }
 
 #[tokio::test]
@@ -147,6 +152,30 @@ async fn producers_with_bounds_of_their_own_shed_what_others_were_told_is_queued
         (length(&server, "detection_queue"), length(&server, "dlq:overflow:detection_queue")),
         (10, 1)
     );
+}
+
+#[tokio::test]
+async fn what_an_old_program_pushed_beyond_the_bound_is_refused_moved_or_dropped_by_the_policy() {
+    let server = RedisServer::start(RedisConfig::default());
+    for (policy, moved, dropped) in [("reject", 0, 0), ("dlq", 4, 0), ("drop_oldest", 0, 4)] {
+        server.command::<()>(&["FLUSHALL"]);
+        for n in 0..13 {
+            server.command::<i64>(&["RPUSH", "detection_queue", &n.to_string()]);
+        }
+        let bounds = [("QUEUE_MAX_SIZE", "10"), ("QUEUE_OVERFLOW_POLICY", policy)];
+        let quaymaster = ours_with(&server, &bounds).await;
+        let queue = quaymaster.queue("detection_queue").expect("declared");
+        let answer = queue.push(Push::one(JOB)).await;
+        if policy == "reject" {
+            assert_eq!(answer.expect_err("it is over its bound").code, Code::QueueFull);
+            assert_eq!(length(&server, "detection_queue"), 13, "nothing was shed");
+            continue;
+        }
+        let pushed = answer.expect("an answer");
+        assert_eq!((pushed.moved_to_dlq, pushed.dropped), (moved, dropped), "{policy}");
+        assert_eq!(length(&server, "detection_queue"), 10, "{policy}");
+        assert_eq!(length(&server, "dlq:overflow:detection_queue") as u64, moved, "{policy}");
+    }
 }
 
 #[tokio::test]

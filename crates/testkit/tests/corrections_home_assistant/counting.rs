@@ -55,6 +55,8 @@ async fn commands_one_after_the_other_disagree_when_their_process_dies_between_t
     }
     assert_eq!(number(&server, "ha:requests:instance:0"), 500);
     assert_eq!(number(&server, "ha:response_count:GET /api/users"), 500);
+    let times: i64 = server.command(&["ZCARD", "ha:response_times:GET /api/users"]);
+    assert_eq!(times, 100, "of the times a flush brings the newest hundred");
 }
 
 #[tokio::test]

@@ -37,6 +37,9 @@ async fn a_killed_instance_leaves_its_connections_behind() {
     .await;
     eventually("its connections are gone", async || (number(&server, CURRENT) == 2).then_some(())).await;
     assert_eq!(report(&quaymaster).await.connections, 2);
+    // What a program of the old scheme adds lasts until the next flush.
+    server.command::<i64>(&["INCRBY", CURRENT, "7"]);
+    eventually("it is written over", async || (number(&server, CURRENT) == 2).then_some(())).await;
     drop(open);
     eventually("the others are closed", async || (report(&quaymaster).await.connections == 0).then_some(()))
         .await;

@@ -86,6 +86,10 @@ async fn a_sum_of_fractions_drifts_and_parts_from_its_count() {
     assert!((average(&server) - 150.005).abs() < 1e-9);
     let endpoint = report_of(&quaymaster, USERS).await;
     assert_eq!(endpoint.avg_us, 150_005);
+    // What such a program adds to the sum is written over by the next flush.
+    server.command::<String>(&["INCRBYFLOAT", sum, "1000"]);
+    record(&quaymaster, &[Took::get("0", "/api/users", 150.005)]).await;
+    assert!((average(&server) - 150.005).abs() < 1e-9);
 }
 
 #[tokio::test]

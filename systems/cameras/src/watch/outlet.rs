@@ -16,6 +16,23 @@ const DEDUPE: &str = "image";
 /// Waits for room in a full queue.
 const FULL: Backoff = Backoff { base: Duration::from_millis(100), max: Duration::from_secs(2), jitter: 0.25 };
 
+/// The waits between the pushes of one image: longer and longer, and from the first on for another reason.
+#[derive(Debug)]
+struct Waits {
+    backoff: Backoff,
+    tries: u32,
+}
+
+impl Waits {
+    fn after(&mut self, code: Code) -> Duration {
+        // A store that is away is left alone for the documented waits.
+        let backoff = if code == Code::QueueFull { FULL } else { Backoff::default() };
+        self.tries = if self.backoff == backoff { self.tries.saturating_add(1) } else { 1 };
+        self.backoff = backoff;
+        backoff.delay(self.tries)
+    }
+}
+
 /// What became of an image.
 #[must_use]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,9 +83,8 @@ impl Outlet {
             }),
             ..Push::one(payload)
         };
-        let mut attempt = 0_u32;
+        let mut waits = Waits { backoff: FULL, tries: 0 };
         loop {
-            attempt = attempt.saturating_add(1);
             let error = match self.queue.push(push.clone()).await {
                 Ok(pushed) => {
                     if self.held_up.swap(false, Relaxed) {
@@ -84,9 +100,27 @@ impl Outlet {
             if !self.held_up.swap(true, Relaxed) {
                 tracing::warn!(code = %error.code, detail = error.detail, "images wait in their folder");
             }
-            // A store that is away is left alone for the documented waits.
-            let backoff = if error.code == Code::QueueFull { FULL } else { Backoff::default() };
-            tokio::time::sleep(backoff.delay(attempt)).await;
+            tokio::time::sleep(waits.after(error.code)).await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_that_goes_away_while_the_queue_is_full_is_asked_after_the_documented_waits() {
+        let mut waits = Waits { backoff: FULL, tries: 0 };
+        let least_ms = [100, 200, 400, 800, 1600, 2000, 2000];
+        for least in least_ms.map(Duration::from_millis) {
+            let wait = waits.after(Code::QueueFull);
+            assert!((least..=least.mul_f64(1.25)).contains(&wait), "{wait:?}");
+        }
+        for least in [1, 2, 4, 8, 16, 30, 30].map(Duration::from_secs) {
+            let wait = waits.after(Code::StoreRefused);
+            assert!((least..=least.mul_f64(1.25)).contains(&wait), "{wait:?}");
+        }
+        assert!(waits.after(Code::QueueFull) < Duration::from_millis(200), "it is looked for soon again");
     }
 }
