@@ -139,6 +139,8 @@ impl Journal {
             recovered,
             ticker: None,
             kept_us: AtomicI64::new(0),
+            #[cfg(feature = "seeded-bugs")]
+            hangs: Default::default(),
         })
     }
 }
