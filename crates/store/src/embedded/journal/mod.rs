@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! DIR/acknowledged   the last commit somebody was told about (mark.rs)
+//! DIR/take-date      an operator wants the machine's date at once (time.rs)
 //! DIR/data/          the database (manifest.rs, scan.rs): keyspaces `keys`, `elements`, `meta` (time.rs)
 //! ```
 //! One group of scripts is one atomic batch and writes what it changed, no more. The elements of a removed

@@ -72,7 +72,7 @@ fn failed_io(dir: &Path, error: &io::Error) -> Error {
     Error::new(OP, Code::StoreFolder, format!("{}: {}", dir.display(), reason(error)))
 }
 
-fn io_error(dir: &Path) -> impl Fn(io::Error) -> Error + '_ {
+pub(super) fn io_error(dir: &Path) -> impl Fn(io::Error) -> Error + '_ {
     |error| failed_io(dir, &error).because(error)
 }
 
