@@ -88,13 +88,7 @@ pub async fn examine(schema: &Schema, engine: &dyn Engine, eviction: Eviction) -
             fix: "declare `colocate` for the resources it names".into(),
         }));
     }
-    let follow = if redis {
-        "synchronise both; until then every call corrects for it"
-    } else {
-        "the store approaches it by 5 %; to take this node's date at once, make the file take-date in the data folder and \
-         restart"
-    };
-    findings.extend(clock(engine.health().clock_offset_us, follow));
+    findings.extend(clock(engine.health().clock_offset_us));
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.level));
     Ok(findings)
 }
@@ -238,12 +232,12 @@ fn idle(schema: &Schema, timeout_s: Option<u64>) -> Option<Finding> {
     })
 }
 
-fn clock(offset_us: i64, fix: &str) -> Option<Finding> {
+fn clock(offset_us: i64) -> Option<Finding> {
     (offset_us.unsigned_abs() > CLOCK_WARN_US).then(|| Finding {
         level: Level::Warn,
         check: "clock",
         message: format!("the store's clock is {:+.1} s from this node's", offset_us as f64 / 1e6),
-        fix: fix.into(),
+        fix: "synchronise both; until then every call corrects for it".into(),
     })
 }
 

@@ -235,7 +235,7 @@ async fn an_embedded_store_whose_disk_hangs_is_not_ready_and_is_again_by_itself(
             store.seed_bug(Some(Bug::CommitsHang));
             // A commit blocks the thread that makes it, and this one answers HTTP.
             let store = Arc::clone(&store);
-            writing = Some(tokio::task::spawn_blocking(move || {
+            writing = Some(std::thread::spawn(move || {
                 let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
                 runtime.block_on(command_int(&*store, &["APPEND", "calls:k", "v"]))
             }));
@@ -248,7 +248,7 @@ async fn an_embedded_store_whose_disk_hangs_is_not_ready_and_is_again_by_itself(
         },
     )
     .await;
-    assert_eq!(writing.unwrap().await.unwrap(), 1, "it was only late");
+    assert_eq!(writing.unwrap().join().unwrap(), 1, "it was only late");
     attached.ready(Duration::from_secs(60)).await.unwrap();
 }
 
