@@ -31,6 +31,20 @@ ttl = "1h"
 max_size = 1000
 lease = "1h"
 retry = { max_attempts = 100, base = "1ms", max = "1ms", jitter = 0 }
+[idempotency.pay]
+key = "pay:{id}"
+ttl = "24h"
+in_progress_ttl = "1h"
+[limit.log]
+key = "log:{id}"
+algorithm = "sliding_log"
+limit = 2
+window = "1h"
+[limit.fixed]
+key = "fixed:{id}"
+algorithm = "fixed_window"
+limit = 2
+window = "1h"
 "#;
 
 const HOUR_MS: i64 = 3_600_000;
@@ -49,6 +63,43 @@ fn acquire(served: &Served, id: &str, ttl_ms: u64) -> Value {
 fn claim(served: &Served, lease_ms: u64) -> usize {
     let jobs = served.take("/v1/queue/work/claim", &format!(r#"{{"lease_ms":{lease_ms}}}"#));
     jobs["jobs"].as_array().unwrap().len()
+}
+
+/// Begins and uses up what lasts for an hour or nearly so, and a lock that lasts for a second.
+fn use_all(served: &Served) {
+    served.take("/v1/queue/work/push", r#"{"payload":1}"#);
+    assert_eq!(claim(served, 3_000_000), 1);
+    assert_eq!(acquire(served, "short", 1000)["outcome"], "ours");
+    assert_eq!(acquire(served, "long", 3_000_000)["outcome"], "ours");
+    assert_eq!(begin(served)["outcome"], "started");
+    for limit in LIMITS {
+        assert!(is_allowed(served, limit) && is_allowed(served, limit), "{limit}");
+    }
+}
+
+/// All of it is still in use, and the lock of a second ends.
+fn all_is_used(served: &Served) {
+    let long = acquire(served, "long", 1000);
+    assert_eq!(long["outcome"], "held", "{long}");
+    assert!(long["retry_after_ms"].as_u64().unwrap() <= 3_000_000, "{long}");
+    assert_eq!(claim(served, 1000), 0, "the job is still leased");
+    assert_eq!(begin(served)["outcome"], "in_progress", "or the operation is paid twice");
+    for limit in LIMITS {
+        assert!(!is_allowed(served, limit), "{limit} has forgotten its calls");
+    }
+    until("the lock is free", || acquire(served, "short", 1000)["outcome"] == "ours");
+    assert_eq!(store(served, "future_data"), 0);
+}
+
+const LIMITS: [&str; 2] = ["log", "fixed"];
+const KEY: &str = r#"{"key":{"id":"1"}}"#;
+
+fn begin(served: &Served) -> Value {
+    served.take("/v1/idempotency/pay/begin", KEY)
+}
+
+fn is_allowed(served: &Served, limit: &str) -> bool {
+    served.take(&format!("/v1/limit/{limit}/take"), KEY)["allowed"].as_bool().unwrap()
 }
 
 /// Asks until `done` is content; how often it was not is no matter, how long is.
@@ -118,6 +169,68 @@ fn what_was_leased_while_the_clock_was_a_day_ahead_ends_as_it_was_declared() {
     assert!(long["retry_after_ms"].as_u64().unwrap() <= 3_000_000, "{long}");
     let log = served.stop().err;
     assert_eq!(log.matches("the data is from the future").count(), 1, "{log}");
+}
+
+#[test]
+fn no_lease_ends_early_when_the_clock_is_set_forward_and_the_store_is_opened_again() {
+    for signal in [Signal::TERM, Signal::KILL] {
+        let folder = folder(&[("clocks.toml", SCHEMA)]);
+        let clock = FakeTime::new(folder.path());
+        let served = serve(folder.path(), &clock);
+        use_all(&served);
+        clock.set_offset_ms(3 * HOUR_MS);
+        until("the step is seen", || store(&served, "clock_steps") == 1);
+        served.stop_by(signal);
+
+        let served = serve(folder.path(), &clock);
+        all_is_used(&served);
+        let warnings = served.take_get("/v1/status")["warnings"].to_string();
+        assert!(warnings.contains("behind the machine's clock"), "{warnings}");
+        let log = served.stop().err;
+        assert_eq!(log.matches("the machine's clock was set forward").count(), 1, "{log}");
+    }
+}
+
+#[test]
+fn no_lease_ends_early_when_the_clock_is_set_forward_and_an_attached_process_takes_over() {
+    let folder = folder(&[("clocks.toml", SCHEMA)]);
+    let clock = FakeTime::new(folder.path());
+    let owner = serve(folder.path(), &clock);
+    let heir = serve(folder.path(), &clock);
+    use_all(&heir);
+    clock.set_offset_ms(3 * HOUR_MS);
+    until("the step is seen", || store(&owner, "clock_steps") == 1);
+    owner.stop_by(Signal::KILL);
+    until("the heir owns the data", || {
+        let (_, status) = heir.ask("GET", "/v1/status", "");
+        status.contains(r#""mode":"owner""#)
+    });
+    all_is_used(&heir);
+}
+
+#[test]
+fn an_operator_who_asks_for_the_machines_date_gets_it_at_once() {
+    let folder = folder(&[("clocks.toml", SCHEMA)]);
+    let clock = FakeTime::new(folder.path());
+    let served = serve(folder.path(), &clock);
+    use_all(&served);
+    clock.set_offset_ms(3 * HOUR_MS);
+    served.stop();
+    let request = folder.path().join("quaymaster-data/take-date");
+    std::fs::write(&request, "").unwrap();
+
+    let served = serve(folder.path(), &clock);
+    assert!(!request.exists(), "it is asked for once");
+    assert_eq!(acquire(&served, "long", 3_000_000)["outcome"], "ours", "it has ended by this date");
+    assert!(is_allowed(&served, "log"));
+    let warnings = served.take_get("/v1/status")["warnings"].to_string();
+    assert!(!warnings.contains("the machine's clock"), "{warnings}");
+    let log = served.stop().err;
+    assert_eq!(log.matches("takes the machine's date at once").count(), 1, "{log}");
+    let served = serve(folder.path(), &clock);
+    assert_eq!(acquire(&served, "long", 1000)["outcome"], "held");
+    let log = served.stop().err;
+    assert!(!log.contains("the machine's clock was set") && !log.contains("machine's date at once"), "{log}");
 }
 
 #[test]

@@ -269,8 +269,8 @@ fn clock_warning(health: &Health, facts: Option<&Deployment>) -> Option<String> 
     let side = if health.clock_offset_us < 0 { "behind" } else { "ahead of" };
     (embedded && seconds > 0).then(|| {
         format!(
-            "the store's time is {seconds} s {side} the machine's clock, which was set; it approaches it by 5 %, and a \
-             restart takes the clock at once"
+            "the store's time is {seconds} s {side} the machine's clock, which was set; it approaches it by 5 %; to take the \
+             machine's date at once, make the file take-date in the data folder and restart"
         )
     })
 }

@@ -1,13 +1,13 @@
 //! The store's clock: microseconds since the epoch, by elapsed time, never backwards.
 //!
-//! A store takes the machine's date when it is opened. From then on its time advances with the time that really
-//! passes, so leases and delays end when they should, however the machine's clock is set meanwhile. Elapsed time is
-//! `CLOCK_BOOTTIME`: unlike `CLOCK_MONOTONIC` it also counts while the machine sleeps.
+//! A store takes the machine's date when it is first opened after the machine was started. From then on its time advances
+//! with the time that really passes, so leases and delays end when they should, however the machine's clock is set
+//! meanwhile. Elapsed time is `CLOCK_BOOTTIME`: unlike `CLOCK_MONOTONIC` it also counts while the machine sleeps.
 //!
 //! Keys have dates in them, so the store's time also approaches the machine's, by at most one part in [`SLEW`]: a
-//! lease is then 5 % longer or shorter at most. A store that is opened again takes the machine's date at once, so that no
-//! key is named after a wrong hour for days. A [`Stamp`] is kept with the data: until the machine restarts it tells how
-//! much time has really passed, by which ends that a clock ahead left in the future are shortened.
+//! lease is then 5 % longer or shorter at most. A [`Stamp`] is kept with the data. Until the machine restarts, a store that
+//! is opened again, or taken over, goes on from the stamp as if it had been open all the time. After a restart of the
+//! machine nothing tells how much time has passed, and the store takes the machine's date.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -26,7 +26,7 @@ const EARLIEST_US: i64 = 1_577_836_800_000_000;
 /// The store's time runs faster or slower by one part in this many while it differs from the machine's.
 const SLEW: i64 = 20;
 /// How far the machine's clock must jump for it to be counted and logged.
-const STEP_US: i64 = 1_000_000;
+pub(super) const STEP_US: i64 = 1_000_000;
 /// How often the machine's clock is looked at, at most.
 const LOOK_US: i64 = 1_000;
 /// Two clocks are read at the same time when reading both takes no longer.
@@ -35,7 +35,7 @@ const TOGETHER_US: i64 = 10_000;
 /// Where an embedded store takes its time from.
 #[derive(Debug, Clone, Default)]
 pub enum Clock {
-    /// The machine's clock when the store is opened, and elapsed time from then on.
+    /// The machine's clock when the store is first opened after the machine was started, and elapsed time from then on.
     #[default]
     System,
     /// Microseconds since the epoch that somebody else sets: for tests.
@@ -136,6 +136,14 @@ impl Ticker {
         Err(Error::new("store.open", Code::StoreClock, detail))
     }
 
+    /// Goes on from `stamp` as if the store had been open since; nothing after a restart of the machine. Nobody may have
+    /// been told a time yet.
+    pub(crate) fn go_on(&self, stamp: &Stamp) {
+        if self.since(stamp).is_some() {
+            self.course.lock().go_on(stamp);
+        }
+    }
+
     /// Goes on from `told_us`, which was told before: time that is a little ahead of the machine's is not taken back.
     pub(crate) fn resume(&self, told_us: i64) {
         self.course.lock().resume(told_us);
@@ -181,6 +189,13 @@ impl Course {
         self.then_us += back_us;
         self.ahead_us -= back_us;
         self.told_us = self.told_us.max(self.then_us);
+    }
+
+    /// Goes on from `stamp`, whose elapsed time is no later than the last look.
+    fn go_on(&mut self, stamp: &Stamp) {
+        let (looked_us, machine_us) = (self.looked_us, self.then_us.saturating_add(self.ahead_us));
+        *self = Self::new(stamp.elapsed_us, stamp.now_us);
+        self.advance(looked_us, machine_us);
     }
 
     /// The time now where the machine's clock was looked at a moment ago.
@@ -309,6 +324,24 @@ mod tests {
     }
 
     #[test]
+    fn a_store_that_is_opened_again_goes_on_as_if_it_had_been_open_all_the_time() {
+        for offset_us in [-9 * SECOND, 0, 3 * HOUR, 400 * 365 * 24 * HOUR] {
+            let (mut open, mut open_us) = (Course::new(0, DATE), 0);
+            let (stamp_us, _) = pass(&mut open, &mut open_us, 0, 100);
+            let stamp = Stamp { boot: 0, elapsed_us: open_us, now_us: stamp_us };
+            let (before_us, _) = pass(&mut open, &mut open_us, offset_us, 40);
+            let mut again = Course::new(open_us, DATE + open_us + offset_us);
+            again.go_on(&stamp);
+            let now_us = again.soon(open_us).unwrap();
+            assert_eq!(now_us, before_us, "5 % of the 40 s that have passed");
+            let (last_us, steps) = pass(&mut again, &mut open_us, offset_us, 20);
+            let off_us = last_us - DATE - open_us;
+            assert_eq!(off_us, offset_us.signum() * 3 * SECOND, "5 % of 60 s");
+            assert_eq!(steps, 0, "it is told on opening");
+        }
+    }
+
+    #[test]
     fn a_stamp_is_good_until_the_machine_restarts() {
         let ticker = Ticker::new(Clock::System);
         let stamp = ticker.stamp().unwrap();
@@ -317,9 +350,14 @@ mod tests {
         let later = Stamp { elapsed_us: stamp.elapsed_us + HOUR, ..behind };
         for useless in [other_boot, later] {
             assert_eq!(ticker.since(&useless), None);
+            ticker.go_on(&useless);
+            assert!(ticker.now_us() >= stamp.now_us, "{useless:?}");
         }
         let since_us = ticker.since(&behind).unwrap() - behind.now_us;
         assert!((0..HOUR).contains(&since_us), "{since_us}");
+        ticker.go_on(&behind);
+        let off_us = ticker.now_us() - stamp.now_us + 3 * HOUR;
+        assert!((0..HOUR).contains(&off_us), "{off_us}");
         assert!(Ticker::new(Clock::Manual(Arc::default())).stamp().is_none());
     }
 

@@ -78,7 +78,8 @@ struct Queue {
     pending: Vec<Change>,
     last: u64,
     taken: u64,
-    leading: bool,
+    /// When the commit under way began.
+    leading: Option<Instant>,
     /// Those whose changes are in `pending`, and those whose changes are being written.
     current: Arc<Notify>,
     writing: Arc<Notify>,
@@ -98,7 +99,7 @@ impl<S: Sink> Committer<S> {
             pending: Vec::new(),
             last,
             taken: last,
-            leading: false,
+            leading: None,
             current: Arc::default(),
             writing: Arc::default(),
             failed: None,
@@ -158,6 +159,16 @@ impl<S: Sink> Committer<S> {
             Some(cause) => Err(refused(cause)),
             None => Ok(()),
         }
+    }
+
+    /// Refuses while a commit is under way that the disk has not taken within `limit`.
+    pub(crate) fn check_disk(&self, limit: Duration) -> Result<()> {
+        let Some(taken) = self.queue.lock().leading.map(|since| since.elapsed()) else { return Ok(()) };
+        if taken < limit {
+            return Ok(());
+        }
+        let detail = format!("the disk has not taken a commit for {} ms", taken.as_millis());
+        Err(Error::new("store.ready", Code::StoreTimedOut, detail))
     }
 
     /// Becomes true when a commit has failed.
@@ -224,7 +235,7 @@ impl<S: Sink> Committer<S> {
         }
         Ok(if ticket <= queue.taken {
             Place::Follow(Arc::clone(&queue.writing))
-        } else if queue.leading {
+        } else if queue.leading.is_some() {
             Place::Follow(Arc::clone(&queue.current))
         } else {
             Place::Lead
@@ -251,10 +262,11 @@ impl<S: Sink> Committer<S> {
     /// Commits what is queued unless somebody else does.
     pub(crate) fn lead(&self) {
         let mut queue = self.queue.lock();
-        if queue.leading || queue.pending.is_empty() || queue.failed.is_some() {
+        if queue.leading.is_some() || queue.pending.is_empty() || queue.failed.is_some() {
             return;
         }
-        queue.leading = true;
+        let started = Instant::now();
+        queue.leading = Some(started);
         let changes = std::mem::take(&mut queue.pending);
         let (first, last) = (queue.taken + 1, queue.last);
         queue.taken = last;
@@ -266,7 +278,6 @@ impl<S: Sink> Committer<S> {
             Durability::Always => Sync::Disk,
             Durability::EverySec => Sync::System,
         };
-        let started = Instant::now();
         let commit = || self.sink.commit(first, last, changes, sync);
         let outcome = catch_unwind(AssertUnwindSafe(commit))
             .unwrap_or_else(|_| Err(Cause::from("the journal panicked")));
@@ -286,7 +297,7 @@ impl<S: Sink> Committer<S> {
         };
 
         let mut queue = self.queue.lock();
-        queue.leading = false;
+        queue.leading = None;
         if let Some(cause) = failed {
             self.fail(&mut queue, cause);
             return;
@@ -339,7 +350,7 @@ impl<S: Sink> Committer<S> {
             if let Some(cause) = &queue.failed {
                 return Err(unsure(cause));
             }
-            if !queue.leading && queue.pending.is_empty() {
+            if queue.leading.is_none() && queue.pending.is_empty() {
                 break;
             }
             drop(queue);

@@ -158,6 +158,27 @@ async fn a_caller_that_gives_up_leaves_nobody_waiting() {
     assert_eq!(*double.commits.lock(), [(11, 11, 1), (12, 13, 2)]);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_disk_that_hangs_is_told_from_one_that_is_slow_and_from_one_that_goes_on() {
+    let (double, committer) =
+        committer(Double { hold: Some(Barrier::new(2)), ..Double::default() }, Durability::Always);
+    committer.check_disk(Duration::ZERO).unwrap();
+    let writer = tokio::spawn({
+        let committer = Arc::clone(&committer);
+        async move { committer.released(committer.enqueue(change()), LONG).await }
+    });
+    while double.calls.load(Relaxed) == 0 {
+        tokio::task::yield_now().await;
+    }
+    let error = committer.check_disk(Duration::ZERO).unwrap_err();
+    assert_eq!(error.code, Code::StoreTimedOut, "{error}");
+    committer.check_disk(LONG).unwrap();
+    let release = tokio::task::spawn_blocking(move || double.hold.as_ref().unwrap().wait());
+    writer.await.unwrap().unwrap();
+    committer.check_disk(Duration::ZERO).unwrap();
+    release.await.unwrap();
+}
+
 #[tokio::test]
 async fn after_a_failed_commit_nothing_is_acknowledged_any_more() {
     let (double, committer) =

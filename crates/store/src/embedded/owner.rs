@@ -28,6 +28,8 @@ const EXPIRY_PIECE: usize = 256;
 const REAP_PIECE: usize = 512;
 /// Between two pieces.
 const REAP_EVERY: Duration = Duration::from_millis(2);
+/// A disk that takes longer for a commit hangs, and nothing says when it goes on.
+const HANGS: Duration = Duration::from_secs(1);
 /// How often written changes are synced under `everysec`, and how often the folder is looked at.
 const EVERY_SEC: Duration = Duration::from_secs(1);
 
@@ -62,6 +64,9 @@ struct House {
 impl Owner {
     #[cfg(feature = "seeded-bugs")]
     pub(super) fn seed_bug(&self, bug: Option<super::Bug>) {
+        if let Some(journal) = &self.journal {
+            journal.sink().hang(bug == Some(super::Bug::CommitsHang));
+        }
         self.core.seed_bug(bug);
     }
 
@@ -163,7 +168,7 @@ impl Owner {
         let answer = match request {
             Request::Time => return Ok(Answer::Time(self.now_us())),
             Request::Deployment => return Ok(Answer::Deployment(self.deployment())),
-            Request::Ready => return self.core.room().map(|()| Answer::Done),
+            Request::Ready => return self.ready().map(|()| Answer::Done),
             Request::Facts { key } => Answer::Facts(self.core.facts(key)),
             Request::Scan { pattern, count, cursor } => {
                 let cursor = cursor.as_ref().map(|cursor| ScanCursor(cursor.to_vec()));
@@ -183,6 +188,12 @@ impl Owner {
     pub(super) fn check(&self) -> Result<()> {
         self.journal.as_ref().map_or(Ok(()), |journal| journal.check())?;
         self.core.check()
+    }
+
+    /// Whether a write would succeed now, as far as is known without making one.
+    fn ready(&self) -> Result<()> {
+        self.journal.as_ref().map_or(Ok(()), |journal| journal.check_disk(HANGS))?;
+        self.core.room()
     }
 
     fn deployment(&self) -> Deployment {

@@ -1,8 +1,9 @@
 //! Each reason why no write succeeds, on a store that answers every PING.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use quaymaster::Engine;
+use quaymaster::{Code, Engine};
 use quaymaster_store::embedded::{Bug, EmbeddedOptions, EmbeddedStore};
 use quaymaster_store::redis::RedisOptions;
 use quaymaster_testkit::conformance::{command, command_int};
@@ -216,6 +217,39 @@ async fn an_embedded_store_at_its_bound_is_not_ready_and_is_again_by_itself() {
         async || assert_eq!(command_int(&*store, &["DEL", "calls:big"]).await, 1),
     )
     .await;
+}
+
+#[tokio::test]
+async fn an_embedded_store_whose_disk_hangs_is_not_ready_and_is_again_by_itself() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = async || Arc::new(EmbeddedStore::open(dir.path(), EmbeddedOptions::default()).await.unwrap());
+    let store = open().await;
+    let attached = open().await;
+    let engine = Arc::clone(&store) as Arc<dyn Engine>;
+    let scene = Scene::of(|| async { engine }).await;
+    let mut writing = None;
+    comes_and_goes_by(
+        &scene,
+        "store.timed_out",
+        async || {
+            store.seed_bug(Some(Bug::CommitsHang));
+            // A commit blocks the thread that makes it, and this one answers HTTP.
+            let store = Arc::clone(&store);
+            writing = Some(std::thread::spawn(move || {
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+                runtime.block_on(command_int(&*store, &["APPEND", "calls:k", "v"]))
+            }));
+        },
+        async || {
+            let error = attached.ready(Duration::from_secs(60)).await.unwrap_err();
+            assert_eq!(error.code, Code::StoreTimedOut, "{error}");
+            assert!(error.detail.contains("the disk has not taken a commit"), "{error}");
+            store.seed_bug(None);
+        },
+    )
+    .await;
+    assert_eq!(writing.unwrap().join().unwrap(), 1, "it was only late");
+    attached.ready(Duration::from_secs(60)).await.unwrap();
 }
 
 #[tokio::test]

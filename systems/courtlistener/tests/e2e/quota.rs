@@ -66,12 +66,13 @@ async fn nodes_share_a_quota(mut scene: Scene) {
     foreign_view(&scene, quota);
 
     // The next hour starts fresh, without anybody touching a node. An embedded store counts elapsed time, and follows a
-    // clock that is set only slowly: there the nodes are started again, and the first one takes the date.
+    // clock that is set only slowly: there the nodes are started again, and the first one is told to take the date.
     scene.clock.run_from(TEN_PAST_US + HOUR_US);
     if matches!(scene.store, Store::Embedded) {
         for node in &mut nodes {
             node.stop().await;
         }
+        std::fs::write(scene.path("store").join("take-date"), "").unwrap();
         for (number, node) in nodes.iter_mut().enumerate() {
             *node = scene.node(&format!("next-{number}"), &url, &args).await;
         }

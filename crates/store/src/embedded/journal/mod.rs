@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! DIR/acknowledged   the last commit somebody was told about (mark.rs)
+//! DIR/take-date      an operator wants the machine's date at once (time.rs)
 //! DIR/data/          the database (manifest.rs, scan.rs): keyspaces `keys`, `elements`, `meta` (time.rs)
 //! ```
 //! One group of scripts is one atomic batch and writes what it changed, no more. The elements of a removed
@@ -54,6 +55,9 @@ pub(crate) struct Journal {
     /// Whose time is kept with the commits, and the time kept last.
     ticker: Option<Arc<Ticker>>,
     kept_us: AtomicI64,
+    /// Whether commits hang.
+    #[cfg(feature = "seeded-bugs")]
+    hangs: (parking_lot::Mutex<bool>, parking_lot::Condvar),
 }
 
 impl std::fmt::Debug for Journal {
@@ -69,6 +73,13 @@ impl Journal {
     /// The last commit that was there when the journal was opened.
     pub(crate) fn recovered(&self) -> u64 {
         self.recovered
+    }
+
+    /// Makes commits hang, or lets those that hang go on.
+    #[cfg(feature = "seeded-bugs")]
+    pub(crate) fn hang(&self, hangs: bool) {
+        *self.hangs.0.lock() = hangs;
+        self.hangs.1.notify_all();
     }
 
     /// Deletes up to `max` elements of a collection that is gone; returns how many it deleted.
@@ -123,6 +134,8 @@ impl Sink for Journal {
         changes: Vec<Change>,
         sync: Sync,
     ) -> Result<Vec<Generation>, Cause> {
+        #[cfg(feature = "seeded-bugs")]
+        self.hangs.1.wait_while(&mut self.hangs.0.lock(), |hangs| *hangs);
         let dead = self.write(first, last, changes, sync)?;
         if sync == Sync::Disk {
             self.mark.set(last)?;

@@ -72,7 +72,7 @@ fn failed_io(dir: &Path, error: &io::Error) -> Error {
     Error::new(OP, Code::StoreFolder, format!("{}: {}", dir.display(), reason(error)))
 }
 
-fn io_error(dir: &Path) -> impl Fn(io::Error) -> Error + '_ {
+pub(super) fn io_error(dir: &Path) -> impl Fn(io::Error) -> Error + '_ {
     |error| failed_io(dir, &error).because(error)
 }
 
@@ -139,6 +139,8 @@ impl Journal {
             recovered,
             ticker: None,
             kept_us: AtomicI64::new(0),
+            #[cfg(feature = "seeded-bugs")]
+            hangs: Default::default(),
         })
     }
 }

@@ -36,7 +36,7 @@ pub(crate) use fault::{Fault, Outcome};
 pub(crate) use number::write_float;
 pub(crate) use out::{Out, Part};
 
-/// A defect put into the model on purpose, to prove that the differential test sees one.
+/// A defect put into the store on purpose, to prove that a test sees one.
 #[cfg(any(test, feature = "seeded-bugs"))]
 #[doc(hidden)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,6 +49,8 @@ pub enum Bug {
     ExclusiveBoundIncluded,
     /// PERSIST panics.
     PersistPanics,
+    /// The disk takes no commit until the defect is taken out.
+    CommitsHang,
 }
 
 /// What a script did, handed out when it has succeeded.
