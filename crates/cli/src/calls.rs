@@ -31,7 +31,6 @@ pub(crate) struct Call {
     typed: Vec<(&'static str, String)>,
     pub(crate) place: Place,
     pub(crate) remote: Remote,
-    pub(crate) json: bool,
 }
 
 impl Call {
@@ -64,18 +63,6 @@ pub(crate) enum Wish {
     Examine(Doctor),
     /// `stats report --watch`, asked again and again.
     Watch(Watch),
-}
-
-impl Wish {
-    /// Whether errors are to be told as JSON, too.
-    pub(crate) fn wants_json(&self) -> bool {
-        match self {
-            Self::Ask(call) | Self::Watch(Watch { call, .. }) => call.json,
-            Self::Put(put) => put.json,
-            Self::Examine(doctor) => doctor.json,
-            Self::Listen(_) | Self::Read(_) | Self::Follow(_) => false,
-        }
-    }
 }
 
 /// A call that is asked again and again.
@@ -197,14 +184,7 @@ fn verb(call: Command) -> clap::Command {
         );
     }
     // The flags' own description would take the place of the verb's.
-    Remote::augment_args(Place::augment_args(verb)).about(call.about()).long_about(None).arg(
-        Arg::new("json")
-            .long("json")
-            .env("QUAYMASTER_JSON")
-            .action(ArgAction::SetTrue)
-            .value_parser(BoolishValueParser::new())
-            .help("Print JSON, as the HTTP API answers"),
-    )
+    Remote::augment_args(Place::augment_args(verb)).about(call.about()).long_about(None)
 }
 
 /// Whether a field is `true` unless given: a flag could only say again what is so without it.
@@ -265,9 +245,8 @@ impl FromArgMatches for Wish {
                 None => {}
             }
         }
-        let json = given.get_flag("json");
         let watched = is_watched(command).then(|| given.get_one::<Duration>("watch").copied()).flatten();
-        let call = Call { command, name, key, fields, typed, place, remote, json };
+        let call = Call { command, name, key, fields, typed, place, remote };
         Ok(match watched {
             Some(every) => Self::Watch(Watch { call, every }),
             None => Self::Ask(call),

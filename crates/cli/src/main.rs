@@ -40,7 +40,7 @@ fn main() -> ExitCode {
             return ExitCode::from(1);
         }
     };
-    let json = args.command.wants_json();
+    let json = args.global.json;
     let ended = runtime.block_on(run(args));
     // Every store that was opened is closed by now. What still runs is the opening of one that a signal broke
     // off, and nobody waits for that.
@@ -81,9 +81,9 @@ async fn run(args: Args) -> anyhow::Result<ExitCode> {
         Command::Wish(Wish::Follow(follow)) => command::upload::progress::run(follow, &args.global).await,
         Command::Wish(Wish::Examine(doctor)) => command::upload::doctor::run(doctor, &args.global).await,
         Command::Wish(Wish::Listen(listen)) => command::stream::run(listen, &args.global).await,
-        Command::Init(init) => command::init::run(&init),
+        Command::Init(init) => command::init::run(&init, &args.global),
         Command::Schema(_) => command::schema::run(),
         Command::Openapi => output::print(&quaymaster_server::openapi()),
-        Command::Describe(describe) => command::describe::run(&describe),
+        Command::Describe => command::describe::run(&args.global),
     }
 }

@@ -32,7 +32,7 @@ pub(crate) async fn run(call: Call, global: &Global) -> anyhow::Result<ExitCode>
     };
     closed?;
     let (no, table) = read(command, &told);
-    output::print(&table.filter(|_| !call.json).unwrap_or(told))?;
+    output::print(&table.filter(|_| !global.json).unwrap_or(told))?;
     Ok(if no { ExitCode::from(1) } else { ExitCode::SUCCESS })
 }
 

@@ -20,7 +20,7 @@ const ENDPOINTS: u32 = 20;
 
 pub(crate) async fn run(watch: Watch, global: &Global) -> anyhow::Result<ExitCode> {
     let Watch { call, every } = watch;
-    let (name, json, mut fields) = (&call.name, call.json, call.fields.clone());
+    let (name, json, mut fields) = (&call.name, global.json, call.fields.clone());
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let answering = tokio::select! {

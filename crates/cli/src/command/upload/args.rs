@@ -93,9 +93,6 @@ pub(crate) struct Put {
     /// Do not read the content back to compare its SHA-256; every chunk is compared all the same.
     #[arg(long, env = "QUAYMASTER_NO_VERIFY", value_parser = BoolishValueParser::new())]
     pub(crate) no_verify: bool,
-    /// Print JSON.
-    #[arg(long, env = "QUAYMASTER_JSON", value_parser = BoolishValueParser::new())]
-    pub(crate) json: bool,
 }
 
 impl Put {
@@ -154,9 +151,6 @@ pub(crate) struct Doctor {
     /// environment variable sets it.
     #[arg(long)]
     pub(crate) repair: bool,
-    /// Print JSON.
-    #[arg(long, env = "QUAYMASTER_JSON", value_parser = BoolishValueParser::new())]
-    pub(crate) json: bool,
 }
 
 fn upload_id(text: &str) -> Result<String, String> {

@@ -73,7 +73,7 @@ pub(crate) async fn run(put: Put, global: &Global) -> anyhow::Result<ExitCode> {
             _ = signalled(&mut terminate, &mut interrupt) => failed = Some(ExitCode::from(INTERRUPTED)),
         }
     }
-    let text = if put.json { as_json(&ended).to_string() } else { output::printable_lines(&as_text(&ended)) };
+    let text = if global.json { as_json(&ended).to_string() } else { output::printable_lines(&as_text(&ended)) };
     if !text.is_empty() {
         output::print(&text)?;
     }
