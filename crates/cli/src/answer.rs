@@ -22,8 +22,20 @@ const ROWS: usize = 100;
 #[derive(Debug)]
 pub(crate) struct Answer(Vec<(String, Box<RawValue>)>);
 
+/// A call's answer as it came, and its fields where they can be read.
+pub(crate) struct Answered {
+    pub(crate) text: String,
+    pub(crate) answer: serde_json::Result<Answer>,
+}
+
+impl From<String> for Answered {
+    fn from(text: String) -> Self {
+        Self { answer: Answer::parse(&text), text }
+    }
+}
+
 impl Answer {
-    pub(crate) fn parse(json: &str) -> serde_json::Result<Self> {
+    fn parse(json: &str) -> serde_json::Result<Self> {
         serde_json::from_str(json)
     }
 

@@ -434,9 +434,10 @@ mod tests {
                     continue;
                 }
                 for verb in below.get_subcommands() {
-                    let call = calls.iter().find(|call| call.verb() == verb.get_name());
-                    let fields: Vec<String> = call
-                        .into_iter()
+                    // A verb of the command line alone has flags for fields of its kind's calls.
+                    let own = calls.iter().all(|call| call.verb() != verb.get_name());
+                    let of_verb = calls.iter().filter(|call| own || call.verb() == verb.get_name());
+                    let fields: Vec<String> = of_verb
                         .flat_map(|call| call.fields().map(|field| crate::calls::flag(field.name)))
                         .chain(["key", "watch", "count"].map(str::to_owned))
                         .collect();

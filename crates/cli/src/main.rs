@@ -69,14 +69,17 @@ async fn run(args: Args) -> anyhow::Result<ExitCode> {
         Command::Respell(respell) => command::respell::run(respell, &args.global).await,
         Command::Health(health) => command::health::run(health, &args.global).await,
         Command::Wish(Wish::Ask(mut call)) => {
-            call.read()?;
+            call.given.read()?;
             command::call::run(call, &args.global).await
         }
         Command::Wish(Wish::Watch(mut watch)) => {
-            watch.call.read()?;
+            watch.call.given.read()?;
             command::watch::run(watch, &args.global).await
         }
-        Command::Wish(Wish::Put(put)) => command::upload::put::run(*put, &args.global).await,
+        Command::Wish(Wish::Put(mut put)) => {
+            put.given.read()?;
+            command::upload::put::run(*put, &args.global).await
+        }
         Command::Wish(Wish::Read(content)) => command::upload::content::run(content, &args.global).await,
         Command::Wish(Wish::Follow(follow)) => command::upload::progress::run(follow, &args.global).await,
         Command::Wish(Wish::Examine(doctor)) => command::upload::doctor::run(doctor, &args.global).await,

@@ -20,7 +20,7 @@ const ENDPOINTS: u32 = 20;
 
 pub(crate) async fn run(watch: Watch, global: &Global) -> anyhow::Result<ExitCode> {
     let Watch { call, every } = watch;
-    let (name, json, mut fields) = (&call.name, global.json, call.fields.clone());
+    let (name, json, mut fields) = (&call.name, global.json, call.given.fields.clone());
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let answering = tokio::select! {
@@ -43,8 +43,8 @@ pub(crate) async fn run(watch: Watch, global: &Global) -> anyhow::Result<ExitCod
             told = answering.ask(&call, &fields, &|_| ()) => told,
             _ = signalled(&mut terminate, &mut interrupt) => break,
         };
-        let told = told.and_then(|told| match serde_json::from_str::<Report>(&told) {
-            Ok(report) => Ok((told, report)),
+        let told = told.and_then(|told| match serde_json::from_str::<Report>(&told.text) {
+            Ok(report) => Ok((told.text, report)),
             Err(error) => {
                 let detail = format!("no report: {error}");
                 Err(Error::new("stats.report", Code::ServerAnswer, detail).because(error))
