@@ -16,7 +16,7 @@ use crate::failure::NothingRan;
 use crate::output;
 use crate::progress::Progress;
 use crate::remote::Client;
-use crate::report::Report;
+use crate::report;
 use crate::setup::{self, Intent};
 
 pub(crate) async fn run(call: Call, global: &Global) -> anyhow::Result<ExitCode> {
@@ -72,7 +72,9 @@ impl Answering {
                     Err(error) => Err(error),
                 }
             }
-            Self::Here(services, _) => command.run(services, name, key, fields, told).await.map(Answered::from),
+            Self::Here(services, _) => {
+                command.run(services, name, key, fields, told).await.map(Answered::from)
+            }
         };
         answer.map_err(|error| in_flags(error, command.fields()))
     }
@@ -92,7 +94,7 @@ impl Answering {
 /// its lease all the same, so it is printed as it came. There is no "no" with something in it.
 fn read(command: Command, told: &Answered) -> (bool, Option<String>) {
     if (command.kind(), command.verb()) == (Kind::Stats, "report") {
-        return (false, serde_json::from_str(&told.text).ok().map(|report: Report| report.table()));
+        return (false, serde_json::from_str(&told.text).ok().map(|report| report::table(&report)));
     }
     let Ok(answer) = &told.answer else { return (false, None) };
     (command.said_no(|field| answer.field(field)), answer.table().ok())
