@@ -2,6 +2,7 @@
 
 use std::fmt::{self, Write as _};
 
+use quaymaster_server::QueueLetter;
 use serde::Deserialize;
 use serde::de::{MapAccess, Visitor};
 use serde_json::Value;
@@ -22,8 +23,20 @@ const ROWS: usize = 100;
 #[derive(Debug)]
 pub(crate) struct Answer(Vec<(String, Box<RawValue>)>);
 
+/// A call's answer as it came, and its fields where they can be read.
+pub(crate) struct Answered {
+    pub(crate) text: String,
+    pub(crate) answer: serde_json::Result<Answer>,
+}
+
+impl From<String> for Answered {
+    fn from(text: String) -> Self {
+        Self { answer: Answer::parse(&text), text }
+    }
+}
+
 impl Answer {
-    pub(crate) fn parse(json: &str) -> serde_json::Result<Self> {
+    fn parse(json: &str) -> serde_json::Result<Self> {
         serde_json::from_str(json)
     }
 
@@ -153,22 +166,17 @@ struct Listed {
     length: Option<u64>,
 }
 
-#[derive(Deserialize)]
-struct Letter {
-    original_job: Box<RawValue>,
-    error: String,
-    attempt_count: u64,
-    last_failed_at: String,
-}
-
 impl Listed {
     fn table(&self) -> String {
-        let letters: Result<Vec<Letter>, _> =
-            self.items.iter().map(|item| serde_json::from_str(item.get())).collect();
+        let letter = |item: &Box<RawValue>| match QueueLetter::read(item) {
+            QueueLetter::Dead(letter) => Some(letter),
+            QueueLetter::Raw(_) | QueueLetter::Foreign(_) => None,
+        };
+        let letters: Option<Vec<_>> = self.items.iter().map(letter).collect();
         let mut text = String::new();
         match letters {
             _ if self.items.is_empty() => text.push_str("none\n"),
-            Ok(letters) => {
+            Some(letters) => {
                 let rows = letters.iter().map(|letter| {
                     let job = printable(letter.original_job.get());
                     [
@@ -180,7 +188,7 @@ impl Listed {
                 });
                 text.push_str(&output::columns(["attempts", "last failed", "error", "job"], rows.collect()));
             }
-            Err(_) => {
+            None => {
                 for item in &self.items {
                     text.push_str(&printable(item.get()));
                     text.push('\n');

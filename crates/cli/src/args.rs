@@ -155,6 +155,9 @@ pub(crate) struct Global {
     /// How it is logged.
     #[arg(long, global = true, env = "QUAYMASTER_LOG_FORMAT", value_name = "FORMAT", default_value = "text")]
     pub(crate) log_format: LogFormat,
+    /// Print JSON; also an error, as a problem document on standard output.
+    #[arg(long, global = true, env = "QUAYMASTER_JSON", value_parser = BoolishValueParser::new())]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -190,7 +193,7 @@ pub(crate) enum Command {
     /// Print the HTTP API as an OpenAPI document.
     Openapi,
     /// Print every kind and verb: fields, bounds, defaults, answers, roles.
-    Describe(Describe),
+    Describe,
     #[command(flatten)]
     Wish(Wish),
 }
@@ -288,9 +291,6 @@ pub(crate) struct Worker {
 pub(crate) struct Check {
     #[command(flatten)]
     pub(crate) files: Files,
-    /// Print one JSON document.
-    #[arg(long, env = "QUAYMASTER_JSON", value_parser = BoolishValueParser::new())]
-    pub(crate) json: bool,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -318,9 +318,6 @@ pub(crate) struct Init {
     /// Overwrite files that are there. Only by hand: no environment variable sets it.
     #[arg(long)]
     pub(crate) force: bool,
-    /// Print JSON.
-    #[arg(long, env = "QUAYMASTER_JSON", value_parser = BoolishValueParser::new())]
-    pub(crate) json: bool,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -339,9 +336,6 @@ pub(crate) struct Explain {
     pub(crate) place: Place,
     #[command(flatten)]
     pub(crate) remote: Remote,
-    /// Print JSON.
-    #[arg(long, env = "QUAYMASTER_JSON", value_parser = BoolishValueParser::new())]
-    pub(crate) json: bool,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -364,9 +358,6 @@ pub(crate) struct Clean {
     /// Go on where an earlier `clean` stopped.
     #[arg(long, value_name = "PLACE")]
     pub(crate) from: Option<String>,
-    /// Print JSON.
-    #[arg(long, env = "QUAYMASTER_JSON", value_parser = BoolishValueParser::new())]
-    pub(crate) json: bool,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -376,16 +367,6 @@ pub(crate) struct Respell {
     /// Rename them; without it nothing is changed. Only by hand: no environment variable sets it.
     #[arg(long)]
     pub(crate) apply: bool,
-    /// Print JSON.
-    #[arg(long, env = "QUAYMASTER_JSON", value_parser = BoolishValueParser::new())]
-    pub(crate) json: bool,
-}
-
-#[derive(Debug, ClapArgs)]
-pub(crate) struct Describe {
-    /// Print JSON.
-    #[arg(long, env = "QUAYMASTER_JSON", value_parser = BoolishValueParser::new())]
-    pub(crate) json: bool,
 }
 
 impl Command {
@@ -393,30 +374,12 @@ impl Command {
     pub(crate) fn writes_for_others(&self) -> bool {
         matches!(self, Self::Init(_) | Self::Wish(Wish::Read(_)))
     }
-
-    /// Whether errors are to be told as JSON, too.
-    pub(crate) fn wants_json(&self) -> bool {
-        match self {
-            Self::Check(Check { json, .. })
-            | Self::Explain(Explain { json, .. })
-            | Self::Clean(Clean { json, .. })
-            | Self::Respell(Respell { json, .. })
-            | Self::Health(Health { json, .. })
-            | Self::Init(Init { json, .. })
-            | Self::Describe(Describe { json }) => *json,
-            Self::Wish(wish) => wish.wants_json(),
-            Self::Serve(_) | Self::Worker(_) | Self::Docs(_) | Self::Openapi | Self::Schema(_) => false,
-        }
-    }
 }
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Health {
     #[command(flatten)]
     pub(crate) place: Place,
-    /// Print JSON.
-    #[arg(long, env = "QUAYMASTER_JSON", value_parser = BoolishValueParser::new())]
-    pub(crate) json: bool,
 }
 
 #[cfg(test)]
@@ -431,6 +394,21 @@ mod tests {
 
     /// Flags that must not be left on by accident, what one `clean` looks at, and one that is required anyway.
     const ONLY_BY_HAND: [&str; 7] = ["apply", "repair", "force", "only", "most", "from", "json-schema"];
+
+    #[test]
+    fn every_command_has_json() {
+        fn look(command: &clap::Command) {
+            let mut below = command.get_subcommands().filter(|below| below.get_name() != "help").peekable();
+            if below.peek().is_none() {
+                let has = command.get_arguments().any(|arg| arg.get_long() == Some("json"));
+                assert!(has, "{}", command.get_bin_name().unwrap_or_default());
+            }
+            below.for_each(look);
+        }
+        let mut command = Args::command();
+        command.build();
+        look(&command);
+    }
 
     #[test]
     fn settings_have_an_environment_variable_and_flags_of_one_call_have_none() {
@@ -456,9 +434,10 @@ mod tests {
                     continue;
                 }
                 for verb in below.get_subcommands() {
-                    let call = calls.iter().find(|call| call.verb() == verb.get_name());
-                    let fields: Vec<String> = call
-                        .into_iter()
+                    // A verb of the command line alone has flags for fields of its kind's calls.
+                    let own = calls.iter().all(|call| call.verb() != verb.get_name());
+                    let of_verb = calls.iter().filter(|call| own || call.verb() == verb.get_name());
+                    let fields: Vec<String> = of_verb
                         .flat_map(|call| call.fields().map(|field| crate::calls::flag(field.name)))
                         .chain(["key", "watch", "count"].map(str::to_owned))
                         .collect();

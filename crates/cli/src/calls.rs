@@ -25,16 +25,35 @@ pub(crate) struct Call {
     pub(crate) name: String,
     /// Placeholders and their values.
     pub(crate) key: Vec<(String, String)>,
-    /// Its other fields, those that were given.
-    pub(crate) fields: Fields,
-    /// Fields that hold JSON, as they were typed; [`Call::read`] makes fields of them.
-    typed: Vec<(&'static str, String)>,
+    /// Its other fields.
+    pub(crate) given: Given,
     pub(crate) place: Place,
     pub(crate) remote: Remote,
-    pub(crate) json: bool,
 }
 
-impl Call {
+/// Fields that were given as flags.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Given {
+    pub(crate) fields: Fields,
+    /// Fields that hold JSON, as they were typed; [`Given::read`] makes fields of them.
+    typed: Vec<(&'static str, String)>,
+}
+
+impl Given {
+    pub(crate) fn of(fields: impl Iterator<Item = &'static Field>, given: &ArgMatches) -> Self {
+        let mut all = Self::default();
+        for field in fields {
+            match value(field, given) {
+                Some(Value::Known(value)) => {
+                    all.fields.insert(field.name.to_owned(), value);
+                }
+                Some(Value::Typed(text)) => all.typed.push((field.name, text)),
+                None => {}
+            }
+        }
+        all
+    }
+
     /// Reads what was typed for fields that hold JSON, from files and standard input too.
     pub(crate) fn read(&mut self) -> Result<(), Error> {
         for (name, typed) in self.typed.drain(..) {
@@ -64,18 +83,6 @@ pub(crate) enum Wish {
     Examine(Doctor),
     /// `stats report --watch`, asked again and again.
     Watch(Watch),
-}
-
-impl Wish {
-    /// Whether errors are to be told as JSON, too.
-    pub(crate) fn wants_json(&self) -> bool {
-        match self {
-            Self::Ask(call) | Self::Watch(Watch { call, .. }) => call.json,
-            Self::Put(put) => put.json,
-            Self::Examine(doctor) => doctor.json,
-            Self::Listen(_) | Self::Read(_) | Self::Follow(_) => false,
-        }
-    }
 }
 
 /// A call that is asked again and again.
@@ -163,27 +170,7 @@ fn stream() -> clap::Command {
 
 fn verb(call: Command) -> clap::Command {
     let kind = call.kind().name();
-    let mut verb = on_resource(call.verb(), kind);
-    for field in call.fields() {
-        let arg = Arg::new(field.name).long(flag(field.name)).required(field.spec.required).help(help(field));
-        // A token, or a JSON number, may begin with a hyphen.
-        verb = verb.arg(match field.spec.holds {
-            Holds::Text { .. } | Holds::Id => arg.value_name("TEXT").allow_hyphen_values(true),
-            Holds::Word(words) => arg.value_name("WORD").value_parser(words.to_vec()),
-            Holds::Texts { .. } | Holds::Ids { .. } => arg
-                .value_name("TEXT")
-                .allow_hyphen_values(true)
-                .action(ArgAction::Append)
-                .value_delimiter(','),
-            Holds::Integer { min, .. } => {
-                arg.value_name("N").value_parser(value_parser!(u64).range(min.min(1)..))
-            }
-            Holds::Truth if !says_no(field) => {
-                arg.action(ArgAction::SetTrue).value_parser(BoolishValueParser::new())
-            }
-            _ => arg.value_name("JSON").allow_hyphen_values(true),
-        });
-    }
+    let mut verb = on_resource(call.verb(), kind).args(call.fields().map(arg));
     if is_watched(call) {
         verb = verb.arg(
             Arg::new("watch")
@@ -197,14 +184,27 @@ fn verb(call: Command) -> clap::Command {
         );
     }
     // The flags' own description would take the place of the verb's.
-    Remote::augment_args(Place::augment_args(verb)).about(call.about()).long_about(None).arg(
-        Arg::new("json")
-            .long("json")
-            .env("QUAYMASTER_JSON")
-            .action(ArgAction::SetTrue)
-            .value_parser(BoolishValueParser::new())
-            .help("Print JSON, as the HTTP API answers"),
-    )
+    Remote::augment_args(Place::augment_args(verb)).about(call.about()).long_about(None)
+}
+
+/// The flag of a field.
+pub(crate) fn arg(field: &'static Field) -> Arg {
+    let arg = Arg::new(field.name).long(flag(field.name)).required(field.spec.required).help(help(field));
+    // A token, or a JSON number, may begin with a hyphen.
+    match field.spec.holds {
+        Holds::Text { .. } | Holds::Id => arg.value_name("TEXT").allow_hyphen_values(true),
+        Holds::Word(words) => arg.value_name("WORD").value_parser(words.to_vec()),
+        Holds::Texts { .. } | Holds::Ids { .. } => {
+            arg.value_name("TEXT").allow_hyphen_values(true).action(ArgAction::Append).value_delimiter(',')
+        }
+        Holds::Integer { min, .. } => {
+            arg.value_name("N").value_parser(value_parser!(u64).range(min.min(1)..))
+        }
+        Holds::Truth if !says_no(field) => {
+            arg.action(ArgAction::SetTrue).value_parser(BoolishValueParser::new())
+        }
+        _ => arg.value_name("JSON").allow_hyphen_values(true),
+    }
 }
 
 /// Whether a field is `true` unless given: a flag could only say again what is so without it.
@@ -238,7 +238,11 @@ impl FromArgMatches for Wish {
         let (kind, of_kind) = matches.subcommand().ok_or_else(missing)?;
         let (verb, given) = of_kind.subcommand().ok_or_else(missing)?;
         match (kind, verb) {
-            ("upload", "put") => return Ok(Self::Put(Box::new(Put::from_arg_matches(given)?))),
+            ("upload", "put") => {
+                let put = Put::from_arg_matches(given)?;
+                let fields = Given::of(upload::fields_of_put(), given);
+                return Ok(Self::Put(Box::new(Put { given: fields, ..put })));
+            }
             ("upload", "content") => return Ok(Self::Read(Content::from_arg_matches(given)?)),
             ("upload", "progress") => return Ok(Self::Follow(Follow::from_arg_matches(given)?)),
             ("upload", "doctor") => return Ok(Self::Examine(Doctor::from_arg_matches(given)?)),
@@ -255,19 +259,8 @@ impl FromArgMatches for Wish {
         let command = command::commands()
             .find(|call| call.kind().name() == kind && call.verb() == verb)
             .ok_or_else(missing)?;
-        let (mut fields, mut typed) = (Fields::new(), Vec::new());
-        for field in command.fields() {
-            match value(field, given) {
-                Some(Value::Known(value)) => {
-                    fields.insert(field.name.to_owned(), value);
-                }
-                Some(Value::Typed(text)) => typed.push((field.name, text)),
-                None => {}
-            }
-        }
-        let json = given.get_flag("json");
         let watched = is_watched(command).then(|| given.get_one::<Duration>("watch").copied()).flatten();
-        let call = Call { command, name, key, fields, typed, place, remote, json };
+        let call = Call { command, name, key, given: Given::of(command.fields(), given), place, remote };
         Ok(match watched {
             Some(every) => Self::Watch(Watch { call, every }),
             None => Self::Ask(call),

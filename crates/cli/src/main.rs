@@ -40,7 +40,7 @@ fn main() -> ExitCode {
             return ExitCode::from(1);
         }
     };
-    let json = args.command.wants_json();
+    let json = args.global.json;
     let ended = runtime.block_on(run(args));
     // Every store that was opened is closed by now. What still runs is the opening of one that a signal broke
     // off, and nobody waits for that.
@@ -69,21 +69,24 @@ async fn run(args: Args) -> anyhow::Result<ExitCode> {
         Command::Respell(respell) => command::respell::run(respell, &args.global).await,
         Command::Health(health) => command::health::run(health, &args.global).await,
         Command::Wish(Wish::Ask(mut call)) => {
-            call.read()?;
+            call.given.read()?;
             command::call::run(call, &args.global).await
         }
         Command::Wish(Wish::Watch(mut watch)) => {
-            watch.call.read()?;
+            watch.call.given.read()?;
             command::watch::run(watch, &args.global).await
         }
-        Command::Wish(Wish::Put(put)) => command::upload::put::run(*put, &args.global).await,
+        Command::Wish(Wish::Put(mut put)) => {
+            put.given.read()?;
+            command::upload::put::run(*put, &args.global).await
+        }
         Command::Wish(Wish::Read(content)) => command::upload::content::run(content, &args.global).await,
         Command::Wish(Wish::Follow(follow)) => command::upload::progress::run(follow, &args.global).await,
         Command::Wish(Wish::Examine(doctor)) => command::upload::doctor::run(doctor, &args.global).await,
         Command::Wish(Wish::Listen(listen)) => command::stream::run(listen, &args.global).await,
-        Command::Init(init) => command::init::run(&init),
+        Command::Init(init) => command::init::run(&init, &args.global),
         Command::Schema(_) => command::schema::run(),
         Command::Openapi => output::print(&quaymaster_server::openapi()),
-        Command::Describe(describe) => command::describe::run(&describe),
+        Command::Describe => command::describe::run(&args.global),
     }
 }

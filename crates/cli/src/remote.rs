@@ -18,7 +18,7 @@ use reqwest::header::{CONTENT_TYPE, HeaderValue, LOCATION, RETRY_AFTER};
 use reqwest::{Method, RequestBuilder, Response, StatusCode, Url, redirect};
 use serde_json::Value;
 
-use crate::answer::Answer;
+use crate::answer::Answered;
 use crate::calls::seconds;
 use crate::certificates;
 
@@ -149,16 +149,16 @@ impl Client {
     }
 
     /// The answer of a call that may wait for `wait` by itself, as JSON.
-    pub(crate) async fn ask(&self, command: Command, sent: Sent, wait: Duration) -> Result<String, Error> {
+    pub(crate) async fn ask(&self, command: Command, sent: Sent, wait: Duration) -> Result<Answered, Error> {
         let asking = Asking { op: command.id(), changes: !command.only_reads() };
         let body = self.body(asking, &sent, wait).await?;
-        let text = String::from_utf8_lossy(&body).into_owned();
-        let why = match Answer::parse(&text) {
+        let told = Answered::from(String::from_utf8_lossy(&body).into_owned());
+        let why = match &told.answer {
             Ok(answer) => command.misfit(|field| answer.field(field)),
             Err(error) => Some(format!("it is no JSON object: {error}")),
         };
         match why {
-            None => Ok(text),
+            None => Ok(told),
             Some(why) => Err(asking.no_answer(&why, &body)),
         }
     }

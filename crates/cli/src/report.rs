@@ -1,125 +1,67 @@
 //! The report of a stats for people: a few sums, then a table of endpoints.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use serde::Deserialize;
+use quaymaster_server::StatsReport;
 
 use crate::output::{self, printable};
-
-/// What is shown of the answer of `stats report`.
-#[derive(Debug, Deserialize)]
-pub(crate) struct Report {
-    requests: Requests,
-    connections: Connections,
-    errors: Errors,
-    endpoints: Vec<Endpoint>,
-    endpoints_total: u64,
-    instances: BTreeMap<String, u64>,
-    alive: u64,
-    hourly: Vec<Hour>,
-    generated_at: String,
-}
-
-#[derive(Debug, Deserialize)]
-struct Requests {
-    total: u64,
-    accepted: u64,
-    speed_per_second: u64,
-    max_speed_per_second: u64,
-}
-
-#[derive(Debug, Deserialize)]
-struct Connections {
-    current: u64,
-    max_since_startup: u64,
-}
-
-#[derive(Debug, Deserialize)]
-struct Errors {
-    total: u64,
-    by_status: BTreeMap<String, u64>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Endpoint {
-    #[serde(rename = "endpoint")]
-    name: String,
-    count: u64,
-    errors: u64,
-    avg_ms: f64,
-    p50_ms: f64,
-    p95_ms: f64,
-    p99_ms: f64,
-}
-
-#[derive(Debug, Deserialize)]
-struct Hour {
-    hour_ms: i64,
-    count: u64,
-}
 
 /// Instances and hours named one by one.
 const NAMED: usize = 8;
 
-impl Report {
-    /// All of it, over several lines.
-    pub(crate) fn table(&self) -> String {
-        let (requests, connections) = (&self.requests, &self.connections);
-        let statuses = self.errors.by_status.iter().map(|(status, count)| format!("{status}: {count}"));
-        let instances = self.instances.iter().map(|(id, count)| format!("{}: {count}", printable(id)));
-        let hours = self.hourly.iter().rev().map(|hour| format!("{}: {}", clock(hour.hour_ms), hour.count));
-        let mut text = output::table(&[
-            (
-                "requests",
-                format!(
-                    "{} of which {} accepted; {} a second, at most {}",
-                    requests.total,
-                    requests.accepted,
-                    requests.speed_per_second,
-                    requests.max_speed_per_second
-                ),
+/// All of it, over several lines.
+pub(crate) fn table(report: &StatsReport) -> String {
+    let (requests, connections) = (&report.requests, &report.connections);
+    let statuses = report.errors.by_status.iter().map(|(status, count)| format!("{status}: {count}"));
+    let instances = report.instances.iter().map(|(id, count)| format!("{}: {count}", printable(id)));
+    let hours = report.hourly.iter().rev().map(|hour| format!("{}: {}", clock(hour.hour_ms), hour.count));
+    let mut text = output::table(&[
+        (
+            "requests",
+            format!(
+                "{} of which {} accepted; {} a second, at most {}",
+                requests.total, requests.accepted, requests.speed_per_second, requests.max_speed_per_second
             ),
-            ("connections", format!("{}, at most {}", connections.current, connections.max_since_startup)),
-            ("errors", with(self.errors.total.to_string(), statuses.collect())),
-            ("instances", with(format!("{} alive", self.alive), instances.collect())),
-            ("hours (UTC)", some(hours.collect())),
-        ]);
-        text.push('\n');
-        let rows = self.endpoints.iter().map(|found| {
-            let ms = |ms: f64| format!("{ms:.3}");
-            [
-                found.count.to_string(),
-                found.errors.to_string(),
-                ms(found.avg_ms),
-                ms(found.p50_ms),
-                ms(found.p95_ms),
-                ms(found.p99_ms),
-                printable(&found.name),
-            ]
-        });
-        let heading = ["requests", "errors", "avg ms", "p50 ms", "p95 ms", "p99 ms", "endpoint"];
-        text.push_str(&output::columns(heading, rows.collect()));
-        let more = self.endpoints_total.saturating_sub(self.endpoints.len() as u64);
-        if more > 0 {
-            let _ = writeln!(text, "{}: --endpoints", output::others(more));
-        }
-        text
+        ),
+        ("connections", format!("{}, at most {}", connections.current, connections.max_since_startup)),
+        ("errors", with(report.errors.total.to_string(), statuses.collect())),
+        ("instances", with(format!("{} alive", report.alive), instances.collect())),
+        ("hours (UTC)", some(hours.collect())),
+    ]);
+    text.push('\n');
+    let rows = report.endpoints.iter().map(|found| {
+        let ms = |ms: f64| format!("{ms:.3}");
+        [
+            found.count.to_string(),
+            found.errors.to_string(),
+            ms(found.avg_ms),
+            ms(found.p50_ms),
+            ms(found.p95_ms),
+            ms(found.p99_ms),
+            printable(&found.endpoint),
+        ]
+    });
+    let heading = ["requests", "errors", "avg ms", "p50 ms", "p95 ms", "p99 ms", "endpoint"];
+    text.push_str(&output::columns(heading, rows.collect()));
+    let more = report.endpoints_total.saturating_sub(report.endpoints.len() as u64);
+    if more > 0 {
+        let _ = writeln!(text, "{}: --endpoints", output::others(more));
     }
+    text
+}
 
-    /// The sums on one line.
-    pub(crate) fn line(&self) -> String {
-        format!(
-            "{} requests={} accepted={} speed={} connections={} errors={} instances={}\n",
-            self.generated_at,
-            self.requests.total,
-            self.requests.accepted,
-            self.requests.speed_per_second,
-            self.connections.current,
-            self.errors.total,
-            self.alive
-        )
-    }
+/// The sums on one line.
+pub(crate) fn line(report: &StatsReport) -> String {
+    format!(
+        "{} requests={} accepted={} speed={} connections={} errors={} instances={}\n",
+        report.generated_at,
+        report.requests.total,
+        report.requests.accepted,
+        report.requests.speed_per_second,
+        report.connections.current,
+        report.errors.total,
+        report.alive
+    )
 }
 
 /// The hour of a day, `14:00`.
@@ -154,7 +96,7 @@ mod tests {
 
     #[test]
     fn a_report_reads_as_sums_and_a_table_of_endpoints() {
-        let report: Report = serde_json::from_str(TOLD).unwrap();
+        let report: StatsReport = serde_json::from_str(TOLD).unwrap();
         let shown = "requests     7 of which 6 accepted; 2 a second, at most 5\n\
                      connections  3, at most 9\n\
                      errors       1 (429: 1)\n\
@@ -164,9 +106,9 @@ mod tests {
                      requests  errors  avg ms  p50 ms  p95 ms  p99 ms   endpoint\n\
                      7         1       1.500   1.000   12.250  100.000  GET /users/:id\n\
                      2 others: --endpoints\n";
-        assert_eq!(report.table(), shown);
+        assert_eq!(table(&report), shown);
         assert_eq!(
-            report.line(),
+            line(&report),
             "2026-01-24T10:31:00.000000Z requests=7 accepted=6 speed=2 connections=3 errors=1 instances=2\n"
         );
     }

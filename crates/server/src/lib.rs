@@ -42,6 +42,10 @@ mod threshold;
 mod worker;
 
 pub use access::{AccessConfig, AccessLog, AccessTo, Keys, Reopen};
+pub use call::queue::QueueRaw;
+pub use call::queue::dead::{QueueDeadItem, QueueEncoding, QueueLetter};
+pub use call::stats::{StatsConnections, StatsEndpoint, StatsErrors, StatsHour, StatsReport, StatsRequests};
+pub use call::upload::create::{UploadCreated, upload_request};
 pub use depot::{ChunkPlace, Depot, UploadConfig, told as upload_error};
 pub use duty::CleanConfig;
 pub use http::listen::Address;

@@ -1,8 +1,21 @@
 //! A script and one call of it. `store` runs them and knows nothing of what they mean.
 
+use std::fmt::Display;
+
 use smallvec::SmallVec;
 
 use crate::latency::Class;
+
+/// The latest time scripts can count with, in the year 2255: their numbers are exact up to here.
+pub(crate) const LATEST_US: i64 = 8_999_000_000_000_000;
+
+/// What is said of a store's clock that is past it.
+pub(crate) fn too_late(now_us: impl Display) -> String {
+    format!(
+        "the store's clock says {now_us} µs since 1970, and scripts count up to {LATEST_US} (the year 2255); set its \
+         machine's clock right"
+    )
+}
 
 /// A checked Lua script, made at build time.
 #[derive(Debug)]

@@ -5,25 +5,25 @@ use std::time::Duration;
 
 use quaymaster::schema::Kind;
 use quaymaster::{Code, Error, Quaymaster};
-use quaymaster_server::Services;
 use quaymaster_server::command::{Command, Fields, Progress as Told};
 use quaymaster_server::doctor::SEAL_KEY;
+use quaymaster_server::{Field, Services};
 
-use crate::answer::Answer;
+use crate::answer::Answered;
 use crate::args::Global;
 use crate::calls::{Call, flag};
 use crate::failure::NothingRan;
 use crate::output;
 use crate::progress::Progress;
 use crate::remote::Client;
-use crate::report::Report;
+use crate::report;
 use crate::setup::{self, Intent};
 
 pub(crate) async fn run(call: Call, global: &Global) -> anyhow::Result<ExitCode> {
     let command = call.command;
     let answering = Answering::open(&call, global).await?;
     let progress = Progress::new(command.verb());
-    let told = answering.ask(&call, &call.fields, &|done| progress.told(done)).await;
+    let told = answering.ask(&call, &call.given.fields, &|done| progress.told(done)).await;
     progress.end();
     let closed = answering.close().await;
     let told = match told {
@@ -32,7 +32,7 @@ pub(crate) async fn run(call: Call, global: &Global) -> anyhow::Result<ExitCode>
     };
     closed?;
     let (no, table) = read(command, &told);
-    output::print(&table.filter(|_| !call.json).unwrap_or(told))?;
+    output::print(&table.filter(|_| !global.json).unwrap_or(told.text))?;
     Ok(if no { ExitCode::from(1) } else { ExitCode::SUCCESS })
 }
 
@@ -62,8 +62,7 @@ impl Answering {
         Ok(Self::Here(Box::new(Services::new(quaymaster.clone(), depot)), quaymaster))
     }
 
-    /// The answer, as JSON.
-    pub(crate) async fn ask(&self, call: &Call, fields: &Fields, told: Told<'_>) -> Result<String, Error> {
+    pub(crate) async fn ask(&self, call: &Call, fields: &Fields, told: Told<'_>) -> Result<Answered, Error> {
         let Call { command, name, key, .. } = call;
         let answer = match self {
             Self::Server(client) => {
@@ -73,9 +72,11 @@ impl Answering {
                     Err(error) => Err(error),
                 }
             }
-            Self::Here(services, _) => command.run(services, name, key, fields, told).await,
+            Self::Here(services, _) => {
+                command.run(services, name, key, fields, told).await.map(Answered::from)
+            }
         };
-        answer.map_err(|error| in_flags(error, *command))
+        answer.map_err(|error| in_flags(error, command.fields()))
     }
 
     pub(crate) async fn close(self) -> Result<(), Error> {
@@ -91,11 +92,11 @@ impl Answering {
 /// What other programs stored may be JSON that cannot be read here: half of a surrogate pair, as Python writes for a
 /// file name that is no UTF-8, a number that no float holds, lists in lists in lists. Whoever claimed such a job needs
 /// its lease all the same, so it is printed as it came. There is no "no" with something in it.
-fn read(command: Command, told: &str) -> (bool, Option<String>) {
+fn read(command: Command, told: &Answered) -> (bool, Option<String>) {
     if (command.kind(), command.verb()) == (Kind::Stats, "report") {
-        return (false, serde_json::from_str(told).ok().map(|report: Report| report.table()));
+        return (false, serde_json::from_str(&told.text).ok().map(|report| report::table(&report)));
     }
-    let Ok(answer) = Answer::parse(told) else { return (false, None) };
+    let Ok(answer) = &told.answer else { return (false, None) };
     (command.said_no(|field| answer.field(field)), answer.table().ok())
 }
 
@@ -109,13 +110,13 @@ fn warn_unsealed(quaymaster: &Quaymaster, command: Command, name: &str) {
 
 /// Requests have fields; whoever typed flags is told of flags: `ttl_ms` is `--ttl-ms`, `key.id` is `--key id`, and a part
 /// of a field that holds JSON is `--requests[2].path`.
-fn in_flags(error: Error, command: Command) -> Error {
+pub(crate) fn in_flags(error: Error, mut flags: impl Iterator<Item = &'static Field>) -> Error {
     let Some(field) = error.field.as_deref() else { return error };
     let (name, rest) = field.split_at(field.find(['.', '[']).unwrap_or(field.len()));
     let told = match (name, rest.strip_prefix('.')) {
         ("key", None) => "--key".to_owned(),
         ("key", Some(placeholder)) => format!("--key {placeholder}"),
-        _ if command.fields().any(|known| known.name == name) => format!("--{}{rest}", flag(name)),
+        _ if flags.any(|known| known.name == name) => format!("--{}{rest}", flag(name)),
         _ => return error,
     };
     error.field_called(&told)
@@ -142,7 +143,7 @@ mod tests {
             (error("no id").field("key"), Some("--key"), "no id"),
             (error("ttl_ms[2].a: 1").field("ttl_ms[2].a"), Some("--ttl-ms[2].a"), "--ttl-ms[2].a: 1"),
         ] {
-            let flagged = in_flags(error, acquire());
+            let flagged = in_flags(error, acquire().fields());
             assert_eq!((flagged.field.as_deref(), flagged.detail.as_str()), (field, told));
         }
     }

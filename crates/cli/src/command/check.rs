@@ -12,7 +12,7 @@ pub(crate) fn run(args: &Check, global: &Global) -> anyhow::Result<ExitCode> {
     let loaded = setup::load(&setup::schema_files(global, &args.files)?)?;
     let errors = loaded.diagnostics.iter().filter(|problem| problem.severity == Severity::Error).count();
     let warnings = loaded.diagnostics.len() - errors;
-    if args.json {
+    if global.json {
         let problems: Vec<_> = loaded
             .diagnostics
             .iter()

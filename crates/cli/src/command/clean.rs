@@ -41,7 +41,7 @@ pub(crate) async fn run(args: Clean, global: &Global) -> anyhow::Result<ExitCode
         (told, _) => told?,
     };
     closed?;
-    if args.json {
+    if global.json {
         let mut told = serde_json::to_value(&report)?;
         told["applied"] = json!(mode == Mode::Apply);
         return output::print(&serde_json::to_string_pretty(&told)?);

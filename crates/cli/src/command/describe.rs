@@ -6,11 +6,11 @@ use std::process::ExitCode;
 use quaymaster::schema::Kind;
 use quaymaster_server::command::{self, Command};
 
-use crate::args::Describe;
+use crate::args::Global;
 use crate::output;
 
-pub(crate) fn run(describe: &Describe) -> anyhow::Result<ExitCode> {
-    if describe.json {
+pub(crate) fn run(global: &Global) -> anyhow::Result<ExitCode> {
+    if global.json {
         return output::print(&serde_json::to_string_pretty(&quaymaster_server::describe())?);
     }
     let mut text = String::new();

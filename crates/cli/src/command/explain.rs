@@ -16,7 +16,7 @@ pub(crate) async fn run(args: Explain, global: &Global) -> anyhow::Result<ExitCo
         Some(client) => (client.explain(&args.key).await.map_err(NothingRan::from)?, true),
         None => look_up(&args, global).await?,
     };
-    let text = if args.json { as_json(&told, asked)? } else { describe(&told, asked) };
+    let text = if global.json { as_json(&told, asked)? } else { describe(&told, asked) };
     output::print(&text)?;
     Ok(if told.pattern.is_some() { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }

@@ -39,12 +39,12 @@ pub(crate) async fn run(args: args::Health, global: &args::Global) -> anyhow::Re
             found["refusals"] = json!(refused);
             found["warnings"] = json!(warnings);
             let text =
-                if args.json { serde_json::to_string_pretty(&found)? } else { describe(&place, &found) };
+                if global.json { serde_json::to_string_pretty(&found)? } else { describe(&place, &found) };
             output::print(&text)?;
             let usable = found["connected"] == true && refused.is_empty();
             Ok(if usable { ExitCode::SUCCESS } else { ExitCode::from(3) })
         }
-        Err(error) if args.json => {
+        Err(error) if global.json => {
             let found =
                 json!({"status": "unreachable", "connected": false, "reason": failure::describe(&error)});
             output::print(&serde_json::to_string_pretty(&found)?)?;

@@ -9,7 +9,7 @@ use quaymaster::schema::json_schema;
 use quaymaster_server::config;
 use serde_json::json;
 
-use crate::args::Init;
+use crate::args::{Global, Init};
 use crate::failure::Unreadable;
 use crate::output;
 
@@ -20,7 +20,7 @@ const SETTINGS: &str = include_str!("starter/quaymaster.toml");
 const NEXT: [&str; 3] =
     ["quaymaster check schema.toml", "quaymaster limit take api --key customer=ann", "quaymaster serve"];
 
-pub(crate) fn run(args: &Init) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: &Init, global: &Global) -> anyhow::Result<ExitCode> {
     let files = [
         ("schema.toml", named(&args.name)),
         (config::FILE, SETTINGS.to_owned()),
@@ -33,7 +33,7 @@ pub(crate) fn run(args: &Init) -> anyhow::Result<ExitCode> {
         write(name, text, args.force)?;
     }
     let names = files.map(|(name, _)| name);
-    if args.json {
+    if global.json {
         let report = json!({ "name": args.name, "files": names, "next": NEXT });
         return output::print(&serde_json::to_string_pretty(&report)?);
     }

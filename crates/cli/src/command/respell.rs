@@ -47,7 +47,7 @@ pub(crate) async fn run(args: Respell, global: &Global) -> anyhow::Result<ExitCo
         (told, _) => told?,
     };
     closed?;
-    if args.json {
+    if global.json {
         let mut told = serde_json::to_value(&report)?;
         told["applied"] = json!(mode == Mode::Apply);
         told["other_processes"] = json!(store.others);

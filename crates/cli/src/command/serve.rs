@@ -7,6 +7,7 @@ use quaymaster::Quaymaster;
 use quaymaster::schema::{Resource, Schema, Severity, Spec};
 use quaymaster_server::config::{Needs, Overrides};
 use quaymaster_server::{AccessLog, Depot, Listening, Reopen, Server, Workers, open_store};
+use serde_json::json;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::args::{Global, Serve};
@@ -31,8 +32,7 @@ pub(crate) async fn run(args: Serve, global: &Global) -> anyhow::Result<ExitCode
     config.check_seal(&schema)?;
     config.check_own(&schema)?;
     let pushing: Vec<String> = pushing(&schema).map(str::to_owned).collect();
-    let names: Vec<&str> = schema.documents().iter().map(|document| document.name.as_str()).collect();
-    let names = names.join(", ");
+    let names: Vec<String> = schema.documents().iter().map(|document| document.name.clone()).collect();
     // Before anything is opened: a stop that comes while starting must not be lost.
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -71,7 +71,11 @@ pub(crate) async fn run(args: Serve, global: &Global) -> anyhow::Result<ExitCode
         server = server.with_workers(workers);
     }
     let address = server.url();
-    output::print(&format!("quaymaster listening on {address} (store: {store}, schemas: {names})"))?;
+    output::print(&if global.json {
+        json!({ "listening": address, "store": store, "schemas": names }).to_string()
+    } else {
+        format!("quaymaster listening on {address} (store: {store}, schemas: {})", names.join(", "))
+    })?;
     notify::tell(State::Ready);
     // Not before: a server that does not start says why, and nothing else.
     if warnings > 0 {

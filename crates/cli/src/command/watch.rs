@@ -6,6 +6,7 @@ use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
 use quaymaster::{Code, Error};
+use quaymaster_server::StatsReport;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::call::Answering;
@@ -13,14 +14,14 @@ use super::serve::signalled;
 use crate::args::Global;
 use crate::calls::Watch;
 use crate::failure::NothingRan;
-use crate::report::Report;
+use crate::report;
 
 /// Endpoints drawn unless told otherwise.
 const ENDPOINTS: u32 = 20;
 
 pub(crate) async fn run(watch: Watch, global: &Global) -> anyhow::Result<ExitCode> {
     let Watch { call, every } = watch;
-    let (name, json, mut fields) = (&call.name, call.json, call.fields.clone());
+    let (name, json, mut fields) = (&call.name, global.json, call.given.fields.clone());
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let answering = tokio::select! {
@@ -43,8 +44,8 @@ pub(crate) async fn run(watch: Watch, global: &Global) -> anyhow::Result<ExitCod
             told = answering.ask(&call, &fields, &|_| ()) => told,
             _ = signalled(&mut terminate, &mut interrupt) => break,
         };
-        let told = told.and_then(|told| match serde_json::from_str::<Report>(&told) {
-            Ok(report) => Ok((told, report)),
+        let told = told.and_then(|told| match serde_json::from_str::<StatsReport>(&told.text) {
+            Ok(report) => Ok((told.text, report)),
             Err(error) => {
                 let detail = format!("no report: {error}");
                 Err(Error::new("stats.report", Code::ServerAnswer, detail).because(error))
@@ -54,9 +55,13 @@ pub(crate) async fn run(watch: Watch, global: &Global) -> anyhow::Result<ExitCod
             Ok((told, _)) if json => told + "\n",
             Ok((_, report)) => {
                 if terminal {
-                    drawn(&format!("stats {name}, every {} s\n\n{}", every.as_secs_f64(), report.table()))
+                    drawn(&format!(
+                        "stats {name}, every {} s\n\n{}",
+                        every.as_secs_f64(),
+                        report::table(&report)
+                    ))
                 } else {
-                    report.line()
+                    report::line(&report)
                 }
             }
             // Whoever asks wrongly is told at once; a store that goes away later may come back.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use quaymaster::Quaymaster;
 use quaymaster_server::config::{Needs, Overrides};
 use quaymaster_server::{Address, Depot, Listening, Server, Workers, open_store};
+use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -74,11 +75,15 @@ pub(crate) async fn run(args: Worker, global: &Global) -> anyhow::Result<ExitCod
         }
     });
     let metrics = watching.as_ref().map(|server| match server.address() {
-        Address::Tcp(_) => format!(", metrics on {}/metrics", server.url()),
-        socket @ Address::Unix(_) => format!(", metrics on {socket}"),
+        Address::Tcp(_) => format!("{}/metrics", server.url()),
+        socket @ Address::Unix(_) => socket.to_string(),
     });
-    let metrics = metrics.unwrap_or_default();
-    output::print(&format!("quaymaster working on {} (store: {store}){metrics}", all.join(", ")))?;
+    output::print(&if global.json {
+        json!({ "working": all, "store": store, "metrics": metrics }).to_string()
+    } else {
+        let metrics = metrics.map_or_else(String::new, |at| format!(", metrics on {at}"));
+        format!("quaymaster working on {} (store: {store}){metrics}", all.join(", "))
+    })?;
     notify::tell(State::Ready);
     let stop = CancellationToken::new();
     let stopped = stop.clone();

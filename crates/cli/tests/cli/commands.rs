@@ -31,11 +31,31 @@ fn check_names_every_problem_with_its_place_and_ends_with_1() {
 }
 
 #[test]
+fn every_command_tells_an_error_as_a_problem_document() {
+    let folder = folder(&[]);
+    let id = "6f1c4b1d8e2a4c0f9b7d3e5a1c2b4d6f";
+    for (words, code) in [
+        (&["event", "stream", "nowhere", "--store", "memory"][..], "resource.unknown"),
+        (&["upload", "content", "nowhere", "--upload-id", id, "--store", "memory"], "resource.unknown"),
+        (&["upload", "progress", "nowhere", "--upload-id", id, "--store", "memory"], "resource.unknown"),
+        (&["docs", "nowhere.toml"], "config.invalid"),
+        (&["serve", "--schema", "nowhere.toml"], "config.invalid"),
+        (&["worker", "--schema", "nowhere.toml"], "config.invalid"),
+    ] {
+        let told = run(folder.path(), &[words, &["--json"]].concat());
+        assert_ne!(told.code, 0, "{words:?}: {told:?}");
+        assert_eq!(told.json()["code"], code, "{words:?}: {told:?}");
+    }
+}
+
+#[test]
 fn docs_print_the_schema_as_markdown() {
     let folder = folder(&[("shop.toml", SCHEMA)]);
     let told = run(folder.path(), &["docs", "shop.toml"]);
     assert_eq!(told.code, 0, "{}", told.err);
     assert!(told.out.starts_with('#') && told.out.contains("orders:{customer}"), "{}", told.out);
+    let json = run(folder.path(), &["docs", "shop.toml", "--json"]).json();
+    assert_eq!(json["markdown"].as_str(), Some(&*told.out));
 }
 
 #[test]

@@ -87,7 +87,8 @@ impl Usual {
     fn answer(&mut self, asked: &Asked) -> Answer {
         let told = match asked.method.as_str() {
             "POST" => {
-                json!({ "upload_id": "a", "node_id": "b", "chunk_min_bytes": 1, "chunk_max_bytes": 1 << 20 })
+                json!({ "upload_id": "a", "node_id": "b", "chunk_min_bytes": 1, "chunk_max_bytes": 1 << 20,
+                    "outcome": "created" })
             }
             "PUT" => {
                 self.status = self.then;
@@ -310,12 +311,19 @@ fn comparing_says_how_far_it_is() {
 
 #[test]
 fn what_is_said_of_a_file_is_said_to_its_upload_on_either_way() {
-    let folder = folder(&[("small", "abc")]);
-    let here = folder.path();
     // A number that no float holds, and spaces where nobody needs them.
     let metadata = "{ \"n\": 12345678901234567890123,  \"a\": [1.10] }";
-    let said =
-        ["--name", "b.txt", "--path", "x/b.txt", "--client-node-id", "n-1", "--custom-metadata", metadata];
+    let folder = folder(&[("small", "abc"), ("facts.json", metadata)]);
+    let here = folder.path();
+    let node = "550e8400-e29b-41d4-a716-446655440000";
+    let said = [
+        ["--name", "b.txt"],
+        ["--path", "x/b.txt"],
+        ["--client-node-id", "n-1"],
+        ["--node-id", node],
+        ["--custom-metadata", "@facts.json"],
+    ]
+    .concat();
     let bodies = Arc::new(Mutex::new(Vec::new()));
     let (mut usual, seen) = (Usual::default(), bodies.clone());
     let server = fake(move |asked| {
@@ -330,22 +338,25 @@ fn what_is_said_of_a_file_is_said_to_its_upload_on_either_way() {
     assert!(body.contains(&format!("\"custom_metadata\":{metadata}")), "{body}");
     let body: Value = serde_json::from_str(&body).unwrap();
     assert_eq!(
-        (&body["name"], &body["path"], &body["client_node_id"]),
-        (&json!("b.txt"), &json!("x/b.txt"), &json!("n-1"))
+        (&body["name"], &body["path"], &body["client_node_id"], &body["node_id"]),
+        (&json!("b.txt"), &json!("x/b.txt"), &json!("n-1"), &json!(node))
     );
     // The same request to the last byte, by the store and by a server.
     let straight = first(&put(here, &words));
     let served = Served::start(here, &[]);
     let server = format!("http://{}", served.address);
     let over = first(&put(here, &[&words[..], &["--server", &server]].concat()));
-    assert_eq!(over["upload_id"], straight["upload_id"]);
+    assert_eq!((&over["upload_id"], &over["node_id"]), (&straight["upload_id"], &json!(node)));
     let another = first(&put(here, &["small", "--name", "c.txt", "--server", &server]));
     assert_ne!(another["upload_id"], straight["upload_id"]);
     assert_eq!(served.stop().code, 0);
-    let several = put(here, &["small", "small", "--name", "b.txt"]);
-    assert!(several.code == 2 && several.err.contains("--name"), "{several:?}");
+    for (flag, value) in [("--name", "b.txt"), ("--node-id", node)] {
+        let several = put(here, &["small", "small", flag, value]);
+        assert!(several.code == 2 && several.err.contains(flag), "{several:?}");
+    }
     for wrong in ["[1]", "{", "text"] {
         let refused = put(here, &["small", "--custom-metadata", wrong]);
         assert!(refused.code == 2 && refused.err.contains("--custom-metadata"), "{refused:?}");
+        assert_eq!(refused.json()["field"], "--custom-metadata", "{refused:?}");
     }
 }

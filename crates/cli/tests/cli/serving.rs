@@ -26,6 +26,18 @@ fn serve_prints_one_line_and_stops_with_0() {
 }
 
 #[test]
+fn serve_says_the_same_as_json() {
+    let folder = folder(&[("shop.toml", SCHEMA)]);
+    let mut serve = command(folder.path());
+    serve.args(["serve", "--json", "--schema", "shop.toml", "--store", "memory", "--listen", &any_port()]);
+    let served = Served::spawn_saying(&mut serve, "{");
+    let told: serde_json::Value = serde_json::from_str(&served.line).unwrap();
+    assert!(told["listening"].as_str().is_some_and(|url| url.starts_with("http://")), "{told}");
+    assert_eq!((&told["store"], &told["schemas"]), (&json!("memory"), &json!(["shop"])));
+    assert_eq!(served.stop().code, 0);
+}
+
+#[test]
 fn serve_and_the_command_line_share_one_folder_and_what_was_counted_stays() {
     let folder = folder(&[("shop.toml", SCHEMA)]);
     let take = |cost: &str| {

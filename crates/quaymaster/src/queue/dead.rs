@@ -30,7 +30,7 @@ pub(super) async fn page(queue: &Queue, count: usize, offset: u64) -> Result<Dea
     // Letters are never compressed; what another program left there is shown as a string.
     let item = |bytes: Bytes| match pack::read(bytes.clone(), queue.place.bounds().unpacked()) {
         Ok(letter) => Item::Json(letter.json),
-        Err(reason) => Item::Raw { bytes, reason },
+        Err(why) => Item::Raw { bytes, reason: why.to_string() },
     };
     Ok(DeadPage { length, items: letters.into_iter().map(item).collect() })
 }

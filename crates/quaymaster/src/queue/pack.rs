@@ -8,7 +8,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 
-use crate::{Code, Error, Result, json};
+use crate::json::{self, NotJson};
+use crate::{Code, Error, Result};
 
 /// What a compressed item begins with; no JSON does.
 const PREFIX: &[u8] = b"Z:";
@@ -39,36 +40,54 @@ pub(super) struct Unpacked {
     pub(super) text: Option<Bytes>,
 }
 
+/// Why nobody can be told what an item says.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Unreadable {
+    #[error("`Z:` without base64: {0}")]
+    Base64(#[from] base64::DecodeError),
+    #[error("`Z:` without zstd: {0}")]
+    Zstd(#[from] std::io::Error),
+    /// As `most` bytes at most may be unfolded.
+    #[error("it unfolds to more than {0} bytes")]
+    Unfolded(usize),
+    #[error("not JSON: {0}")]
+    NotJson(#[source] NotJson),
+    /// Text that is not JSON.
+    #[error("not JSON: {why}; as a string it has more than {most} bytes")]
+    LongText {
+        #[source]
+        why: NotJson,
+        most: usize,
+    },
+}
+
 /// What an item says, or why nobody can be told. A compressed one unfolds to `most` bytes at most, and text that is
 /// not JSON may have as many as a string.
-pub(super) fn unpack(item: &Bytes, most: usize) -> Result<Unpacked, String> {
+pub(super) fn unpack(item: &Bytes, most: usize) -> Result<Unpacked, Unreadable> {
     let Some(folded) = item.strip_prefix(PREFIX) else { return read(item.clone(), most) };
-    let folded = STANDARD.decode(folded).map_err(|error| format!("`Z:` without base64: {error}"))?;
-    let failed = |error: std::io::Error| format!("`Z:` without zstd: {error}");
-    let mut decoder = zstd::stream::read::Decoder::with_buffer(&folded[..]).map_err(failed)?;
-    decoder.window_log_max(WINDOW_LOG).map_err(failed)?;
+    let folded = STANDARD.decode(folded)?;
+    let mut decoder = zstd::stream::read::Decoder::with_buffer(&folded[..])?;
+    decoder.window_log_max(WINDOW_LOG)?;
     let mut payload = Vec::new();
-    decoder.take(most as u64 + 1).read_to_end(&mut payload).map_err(failed)?;
+    decoder.take(most as u64 + 1).read_to_end(&mut payload)?;
     if payload.len() > most {
-        return Err(format!("it unfolds to more than {most} bytes"));
+        return Err(Unreadable::Unfolded(most));
     }
     read(payload.into(), most)
 }
 
 /// JSON as it is; other text as a JSON string.
-pub(super) fn read(bytes: Bytes, most: usize) -> Result<Unpacked, String> {
+pub(super) fn read(bytes: Bytes, most: usize) -> Result<Unpacked, Unreadable> {
     let Err(why) = json::check(&bytes) else { return Ok(Unpacked { json: bytes, text: None }) };
-    let why = format!("not JSON: {why}");
     // Bytes that are no text are no string either.
-    let Ok(text) = std::str::from_utf8(&bytes) else { return Err(why) };
-    let too_long = || format!("{why}; as a string it has more than {most} bytes");
+    let Ok(text) = std::str::from_utf8(&bytes) else { return Err(Unreadable::NotJson(why)) };
     if text.len() > most {
-        return Err(too_long());
+        return Err(Unreadable::LongText { why, most });
     }
     let mut json = String::with_capacity(text.len() + 2);
     crate::json::push_text(&mut json, text);
     if json.len() > most {
-        return Err(too_long());
+        return Err(Unreadable::LongText { why, most });
     }
     Ok(Unpacked { json: json.into(), text: Some(bytes) })
 }

@@ -218,6 +218,6 @@ pub(super) fn item(item: Bytes, left: &mut usize) -> Item {
             }
             Item::Json(payload.json)
         }
-        Err(reason) => Item::Raw { bytes: item, reason },
+        Err(why) => Item::Raw { bytes: item, reason: why.to_string() },
     }
 }

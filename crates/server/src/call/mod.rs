@@ -461,6 +461,32 @@ mod tests {
         assert_eq!(named, [Names::Resource(Kind::Dedupe), Names::Called]);
     }
 
+    /// What only describes an answer drifts from what writes it.
+    #[test]
+    fn no_type_describes_what_another_one_writes() {
+        fn look(folder: &std::path::Path, described: &mut usize) {
+            for path in std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()) {
+                if path.is_dir() {
+                    look(&path, described);
+                    continue;
+                }
+                let text = std::fs::read_to_string(&path).unwrap_or_default();
+                for (derived, rest) in
+                    text.split("#[derive(").skip(1).filter_map(|item| item.split_once(")]"))
+                {
+                    let attributes = rest.split("\npub").next().unwrap_or_default();
+                    if derived.contains("JsonSchema") {
+                        *described += 1;
+                        assert!(!attributes.contains("dead_code"), "{}: {rest:.90}", path.display());
+                    }
+                }
+            }
+        }
+        let mut described = 0;
+        look(std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/src")), &mut described);
+        assert!(described > 50, "{described} types were found");
+    }
+
     #[test]
     fn the_description_lists_the_roles_from_the_least_to_the_most() {
         let described = crate::describe();

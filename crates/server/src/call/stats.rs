@@ -9,7 +9,7 @@ use quaymaster::stats::{
     ERROR_ONE_IN, MAX_HOURS, MAX_INSTANCE_CHARS, MAX_REQUESTS, Record, Report, ReportAsk, Request,
 };
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::{Answer, Call, Input, Repeat, call, written};
@@ -107,82 +107,88 @@ pub(crate) struct StatsRecorded {
 }
 
 /// What `report` answers.
-#[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct StatsReport {
-    requests: StatsRequests,
-    connections: StatsConnections,
-    errors: StatsErrors,
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "the names say it")]
+pub struct StatsReport {
+    pub requests: StatsRequests,
+    pub connections: StatsConnections,
+    pub errors: StatsErrors,
     /// The most used in front.
-    endpoints: Vec<StatsEndpoint>,
+    pub endpoints: Vec<StatsEndpoint>,
     /// How many endpoints there are, shown or not.
-    endpoints_total: u64,
+    pub endpoints_total: u64,
     /// Requests by instance.
     #[schemars(extend("examples" = [{"0": 512, "1": 498}]))]
-    instances: BTreeMap<String, u64>,
+    pub instances: BTreeMap<String, u64>,
     /// Processes that flushed within their heartbeat.
-    alive: u64,
+    pub alive: u64,
     /// Since when one was alive without a break: what `max_…` looks back to.
     #[schemars(extend("examples" = ["2026-01-24T10:30:00.000000Z"]))]
-    started_at: Option<String>,
+    pub started_at: Option<String>,
     /// Requests by hour, the oldest first; hours without any are not there.
-    hourly: Vec<StatsHour>,
+    pub hourly: Vec<StatsHour>,
     /// A percentile is at most this far from the exact one, relative to it.
     #[schemars(extend("examples" = [0.007_812_5]))]
-    percentile_error: f64,
+    pub percentile_error: f64,
     /// When this was true, by the store's clock.
     #[schemars(extend("examples" = ["2026-01-24T10:31:00.000000Z"]))]
-    generated_at: String,
+    pub generated_at: String,
 }
 
 /// Requests of all instances.
-#[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct StatsRequests {
-    total: u64,
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "the names say it")]
+pub struct StatsRequests {
+    pub total: u64,
     /// Those that were not refused.
-    accepted: u64,
+    pub accepted: u64,
     /// Requests in the newest second that every instance has flushed.
-    speed_per_second: u64,
+    pub speed_per_second: u64,
     /// The most in one second since an instance was alive without a break.
-    max_speed_per_second: u64,
+    pub max_speed_per_second: u64,
 }
 
 /// Connections of all instances that are alive.
-#[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct StatsConnections {
-    current: u64,
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "the names say it")]
+pub struct StatsConnections {
+    pub current: u64,
     /// The most there were since an instance was alive without a break.
-    max_since_startup: u64,
+    pub max_since_startup: u64,
 }
 
 /// Responses with a status from 400.
-#[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct StatsErrors {
-    total: u64,
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "the names say it")]
+pub struct StatsErrors {
+    pub total: u64,
     #[schemars(extend("examples" = [{"404": 12, "500": 1}]))]
-    by_status: BTreeMap<String, u64>,
+    pub by_status: BTreeMap<String, u64>,
 }
 
 /// One endpoint.
-#[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct StatsEndpoint {
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "the names say it")]
+pub struct StatsEndpoint {
     /// `METHOD /template`; `unmatched` for requests without a route, `overflow` for endpoints over the cap.
     #[schemars(extend("examples" = ["GET /api/users/:id"]))]
-    endpoint: String,
-    count: u64,
-    errors: u64,
-    avg_ms: f64,
-    p50_ms: f64,
-    p95_ms: f64,
-    p99_ms: f64,
+    pub endpoint: String,
+    pub count: u64,
+    pub errors: u64,
+    pub avg_ms: f64,
+    pub p50_ms: f64,
+    pub p95_ms: f64,
+    pub p99_ms: f64,
 }
 
 /// Requests of one hour.
-#[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct StatsHour {
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "the names say it")]
+pub struct StatsHour {
     /// The hour's start in epoch milliseconds.
     #[schemars(extend("examples" = [1_672_531_200_000_i64]))]
-    hour_ms: i64,
-    count: u64,
+    pub hour_ms: i64,
+    pub count: u64,
 }
 
 /// What `sweep` answers.

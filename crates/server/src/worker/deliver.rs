@@ -164,9 +164,9 @@ impl Delivery {
         };
         match result::read(to, &body) {
             Ok(then) => Ok(Done::then(then)),
-            Err(why) => Err(Failure::new(format!(
-                "{} answered what {}.{} cannot take: {why}",
-                self.shown, to.0, to.1
+            Err(problem) => Err(Failure::new(format!(
+                "{} answered what {}.{} cannot take: {}",
+                self.shown, to.0, to.1, problem.detail
             ))),
         }
     }

@@ -11,10 +11,12 @@
 use std::borrow::Cow;
 
 use bytes::Bytes;
+use quaymaster::Code;
 use quaymaster::queue::Then;
 use quaymaster::schema::Kind;
 use serde_json::value::RawValue;
 
+use crate::http::problem::Problem;
 use crate::request::{JSON, KEY, KeyValues, Request as _, Spec, read, request};
 
 request! {
@@ -30,12 +32,12 @@ request! {
 }
 
 /// What follows from `body`; an error says what is wrong with it.
-pub(super) fn read(to: &(Kind, String), body: &[u8]) -> Result<Vec<Then>, String> {
+pub(super) fn read(to: &(Kind, String), body: &[u8]) -> Result<Vec<Then>, Problem> {
     if body.trim_ascii().is_empty() {
         return Ok(Vec::new());
     }
-    let value: &RawValue =
-        serde_json::from_slice(body).map_err(|error| format!("the response is not JSON: {error}"))?;
+    let value: &RawValue = serde_json::from_slice(body)
+        .map_err(|error| wrong(format!("the response is not JSON: {error}")).because(error))?;
     let text = || Bytes::copy_from_slice(value.get().as_bytes());
     let (kind, name) = to;
     match kind {
@@ -45,23 +47,33 @@ pub(super) fn read(to: &(Kind, String), body: &[u8]) -> Result<Vec<Then>, String
     }
 }
 
-fn items(name: &str, value: &RawValue) -> Result<Vec<Then>, String> {
+fn wrong(detail: String) -> Problem {
+    Problem::new(Code::RequestInvalid, detail)
+}
+
+fn items(name: &str, value: &RawValue) -> Result<Vec<Then>, Problem> {
     if !value.get().starts_with('[') {
         return Ok(vec![item(name, value, "the response")?]);
     }
-    let list: Vec<&RawValue> = serde_json::from_str(value.get()).map_err(|error| error.to_string())?;
+    let list: Vec<&RawValue> =
+        serde_json::from_str(value.get()).map_err(|error| wrong(error.to_string()).because(error))?;
     list.iter().enumerate().map(|(at, value)| item(name, value, &format!("the response's [{at}]"))).collect()
 }
 
-fn item(name: &str, value: &RawValue, path: &str) -> Result<Then, String> {
+fn item(name: &str, value: &RawValue, path: &str) -> Result<Then, Problem> {
     let read = read::object(BatchItem::SHAPE, value.get(), path).and_then(BatchItem::of);
-    let read = read.map_err(|problem| {
-        format!(
+    let read = read.map_err(|mut problem| {
+        let detail = format!(
             "{}; for batch.{name} it must be {{\"key\", \"item\", \"id\"?}} or a list of such",
             problem.detail
-        )
+        );
+        problem.detail = detail.into();
+        problem
     })?;
-    let Some(item) = read.item else { return Err(format!("{path} has no \"item\" for batch.{name}")) };
+    let Some(item) = read.item else {
+        let detail = format!("{path} has no \"item\" for batch.{name}");
+        return Err(wrong(detail).field(format!("{path}.item")));
+    };
     Ok(Then::BatchAdd {
         name: name.to_owned(),
         key: read.key.into_iter().map(|(name, value)| (name.into_owned(), value.into_owned())).collect(),
@@ -75,7 +87,7 @@ mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
     use super::*;
 
-    fn batch(body: &str) -> Result<Vec<Then>, String> {
+    fn batch(body: &str) -> Result<Vec<Then>, Problem> {
         read(&(Kind::Batch, "camera".to_owned()), body.as_bytes())
     }
 
@@ -104,9 +116,13 @@ mod tests {
             ),
             (r#"{"key": {"a": [1]}, "item": 1}"#, "key.a must be a string or an integer"),
         ] {
-            let told = batch(body).unwrap_err();
+            let told = batch(body).unwrap_err().detail;
             assert!(told.contains(part), "{body}: {told}");
         }
+        let error = |body| batch(body).unwrap_err().into_error("worker");
+        assert!(error("{").source.is_some());
+        let field = error(r#"[{"key": {}, "item": 1}, {"item": 1, "key": 5}]"#).field;
+        assert_eq!(field.as_deref(), Some("the response's [1].key"));
     }
 
     #[test]

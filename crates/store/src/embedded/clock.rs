@@ -17,10 +17,9 @@ use parking_lot::Mutex;
 use tracing::warn;
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::script::LATEST_US;
 use crate::{Code, Error, Result};
 
-/// The latest time a store can tell, in the year 2255: a script's numbers are exact up to here.
-const LATEST_US: i64 = 8_999_000_000_000_000;
 /// A machine's date before 2020 was never set: everything in a folder would seem to lie in the future.
 const EARLIEST_US: i64 = 1_577_836_800_000_000;
 /// The store's time runs faster or slower by one part in this many while it differs from the machine's.

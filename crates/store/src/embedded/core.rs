@@ -70,7 +70,7 @@ impl Core {
         self.check()?;
         self.ticker.usable_us()?;
         if self.inner.lock().model.is_full() {
-            return Err(Error::new("store.ready", Code::StoreOom, Fault::FULL.0));
+            return Err(Error::new("store.ready", Code::StoreOom, Fault::FULL.text));
         }
         Ok(())
     }

@@ -3,29 +3,18 @@
 //! A sample's error is at most half its round trip, so of the last few samples the quickest counts. A sample
 //! that contradicts it by more than both errors means that one of the clocks was set: then only it counts.
 
-use std::fmt::Display;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 
+use crate::script::{LATEST_US, too_late};
 use crate::{Code, Error, Result};
 
 /// Samples kept: old enough ones would hide a drift of the clocks.
 const KEPT: usize = 8;
 /// Clocks that are slewed drift this much between two looks without having been set.
 const SLACK_US: i64 = 2_000;
-
-/// The latest time scripts can count with, in the year 2255: their numbers are exact up to here.
-const LATEST_US: i64 = 8_999_000_000_000_000;
-
-/// What is said of a store's clock that is past it.
-pub(crate) fn too_late(now_us: impl Display) -> String {
-    format!(
-        "the store's clock says {now_us} µs since 1970, and scripts count up to {LATEST_US} (the year 2255); set its \
-         machine's clock right"
-    )
-}
 
 /// The kept offset.
 #[derive(Debug, Default)]

@@ -2,9 +2,9 @@
 
 use std::io;
 
-use crate::redis::clock::too_late;
 use crate::redis::options::Address;
 use crate::redis::url;
+use crate::script::too_late;
 use crate::{Code, Denied, Error};
 
 /// Whether the script may have run although no good answer came.

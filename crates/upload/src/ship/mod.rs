@@ -36,6 +36,20 @@ pub enum Sent {
     Elsewhere,
 }
 
+/// Why a chunk did not become durable.
+enum Unshipped {
+    /// The object store did not take the part.
+    Refused(Error),
+    /// Anything else: it comes again.
+    Other(Error),
+}
+
+impl<E: Into<Error>> From<E> for Unshipped {
+    fn from(error: E) -> Self {
+        Self::Other(error.into())
+    }
+}
+
 impl Uploads {
     /// Claims up to `count` chunks that wait and ships them one after the other; what became of each.
     pub async fn ship_once(&self, count: usize) -> Result<Vec<Sent>> {
@@ -59,9 +73,13 @@ impl Uploads {
         } else {
             match self.try_ship(chunk).await {
                 Ok(sent) => return sent,
-                Err(error) => {
+                Err(unshipped) => {
+                    let (Unshipped::Refused(error) | Unshipped::Other(error)) = &unshipped;
                     tracing::warn!(upload_id = id, number, attempt = chunk.attempt, %error, "a chunk was not shipped");
-                    self.not_shipped(chunk, &error).await
+                    match &unshipped {
+                        Unshipped::Refused(error) => self.refused(chunk, error).await,
+                        Unshipped::Other(error) => self.again(chunk, &error.to_string()).await,
+                    }
                 }
             }
         };
@@ -72,14 +90,14 @@ impl Uploads {
         })
     }
 
-    async fn try_ship(&self, chunk: &Chunk) -> Result<Sent> {
+    async fn try_ship(&self, chunk: &Chunk) -> Result<Sent, Unshipped> {
         let (id, number) = (chunk.lease.upload_id(), chunk.lease.number() + 1);
         let digest = chunk.digest;
         // Whoever had it before may have come as far as the ledger.
         let Sending { adopted, part } = self.inner.ledger.sending(id, number).await?;
         match part {
-            Some(part) if part.digest == digest => return self.durable(chunk, &part.etag).await,
-            Some(_) => return self.catch_up(id).await,
+            Some(part) if part.digest == digest => return Ok(self.durable(chunk, &part.etag).await?),
+            Some(_) => return Ok(self.catch_up(id).await?),
             None => {}
         }
         let started = Instant::now();
@@ -88,7 +106,7 @@ impl Uploads {
         } else {
             let Some(opened) = self.inner.bytes.open(&self.inner.store, chunk, &self.inner.fetching).await?
             else {
-                return self.missing(chunk).await;
+                return Ok(self.missing(chunk).await?);
             };
             let (source, lent) = opened.take();
             let body = PartBody { size: chunk.size, digest, source };
@@ -100,18 +118,18 @@ impl Uploads {
                     self.inner.figures.shipped.observe(started.elapsed());
                     etag
                 }
-                Err(_) if lent.was_cut() => return self.missing(chunk).await,
+                Err(_) if lent.was_cut() => return Ok(self.missing(chunk).await?),
                 Err(error) if other_bytes(&error) && !self.is_whole(chunk).await? => {
-                    return self.missing(chunk).await;
+                    return Ok(self.missing(chunk).await?);
                 }
-                Err(error) => return Err(error),
+                Err(error) => return Err(Unshipped::Refused(error)),
             }
         };
         let part = Part { number, etag, size: chunk.size, digest };
         let recorded = self.inner.ledger.record_part(id, &chunk.multipart_id, &part);
         match Effect::ShipRecord.of(recorded).await? {
-            RecordPart::Durable { .. } => self.durable(chunk, &part.etag).await,
-            RecordPart::Differs(_) | RecordPart::Closed(_) => self.catch_up(id).await,
+            RecordPart::Durable { .. } => Ok(self.durable(chunk, &part.etag).await?),
+            RecordPart::Differs(_) | RecordPart::Closed(_) => Ok(self.catch_up(id).await?),
             RecordPart::Unknown => {
                 let reason = "the ledger does not know this upload";
                 let _ = self.inner.store.failed(&chunk.lease, reason, Next::GiveUp).await?;
@@ -185,15 +203,14 @@ impl Uploads {
         Ok(Sent::Elsewhere)
     }
 
-    async fn not_shipped(&self, chunk: &Chunk, error: &Error) -> Result<Sent> {
+    async fn refused(&self, chunk: &Chunk, error: &Error) -> Result<Sent> {
         let number = chunk.lease.number();
-        let by_the_objects = error.op().starts_with("objects.");
-        if by_the_objects && error.said() == Some("NoSuchUpload") {
+        if error.said() == Some("NoSuchUpload") {
             let reason = crate::complete::Flaw::PartsLost.reason(&error.to_string());
             return self.give_up(chunk, &reason).await;
         }
         let last = chunk.attempt >= self.inner.options.attempts || !error.trouble().may_pass();
-        if by_the_objects && last {
+        if last {
             let reason = format!("chunk {number}, attempt {}: {error}", chunk.attempt);
             return self.give_up(chunk, &reason).await;
         }

@@ -1,34 +1,49 @@
 //! What `upload put`, `content`, `progress` and `doctor` are given.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args as ClapArgs;
 use clap::builder::BoolishValueParser;
+use quaymaster::schema::Kind;
 use quaymaster::upload::Upload;
-use serde_json::value::RawValue;
+use quaymaster_server::Field;
+use quaymaster_server::command::{self, Command, Fields};
+use serde_json::value::to_raw_value;
 
+use super::file::name_of;
 use crate::args::Place;
+use crate::calls::{Given, arg};
 use crate::remote::Remote;
 
 /// Flags that belong to one file or one upload: a variable left behind must not change what becomes of the next one.
 #[cfg(test)]
-pub(crate) const OF_ONE_CALL: [&str; 11] = [
-    "name",
-    "path",
-    "client-node-id",
-    "custom-metadata",
-    "mime-type",
-    "drive",
-    "connector-id",
-    "parent-id",
-    "again",
-    "upload-id",
-    "output",
-];
+pub(crate) const OF_ONE_CALL: [&str; 3] = ["again", "upload-id", "output"];
+
+/// The call that begins an upload.
+pub(super) fn create() -> Option<Command> {
+    command::commands().find(|call| call.kind() == Kind::Upload && call.verb() == "create")
+}
+
+/// Its fields that `put` is told by flags; the others it knows itself.
+pub(crate) fn fields_of_put() -> impl Iterator<Item = &'static Field> {
+    let known = |field: &&Field| matches!(field.name, "size" | "idempotency_key" | "request_id");
+    create().into_iter().flat_map(Command::fields).filter(move |field| !known(field))
+}
+
+/// A flag of `put`.
+fn flag_of_put(field: &'static Field) -> clap::Arg {
+    match field.name {
+        "name" => {
+            arg(field).required(false).help("The file's name; its own unless given. Only for a single FILE")
+        }
+        _ => arg(field),
+    }
+}
 
 pub(crate) fn commands() -> Vec<clap::Command> {
     vec![
         Put::augment_args(clap::Command::new("put"))
+            .args(fields_of_put().map(flag_of_put))
             .about("Upload files; the same command again goes on where it was interrupted")
             .long_about(None),
         Content::augment_args(clap::Command::new("content"))
@@ -63,42 +78,27 @@ pub(crate) struct Put {
     #[arg(long, env = "QUAYMASTER_CHUNK_BYTES", value_name = "BYTES", default_value_t = 8 << 20,
         value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) chunk_bytes: u64,
-    /// What the file is called in the upload; its own name unless given. Only for a single FILE.
-    #[arg(long, value_name = "TEXT")]
-    pub(crate) name: Option<String>,
-    /// The relative path.
-    #[arg(long, value_name = "TEXT")]
-    pub(crate) path: Option<String>,
-    /// Your own stable id.
-    #[arg(long, value_name = "TEXT")]
-    pub(crate) client_node_id: Option<String>,
-    /// An object of your own.
-    #[arg(long, value_name = "JSON", value_parser = object)]
-    pub(crate) custom_metadata: Option<String>,
-    /// The files' MIME type.
-    #[arg(long, value_name = "TEXT")]
-    pub(crate) mime_type: Option<String>,
-    /// The drive.
-    #[arg(long, value_name = "TEXT")]
-    pub(crate) drive: Option<String>,
-    /// The connector; the schema's unless given.
-    #[arg(long, value_name = "TEXT")]
-    pub(crate) connector_id: Option<String>,
-    /// The folder's UUID.
-    #[arg(long, value_name = "TEXT")]
-    pub(crate) parent_id: Option<String>,
+    /// What an upload is begun with, besides what the file itself says.
+    #[arg(skip)]
+    pub(crate) given: Given,
     /// Upload a file that was uploaded already, and has not changed, as another document.
     #[arg(long)]
     pub(crate) again: bool,
     /// Do not read the content back to compare its SHA-256; every chunk is compared all the same.
     #[arg(long, env = "QUAYMASTER_NO_VERIFY", value_parser = BoolishValueParser::new())]
     pub(crate) no_verify: bool,
-    /// Print JSON.
-    #[arg(long, env = "QUAYMASTER_JSON", value_parser = BoolishValueParser::new())]
-    pub(crate) json: bool,
 }
 
 impl Put {
+    /// The fields of `create` for a file, as far as they are known before it is looked at.
+    pub(super) fn fields(&self, file: &Path) -> serde_json::Result<Fields> {
+        let mut fields = self.given.fields.clone();
+        if !fields.contains_key("name") {
+            fields.insert("name".to_owned(), to_raw_value(&name_of(file))?);
+        }
+        Ok(fields)
+    }
+
     /// What the same command does after this one broke off.
     pub(crate) const fn afterwards(&self) -> &'static str {
         if self.again {
@@ -154,9 +154,6 @@ pub(crate) struct Doctor {
     /// environment variable sets it.
     #[arg(long)]
     pub(crate) repair: bool,
-    /// Print JSON.
-    #[arg(long, env = "QUAYMASTER_JSON", value_parser = BoolishValueParser::new())]
-    pub(crate) json: bool,
 }
 
 fn upload_id(text: &str) -> Result<String, String> {
@@ -166,12 +163,21 @@ fn upload_id(text: &str) -> Result<String, String> {
     }
 }
 
-/// A JSON object, as it was typed.
-fn object(text: &str) -> Result<String, String> {
-    let text = text.trim();
-    match serde_json::from_str::<&RawValue>(text) {
-        Ok(_) if text.starts_with('{') => Ok(text.to_owned()),
-        Ok(_) => Err("must be a JSON object".to_owned()),
-        Err(error) => Err(format!("is no JSON: {error}")),
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::calls::flag;
+
+    #[test]
+    fn put_has_a_flag_for_each_field_of_create_that_the_file_does_not_say() {
+        let put = commands().into_iter().find(|command| command.get_name() == "put");
+        let flags: Vec<_> =
+            put.iter().flat_map(clap::Command::get_arguments).filter_map(clap::Arg::get_long).collect();
+        let create: Vec<_> = create().into_iter().flat_map(Command::fields).collect();
+        assert!(create.len() > 8, "{create:?}");
+        for field in create {
+            let said_by_the_file = ["size", "idempotency_key", "request_id"].contains(&field.name);
+            assert_ne!(flags.contains(&flag(field.name).as_str()), said_by_the_file, "{}", field.name);
+        }
     }
 }

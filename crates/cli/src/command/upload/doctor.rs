@@ -33,7 +33,7 @@ pub(crate) async fn run(args: Doctor, global: &Global) -> anyhow::Result<ExitCod
     };
     quaymaster.engine().close().await?;
     let (reports, orphans, told) = looked?;
-    let text = if args.json {
+    let text = if global.json {
         as_json(&reports, &orphans).to_string()
     } else {
         output::printable_lines(&as_text(&reports, &orphans, told))

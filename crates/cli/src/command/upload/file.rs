@@ -1,5 +1,6 @@
 //! One file on its way: cut into chunks, sent several at once, sent again where that is asked for, compared at the end.
 
+use std::borrow::Cow;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,8 +11,9 @@ use bytes::{Bytes, BytesMut};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use quaymaster::upload::{Last, MAX_CHUNKS, Status};
 use quaymaster::{Code, Error};
-use quaymaster_upload::ingest::Request;
+use quaymaster_server::command::Fields;
 use quaymaster_upload::{Hasher, Sha256};
+use serde_json::value::{RawValue, to_raw_value};
 use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _};
 
 use super::args::Put;
@@ -130,46 +132,16 @@ impl Sending<'_> {
         let put = self.put;
         let once =
             if put.again { format!("{}.{:?}", std::process::id(), Instant::now()) } else { String::new() };
-        let name = put.name.clone().unwrap_or_else(|| name_of(self.path));
         let (path, chunk_bytes) = (source.path.to_string_lossy(), put.chunk_bytes.to_string());
+        let mut fields = put.fields(self.path)?;
+        fields.insert("size".to_owned(), to_raw_value(&source.size)?);
         for ended in 0..ENDED_MAX {
             let nth = ended.to_string();
-            let mut facts = vec![
-                path.as_ref(),
-                &source.mark,
-                &once,
-                &chunk_bytes,
-                &nth,
-                put.mime_type.as_deref().unwrap_or_default(),
-                put.drive.as_deref().unwrap_or_default(),
-                put.connector_id.as_deref().unwrap_or_default(),
-                put.parent_id.as_deref().unwrap_or_default(),
-            ];
-            // Only where they are given: uploads that were begun before there were such flags go on.
-            let flags = [
-                ("name", &put.name),
-                ("path", &put.path),
-                ("client_node_id", &put.client_node_id),
-                ("custom_metadata", &put.custom_metadata),
-            ];
-            for (flag, value) in flags {
-                facts.extend(value.as_deref().into_iter().flat_map(|value| [flag, value]));
-            }
-            let facts = facts.join("\0");
-            let request = Request {
-                node_id: None,
-                name: name.clone(),
-                size: Some(source.size),
-                mime_type: put.mime_type.clone(),
-                drive: put.drive.clone(),
-                connector_id: put.connector_id.clone(),
-                path: put.path.clone(),
-                parent_id: put.parent_id.clone(),
-                custom_metadata: put.custom_metadata.clone(),
-                client_node_id: put.client_node_id.clone(),
-                idempotency_key: Some(format!("put-{}", Sha256::of(facts.as_bytes()))),
-            };
-            let began = patiently(|| self.way.create(&request)).await?;
+            let facts = [&*path, &source.mark, &once, &chunk_bytes, &nth].map(Cow::from);
+            let facts = facts.into_iter().chain(said(&put.given.fields)).collect::<Vec<_>>().join("\0");
+            let key = format!("put-{}", Sha256::of(facts.as_bytes()));
+            fields.insert("idempotency_key".to_owned(), to_raw_value(&key)?);
+            let began = patiently(|| self.way.create(&fields)).await?;
             let chunk = put.chunk_bytes.clamp(began.chunk_min_bytes, began.chunk_max_bytes);
             let chunk = chunk.max(source.size.div_ceil(u64::from(MAX_CHUNKS)));
             let count = u32::try_from(source.size.div_ceil(chunk).max(1)).unwrap_or(MAX_CHUNKS);
@@ -286,6 +258,29 @@ impl Sending<'_> {
     }
 }
 
+/// What the flags say of a file, as its upload's key has it. Keys must stay what they are: an upload that an earlier
+/// version began goes on by its key.
+fn said(fields: &Fields) -> Vec<Cow<'_, str>> {
+    const ALWAYS: [&str; 4] = ["mime_type", "drive", "connector_id", "parent_id"];
+    const FIRST: [&str; 4] = ["name", "path", "client_node_id", "custom_metadata"];
+    let text = |value: &RawValue| match serde_json::from_str::<String>(value.get()) {
+        Ok(text) => text,
+        Err(_) => value.get().to_owned(),
+    };
+    let mut said: Vec<Cow<'_, str>> = ALWAYS
+        .iter()
+        .map(|name| fields.get(*name).map_or(Cow::Borrowed(""), |value| text(value).into()))
+        .collect();
+    let others =
+        fields.keys().map(String::as_str).filter(|name| !ALWAYS.contains(name) && !FIRST.contains(name));
+    for name in FIRST.into_iter().chain(others) {
+        if let Some(value) = fields.get(name) {
+            said.extend([name.into(), text(value).into()]);
+        }
+    }
+    said
+}
+
 /// A file's name without its folder.
 pub(super) fn name_of(path: &Path) -> String {
     path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
@@ -307,5 +302,34 @@ impl Cut {
             Unreadable::because(what, error)
         })?;
         Ok(bytes.freeze())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn a_key_is_made_of_the_same_words_as_by_earlier_versions() {
+        let given = |words: &[(&str, &str)]| {
+            let raw = |text: &str| RawValue::from_string(text.to_owned()).unwrap();
+            let fields = words.iter().map(|(name, value)| ((*name).to_owned(), raw(value))).collect();
+            said(&fields).join(" ")
+        };
+        assert_eq!(given(&[]), "   ");
+        let all = [
+            ("client_node_id", r#""n""#),
+            ("connector_id", r#""c""#),
+            ("custom_metadata", r#"{ "a": 1 }"#),
+            ("drive", r#""d""#),
+            ("mime_type", r#""m""#),
+            ("name", r#""f""#),
+            ("parent_id", r#""u""#),
+            ("path", r#""p""#),
+        ];
+        let words = r#"m d c u name f path p client_node_id n custom_metadata { "a": 1 }"#;
+        assert_eq!(given(&all), words);
+        assert_eq!(given(&[&all[..], &[("node_id", r#""i""#)]].concat()), format!("{words} node_id i"));
     }
 }

@@ -7,20 +7,21 @@ use std::time::Duration;
 
 use quaymaster::schema::Kind;
 use quaymaster::{Code, Error, Quaymaster};
-use quaymaster_server::Depot;
 use quaymaster_server::config::Needs;
+use quaymaster_server::{Depot, upload_request};
 use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::args::Put;
+use super::args::{Put, fields_of_put};
 use super::bar::{Bar, Doing};
 use super::file::{Sending, Uploaded, name_of};
 use super::remote::Remote;
 use super::way::Way;
 use super::{INTERRUPTED, resource};
 use crate::args::Global;
+use crate::command::call::in_flags;
 use crate::command::serve::signalled;
 use crate::setup::{self, Intent};
 use crate::{failure, output};
@@ -29,10 +30,7 @@ use crate::{failure, output};
 const GRACE: Duration = Duration::from_secs(10);
 
 pub(crate) async fn run(put: Put, global: &Global) -> anyhow::Result<ExitCode> {
-    if put.name.is_some() && put.files.len() > 1 {
-        let detail = "--name is the name of one file, and several are given";
-        return Err(Error::new("upload.put", Code::RequestInvalid, detail).field("--name").into());
-    }
+    check(&put)?;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let (way, help) = tokio::select! {
@@ -73,11 +71,26 @@ pub(crate) async fn run(put: Put, global: &Global) -> anyhow::Result<ExitCode> {
             _ = signalled(&mut terminate, &mut interrupt) => failed = Some(ExitCode::from(INTERRUPTED)),
         }
     }
-    let text = if put.json { as_json(&ended).to_string() } else { output::printable_lines(&as_text(&ended)) };
+    let text =
+        if global.json { as_json(&ended).to_string() } else { output::printable_lines(&as_text(&ended)) };
     if !text.is_empty() {
         output::print(&text)?;
     }
     Ok(failed.unwrap_or(ExitCode::SUCCESS))
+}
+
+/// Refuses flags that nobody would take, before anything is opened.
+fn check(put: &Put) -> anyhow::Result<()> {
+    for (name, flag) in [("name", "--name"), ("node_id", "--node-id")] {
+        if put.files.len() > 1 && put.given.fields.contains_key(name) {
+            let detail = format!("{flag} is for one file, and several are given");
+            return Err(Error::new("upload.put", Code::RequestInvalid, detail).field(flag).into());
+        }
+    }
+    for path in &put.files {
+        upload_request(&put.fields(path)?).map_err(|error| in_flags(error, fields_of_put()))?;
+    }
+    Ok(())
 }
 
 /// Where the files go; straight on the store, this process also ships and completes.

@@ -12,16 +12,15 @@ use futures_util::stream::{self, BoxStream};
 use quaymaster::schema::Kind;
 use quaymaster::upload::{Last, Progress, Status, Upload};
 use quaymaster::{Code, Error};
-use quaymaster_server::command::resource_path;
+use quaymaster_server::UploadCreated;
+use quaymaster_server::command::{Fields, resource_path};
 use quaymaster_upload::Sha256;
-use quaymaster_upload::ingest::{Began, Request};
+use quaymaster_upload::ingest::Began;
 use reqwest::{Body, Method, RequestBuilder, Response, StatusCode};
-use serde::Serialize;
-use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::telling;
 use super::way::{Body as Content, Seen, Sent, Tried, Trying};
+use super::{args, telling};
 use crate::remote::{Client, Refusal, Unread, excerpt, read, speaking};
 
 /// How long a server may say nothing.
@@ -42,6 +41,7 @@ const ANSWER_MAX: usize = 16 << 20;
 
 pub(super) struct Remote {
     client: Client,
+    resource: String,
     /// Up to the resource: `/v1/upload/documents`.
     base: String,
     patience: Duration,
@@ -53,7 +53,7 @@ impl Remote {
     pub(super) fn new(client: Client, resource: &str) -> Result<Self, Error> {
         let base = resource_path(Kind::Upload, resource)?;
         let patience = client.patience(PATIENCE);
-        Ok(Self { client, base, patience, stalled: STALLED })
+        Ok(Self { client, resource: resource.to_owned(), base, patience, stalled: STALLED })
     }
 
     fn request(&self, method: Method, path: &str) -> RequestBuilder {
@@ -66,38 +66,22 @@ impl Remote {
         answer.unwrap_or_else(|_| Err(silent(self.patience)))
     }
 
-    pub(super) async fn create(&self, request: &Request) -> Tried<Began> {
-        // Metadata goes as it was given: the same request straight to the store must be the same to the last byte.
-        let metadata = request.custom_metadata.as_deref().map(serde_json::from_str).transpose();
-        let body = Creating {
-            name: &request.name,
-            size: request.size,
-            mime_type: request.mime_type.as_deref(),
-            drive: request.drive.as_deref(),
-            connector_id: request.connector_id.as_deref(),
-            path: request.path.as_deref(),
-            parent_id: request.parent_id.as_deref(),
-            custom_metadata: metadata.map_err(unwritten)?,
-            client_node_id: request.client_node_id.as_deref(),
-            idempotency_key: request.idempotency_key.as_deref(),
-        };
-        let body = serde_json::to_string(&body).map_err(unwritten)?;
-        let made = self.json_of(self.answered(self.posted("create", body)).await?).await?;
-        let text = |name: &str| made[name].as_str().map(str::to_owned);
-        let count = |name: &str| made[name].as_u64();
-        let began = (text("upload_id"), text("node_id"), count("chunk_min_bytes"), count("chunk_max_bytes"));
-        match began {
+    pub(super) async fn create(&self, fields: &Fields) -> Tried<Began> {
+        let sent = args::create().map(|create| create.sent(&self.resource, &[], fields));
+        let sent = sent.transpose().map_err(Trying::Never)?.and_then(|sent| sent.body).unwrap_or_default();
+        let body = self.body_of(self.answered(self.posted("create", sent)).await?).await?;
+        match serde_json::from_slice(&body) {
             // It becomes part of paths.
-            (Some(upload_id), Some(node_id), Some(chunk_min_bytes), Some(chunk_max_bytes))
+            Ok(UploadCreated { upload_id, node_id, chunk_min_bytes, chunk_max_bytes, .. })
                 if Upload::check_id("upload.put", &upload_id).is_ok() =>
             {
                 Ok(Began { upload_id, node_id, chunk_min_bytes, chunk_max_bytes })
             }
-            _ => Err(strange(&made)),
+            _ => Err(unusual(&body)),
         }
     }
 
-    fn posted(&self, verb: &str, body: String) -> RequestBuilder {
+    fn posted(&self, verb: &str, body: Vec<u8>) -> RequestBuilder {
         self.request(Method::POST, verb).header("content-type", "application/json").body(body)
     }
 
@@ -166,7 +150,7 @@ impl Remote {
     }
 
     pub(super) async fn resume(&self, id: &str) -> Tried<()> {
-        self.answered(self.posted("resume", json!({ "upload_id": id }).to_string())).await.map(drop)
+        self.answered(self.posted("resume", json!({ "upload_id": id }).to_string().into())).await.map(drop)
     }
 
     pub(super) async fn content(&self, id: &str, from: u64) -> Tried<Content> {
@@ -213,26 +197,14 @@ impl Remote {
         Err(if later { Trying::Later(refusal.wait, error) } else { Trying::Never(error) })
     }
 
+    async fn body_of(&self, response: Response) -> Tried<Vec<u8>> {
+        read(response, self.patience, ANSWER_MAX).await.map_err(unread)
+    }
+
     async fn json_of(&self, response: Response) -> Tried<Value> {
-        let body = read(response, self.patience, ANSWER_MAX).await.map_err(unread)?;
+        let body = self.body_of(response).await?;
         serde_json::from_slice(&body).map_err(|_| unusual(&body))
     }
-}
-
-/// What `create` is given.
-#[derive(Serialize)]
-struct Creating<'a> {
-    name: &'a str,
-    size: Option<u64>,
-    mime_type: Option<&'a str>,
-    drive: Option<&'a str>,
-    connector_id: Option<&'a str>,
-    path: Option<&'a str>,
-    parent_id: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    custom_metadata: Option<&'a RawValue>,
-    client_node_id: Option<&'a str>,
-    idempotency_key: Option<&'a str>,
 }
 
 /// How much of a chunk was handed to the connection, and when the last of it.
@@ -254,12 +226,6 @@ fn watched(
         moved.bytes.store(from as u64, Relaxed);
         Ok(bytes.slice(from..bytes.len().min(from + PIECE)))
     })
-}
-
-fn unwritten(error: serde_json::Error) -> Trying {
-    let detail = format!("custom_metadata: {error}");
-    let wrong = Error::new("upload.put", Code::RequestInvalid, detail).field("custom_metadata");
-    Trying::Never(wrong.because(error))
 }
 
 fn silent(patience: Duration) -> Trying {

@@ -9,8 +9,9 @@ use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
 use quaymaster::upload::{Last, Progress, Status};
 use quaymaster::{Code, Error, Retry};
-use quaymaster_server::upload_error;
-use quaymaster_upload::ingest::{Began, Content, Creation, Incoming, Request, Resumed, Standing, Took};
+use quaymaster_server::command::Fields;
+use quaymaster_server::{upload_error, upload_request};
+use quaymaster_upload::ingest::{Began, Content, Creation, Incoming, Resumed, Standing, Took};
 use quaymaster_upload::{Sha256, Trouble, Uploads};
 
 use super::remote::Remote;
@@ -83,13 +84,12 @@ fn never(code: Code, detail: impl Into<String>) -> Trying {
 }
 
 impl Way {
-    pub(super) async fn create(&self, request: &Request) -> Tried<Began> {
+    /// Begins an upload, by the fields of `upload create`.
+    pub(super) async fn create(&self, fields: &Fields) -> Tried<Began> {
         match self {
-            Self::Server(remote) => remote.create(request).await,
+            Self::Server(remote) => remote.create(fields).await,
             Self::Store(uploads) => {
-                // As the server marks keys that callers give.
-                let key = request.idempotency_key.as_ref().map(|key| format!("k:{key}"));
-                let request = Request { idempotency_key: key, ..request.clone() };
+                let request = upload_request(fields).map_err(Trying::Never)?;
                 match uploads.create(&request).await.map_err(told)? {
                     Creation::New(began) | Creation::Existing(began) => Ok(began),
                     Creation::Mismatch => {

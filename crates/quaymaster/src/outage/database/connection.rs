@@ -10,7 +10,7 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteJournalMode, Sq
 use sqlx::{ConnectOptions as _, Executor as _, Row as _};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use super::DatabaseOptions;
+use super::{DatabaseOptions, wrong};
 use crate::{Code, Error, Result};
 
 /// No call on the database takes longer, connecting included.
@@ -59,14 +59,15 @@ pub(super) enum Target {
 }
 
 impl Target {
-    pub(super) fn from_url(url: &str) -> Result<Self, String> {
+    pub(super) fn from_url(url: &str) -> Result<Self> {
         // A URL is not repeated in a message: there may be a password in it.
         match url.split_once(':') {
             Some(("sqlite", file)) if file.contains(":memory:") || file.trim_matches('/').is_empty() => {
-                Err("sqlite: wants a file; nodes could not share one in memory".into())
+                Err(wrong("sqlite: wants a file; nodes could not share one in memory"))
             }
             Some(("sqlite", _)) => {
-                let options = SqliteConnectOptions::from_str(url).map_err(|error| error.to_string())?;
+                let options =
+                    SqliteConnectOptions::from_str(url).map_err(|error| wrong(&error).because(error))?;
                 let options = options
                     .create_if_missing(true)
                     .journal_mode(SqliteJournalMode::Wal)
@@ -77,12 +78,12 @@ impl Target {
             }
             Some(("postgres" | "postgresql", _)) => {
                 let options =
-                    PgConnectOptions::from_str(url).map_err(|_| "not a usable postgres:// URL".to_owned())?;
+                    PgConnectOptions::from_str(url).map_err(|_| wrong("not a usable postgres:// URL"))?;
                 Ok(Self::Postgres(Box::new(
                     options.application_name("quaymaster").disable_statement_logging(),
                 )))
             }
-            _ => Err("is sqlite:FILE or postgres://user:password@host/database".into()),
+            _ => Err(wrong("is sqlite:FILE or postgres://user:password@host/database")),
         }
     }
 }
@@ -385,5 +386,19 @@ impl<'d> Session<'d> {
     /// Begins a transaction to clean up in.
     pub(super) async fn begin_housekeeping(&mut self) -> Result<()> {
         self.begin(HOUSEKEEPING).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_that_is_wrong_names_its_field_and_keeps_its_cause() {
+        let Err(error) = Target::from_url("sqlite:counts.db?mode=often") else {
+            panic!("there is no such mode")
+        };
+        assert_eq!((error.code, error.field.as_deref()), (Code::ConfigInvalid, Some("database")));
+        assert!(error.source.is_some_and(|cause| cause.is::<sqlx::Error>()));
     }
 }

@@ -48,8 +48,7 @@ impl DatabaseOptions {
     pub fn from_url(url: &str) -> Result<Self> {
         #[cfg(feature = "sql")]
         return connection::Target::from_url(url)
-            .map(|target| Self { target, store: DEFAULT_STORE.to_owned() })
-            .map_err(wrong);
+            .map(|target| Self { target, store: DEFAULT_STORE.to_owned() });
         #[cfg(not(feature = "sql"))]
         return Err(wrong(format!(
             "this build has no SQL (cargo feature `sql`), so {} bytes of URL help nobody",
@@ -79,7 +78,7 @@ impl DatabaseOptions {
     }
 }
 
-fn wrong(detail: String) -> Error {
+fn wrong(detail: impl fmt::Display) -> Error {
     Error::new("database.open", Code::ConfigInvalid, format!("database: {detail}")).field("database")
 }
 

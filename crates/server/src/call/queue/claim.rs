@@ -3,19 +3,19 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use bytes::Bytes;
 use quaymaster::queue::{Claim, Job, Queue, WAIT_MAX};
 use schemars::JsonSchema;
+use serde::Serialize;
 
 use super::super::{Answer, Call, Input, No, call};
-use super::{COUNT, LEASE_MS, QueueJob, WORKER, count_of, owned, write_jobs};
+use super::{COUNT, LEASE_MS, QueueJob, WORKER, count_of, owned, written_with};
 use crate::request::{REQUEST_ID, Spec, request};
 use crate::services::Services;
 
 pub(in super::super) const CALLS: &[Call] = &[CLAIM];
 
 const CLAIM: Call = call!(
-    Queue "queue" "claim", Writes, QueueClaim => QueueClaimed, claim, "Take jobs under a lease",
+    Queue "queue" "claim", Writes, QueueClaim => QueueClaimed<'static>, claim, "Take jobs under a lease",
     no: No::Empty("jobs"),
 );
 
@@ -34,11 +34,10 @@ request! {
 }
 
 /// What `claim` answers.
-#[derive(JsonSchema)]
-#[expect(dead_code, reason = "describes what is written by hand")]
-pub(crate) struct QueueClaimed {
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct QueueClaimed<'a> {
     /// The jobs, none when there are none or the queue is paused.
-    jobs: Vec<QueueJob>,
+    pub(super) jobs: Vec<QueueJob<'a>>,
 }
 
 async fn claim(services: &Services, input: Input<'_>) -> Answer {
@@ -57,11 +56,7 @@ async fn claim(services: &Services, input: Input<'_>) -> Answer {
     } else {
         waiting(services, input, queue, claim).await?
     };
-    let mut out = Vec::with_capacity(16 + jobs.iter().map(|job| job.payload.len() + 160).sum::<usize>());
-    out.push(b'{');
-    write_jobs(&mut out, &jobs);
-    out.push(b'}');
-    Ok(Bytes::from(out))
+    Ok(written_with(&QueueClaimed { jobs: QueueJob::all(&jobs) }, &jobs))
 }
 
 /// A stop, and a caller that hangs up, end the wait before the next look at the queue. One that hangs up between that

@@ -3,20 +3,20 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use bytes::Bytes;
 use quaymaster::queue::{Purge, Redrive};
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
 use super::super::{Answer, Call, Input, Needs, No, Reaches, Shows, call, written};
-use super::{COUNT, QueueRaw, count_of, owned, write_items};
+use super::{COUNT, QueueItem, QueueRaw, count_of, owned};
 use crate::request::{Holds, MILLIS, REQUEST_ID, Spec, request};
 use crate::services::Services;
 
 pub(in super::super) const CALLS: &[Call] = &[DEAD, REDRIVE, PURGE];
 
 const DEAD: Call = call!(
-    Queue "queue" "dead", Reads, QueueDeadAsk => QueueDead, dead, "List dead letters",
+    Queue "queue" "dead", Reads, QueueDeadAsk => QueueDead<'static>, dead, "List dead letters",
     shows: Shows::Values,
 );
 const REDRIVE: Call = call!(
@@ -66,61 +66,73 @@ request! {
 }
 
 /// What `dead` answers.
-#[derive(JsonSchema)]
-#[expect(dead_code, reason = "describes what is written by hand")]
-pub(crate) struct QueueDead {
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct QueueDead<'a> {
     /// Dead letters, the oldest first.
-    items: Vec<QueueLetter>,
+    #[schemars(with = "Vec<QueueLetter>")]
+    items: Vec<QueueItem<'a>>,
     /// How many there are in all.
     length: u64,
 }
 
 /// What lies in the list of dead letters.
-#[derive(JsonSchema)]
+#[derive(Debug, JsonSchema)]
 #[serde(untagged)]
-#[expect(dead_code, reason = "describes what is written by hand")]
-pub(crate) enum QueueLetter {
+pub enum QueueLetter {
     /// A dead letter.
     Dead(QueueDeadItem),
     /// Not even text, from another program.
     Raw(QueueRaw),
     /// Other JSON from another program; a string of text that is not JSON.
-    Foreign(serde_json::Value),
+    Foreign(#[schemars(with = "serde_json::Value")] Box<RawValue>),
+}
+
+impl QueueLetter {
+    /// One of the items that `dead` answers.
+    pub fn read(item: &RawValue) -> Self {
+        // A list would be read as an object's values.
+        let object = Some(item.get()).filter(|json| json.starts_with('{'));
+        if let Some(letter) = object.and_then(|json| serde_json::from_str(json).ok()) {
+            return Self::Dead(letter);
+        }
+        let raw = object.and_then(|json| serde_json::from_str(json).ok());
+        raw.map_or_else(|| Self::Foreign(item.to_owned()), Self::Raw)
+    }
 }
 
 /// A dead letter, as it lies in the list.
-#[derive(JsonSchema)]
-#[expect(dead_code, reason = "describes what is written by hand")]
-pub(crate) struct QueueDeadItem {
+#[derive(Debug, Deserialize, JsonSchema)]
+pub struct QueueDeadItem {
     /// The job as it was pushed.
-    original_job: serde_json::Value,
+    #[schemars(with = "serde_json::Value")]
+    pub original_job: Box<RawValue>,
     /// What the last attempt said.
-    error: String,
+    pub error: String,
     /// How often it was tried.
-    attempt_count: u32,
+    pub attempt_count: u32,
     /// When it first failed, UTC.
     #[schemars(extend("examples" = ["2026-01-24T10:30:05.000000"]))]
-    first_failed_at: String,
+    pub first_failed_at: String,
     /// When it last failed, UTC.
     #[schemars(extend("examples" = ["2026-01-24T10:30:15.000000"]))]
-    last_failed_at: String,
+    pub last_failed_at: String,
     /// The queue it came from.
-    queue_name: String,
+    pub queue_name: String,
     /// Its priority, in a priority queue.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "f64")]
-    priority: Option<f64>,
+    pub priority: Option<f64>,
     /// Where the item was not JSON: how `original_job`, a string then, has it.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "QueueEncoding")]
-    original_encoding: Option<QueueEncoding>,
+    pub original_encoding: Option<QueueEncoding>,
 }
 
 /// How a string stands for an item that is not JSON.
-#[derive(JsonSchema)]
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-#[expect(dead_code, reason = "describes what is written by hand")]
-pub(crate) enum QueueEncoding {
+#[expect(missing_docs, reason = "the names say it")]
+pub enum QueueEncoding {
     Text,
     Base64,
 }
@@ -147,10 +159,7 @@ async fn dead(services: &Services, input: Input<'_>) -> Answer {
     let queue = services.quaymaster.queue(input.name)?;
     let request: QueueDeadAsk<'_> = input.read()?;
     let page = queue.dead(count_of(request.count), request.offset).await?;
-    let mut out = vec![b'{'];
-    write_items(&mut out, &page.items);
-    out.extend_from_slice(format!(",\"length\":{}}}", page.length).as_bytes());
-    Ok(Bytes::from(out))
+    Ok(written(&QueueDead { items: QueueItem::all(&page.items), length: page.length }))
 }
 
 async fn redrive(services: &Services, input: Input<'_>) -> Answer {
@@ -169,4 +178,29 @@ async fn purge(services: &Services, input: Input<'_>) -> Answer {
     let which = Purge { count: request.count, older_than, request_id: owned(request.request_id) };
     let removed = queue.purge(which, |done| input.done(done)).await?;
     Ok(written(&QueuePurged { removed }))
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn an_item_of_the_dead_letters_is_told_by_what_it_has() {
+        let read = |json: &str| QueueLetter::read(&RawValue::from_string(json.to_owned()).unwrap());
+        let letter = r#"{"original_job":{"n": 1.10},"error":"no","attempt_count":3,
+            "first_failed_at":"2026-01-24T10:30:05.000000","last_failed_at":"2026-01-24T10:30:15.000000",
+            "queue_name":"q","priority":2.5,"original_encoding":"text"}"#;
+        let QueueLetter::Dead(told) = read(letter) else { panic!("it is a dead letter") };
+        assert_eq!((told.original_job.get(), told.attempt_count), (r#"{"n": 1.10}"#, 3));
+        for raw in [r#"{"raw":"x","reason":"y"}"#, r#"{"raw_base64":"eA==","reason":"y"}"#] {
+            assert!(matches!(read(raw), QueueLetter::Raw(_)), "{raw}");
+        }
+        for foreign in ["[1]", r#"["x","y"]"#, r#""x""#, r#"{"error":"no"}"#] {
+            assert!(
+                matches!(read(foreign), QueueLetter::Foreign(json) if json.get() == foreign),
+                "{foreign}"
+            );
+        }
+    }
 }

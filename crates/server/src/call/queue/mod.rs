@@ -10,13 +10,12 @@ pub(crate) mod state;
 mod then;
 
 use std::borrow::Cow;
-use std::io::Write as _;
 
 use bytes::Bytes;
-use quaymaster::queue::{Item, Job, LEASE_MAX, MAX_COUNT, WORKER_MAX};
+use quaymaster::queue::{Item, Job, LEASE_MAX, Lease, MAX_COUNT, WORKER_MAX};
 use schemars::JsonSchema;
-use serde::Serialize;
-use serde_json::value::RawValue;
+use serde::{Deserialize, Serialize, Serializer};
+use serde_json::value::{RawValue, to_raw_value};
 
 use super::cache::readable;
 use super::millis;
@@ -33,48 +32,62 @@ const WORKER: Spec = Spec::text_of(1, WORKER_MAX)
     .about("A name that is kept with the jobs while they are held.");
 
 /// A job as a claim, or an ack that claims, answers it.
-#[derive(JsonSchema)]
-#[expect(dead_code, reason = "describes what is written by hand")]
-pub(crate) struct QueueJob {
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct QueueJob<'a> {
     /// The job's id in this queue, the same in every attempt.
     #[schemars(extend("examples" = ["1794744020000000"]))]
-    id: String,
+    id: &'a str,
     /// What was pushed, byte for byte.
-    payload: serde_json::Value,
+    #[schemars(with = "serde_json::Value")]
+    payload: Cow<'a, RawValue>,
     /// Which attempt this is, from 1.
     #[schemars(range(min = 1))]
     attempt: u32,
     /// Proves that the job is ours: for `ack`, `nack` and `extend`.
-    #[schemars(extend("examples" = ["1794744020000000.1.x3VqJ0"]))]
-    lease: String,
+    #[serde(serialize_with = "as_text")]
+    #[schemars(with = "String", extend("examples" = ["1794744020000000.1.x3VqJ0"]))]
+    lease: &'a Lease,
     /// How long it is.
     lease_expires_in_ms: u64,
 }
 
-/// Appends `"jobs":[…]`. By hand, since payloads are JSON already.
-fn write_jobs(out: &mut Vec<u8>, jobs: &[Job]) {
-    out.extend_from_slice(b"\"jobs\":[");
-    for (at, job) in jobs.iter().enumerate() {
-        out.extend_from_slice(if at == 0 { b"{\"id\":\"" } else { b",{\"id\":\"" });
-        out.extend_from_slice(job.id.as_bytes());
-        out.extend_from_slice(b"\",\"payload\":");
-        out.extend_from_slice(&job.payload);
-        out.extend_from_slice(b",\"attempt\":");
-        out.extend_from_slice(itoa::Buffer::new().format(job.attempt).as_bytes());
-        out.extend_from_slice(b",\"lease\":\"");
-        // Digits, dots and the letters of a token: nothing of it needs to be escaped.
-        let _ = write!(out, "{}", job.lease);
-        out.extend_from_slice(b"\",\"lease_expires_in_ms\":");
-        out.extend_from_slice(itoa::Buffer::new().format(millis(job.lease_expires_in)).as_bytes());
-        out.push(b'}');
+impl<'a> QueueJob<'a> {
+    fn all(jobs: &'a [Job]) -> Vec<Self> {
+        let one = |job: &'a Job| Self {
+            id: &job.id,
+            payload: json(&job.payload),
+            attempt: job.attempt,
+            lease: &job.lease,
+            lease_expires_in_ms: millis(job.lease_expires_in),
+        };
+        jobs.iter().map(one).collect()
     }
-    out.push(b']');
+}
+
+/// An answer with jobs in it, in one buffer that holds all of them.
+fn written_with(answer: &impl Serialize, jobs: &[Job]) -> Bytes {
+    let mut out = Vec::with_capacity(64 + jobs.iter().map(|job| job.payload.len() + 160).sum::<usize>());
+    // Texts, numbers and JSON cannot fail to be written into memory.
+    let _ = serde_json::to_writer(&mut out, answer);
+    Bytes::from(out)
+}
+
+fn as_text<S: Serializer>(lease: &Lease, out: S) -> Result<S::Ok, S::Error> {
+    out.collect_str(lease)
+}
+
+/// JSON as it lies in the store, where it was read as JSON; what is none after all is a string.
+fn json(bytes: &Bytes) -> Cow<'_, RawValue> {
+    match serde_json::from_slice(bytes) {
+        Ok(raw) => Cow::Borrowed(raw),
+        Err(_) => Cow::Owned(to_raw_value(&String::from_utf8_lossy(bytes)).unwrap_or_default()),
+    }
 }
 
 /// What another program left in a list, and no worker can be given.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
-pub(crate) enum QueueRaw {
+pub enum QueueRaw {
     /// It is text.
     Text {
         /// The item.
@@ -99,21 +112,25 @@ fn raw(bytes: &Bytes, reason: &str) -> QueueRaw {
     }
 }
 
-/// Appends `"items":[…]`. By hand, since they are JSON already, or nearly all of them.
-fn write_items(out: &mut Vec<u8>, items: &[Item]) {
-    out.extend_from_slice(b"\"items\":[");
-    for (at, item) in items.iter().enumerate() {
-        if at > 0 {
-            out.push(b',');
-        }
+/// An item of a list.
+#[derive(Serialize)]
+#[serde(untagged)]
+pub(crate) enum QueueItem<'a> {
+    Json(Cow<'a, RawValue>),
+    Raw(QueueRaw),
+}
+
+impl<'a> QueueItem<'a> {
+    fn of(item: &'a Item) -> Self {
         match item {
-            Item::Json(json) => out.extend_from_slice(json),
-            Item::Raw { bytes, reason } => {
-                let _ = serde_json::to_writer(&mut *out, &raw(bytes, reason));
-            }
+            Item::Json(bytes) => Self::Json(json(bytes)),
+            Item::Raw { bytes, reason } => Self::Raw(raw(bytes, reason)),
         }
     }
-    out.push(b']');
+
+    fn all(items: &'a [Item]) -> Vec<Self> {
+        items.iter().map(Self::of).collect()
+    }
 }
 
 /// The caller's JSON as it was written, without the white space around it.
@@ -133,4 +150,43 @@ fn owned_pairs(pairs: KeyValues<'_>) -> Vec<(String, String)> {
 /// As many as one machine could hold, where it is more.
 fn count_of(count: u64) -> usize {
     usize::try_from(count).unwrap_or(usize::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+    use std::time::Duration;
+
+    use super::*;
+
+    /// JSON that no reader of numbers, texts or deep lists gives back as it was.
+    fn odd() -> [String; 5] {
+        let deep = "[".repeat(5_000) + &"]".repeat(5_000);
+        ["{\"b\":1, \"a\":1.10,\"a\":2}", "1e999", "\"\\ud800\"", "12345678901234567890123", &deep]
+            .map(str::to_owned)
+    }
+
+    #[test]
+    fn payloads_and_items_go_out_byte_for_byte() {
+        for json in odd() {
+            let job = Job {
+                id: "7".to_owned(),
+                payload: json.clone().into(),
+                attempt: 1,
+                lease: Lease::parse("queue.ack", "7.1.x3V-_0").unwrap(),
+                lease_expires_in: Duration::from_secs(30),
+            };
+            let jobs = [job];
+            let told = written_with(&claim::QueueClaimed { jobs: QueueJob::all(&jobs) }, &jobs);
+            let wanted = format!(
+                r#"{{"jobs":[{{"id":"7","payload":{json},"attempt":1,"lease":"7.1.x3V-_0","lease_expires_in_ms":30000}}]}}"#
+            );
+            assert!(told == wanted.as_bytes(), "{}", String::from_utf8_lossy(&told));
+            let items =
+                [Item::Json(json.clone().into()), Item::Raw { bytes: "x".into(), reason: "y".into() }];
+            let told = super::super::written(&QueueItem::all(&items));
+            let wanted = format!(r#"[{json},{{"raw":"x","reason":"y"}}]"#);
+            assert!(told == wanted.as_bytes(), "{}", String::from_utf8_lossy(&told));
+        }
+    }
 }

@@ -2,20 +2,20 @@
 
 use std::borrow::Cow;
 
-use bytes::Bytes;
 use quaymaster::queue::{Item, Scores, Trim};
 use schemars::JsonSchema;
 use serde::Serialize;
+use serde_json::value::RawValue;
 
 use super::super::{Answer, Call, Input, Needs, Shows, call, written};
-use super::{COUNT, QueueRaw, count_of, owned, raw};
+use super::{COUNT, QueueRaw, count_of, json, owned, raw};
 use crate::request::{Holds, REQUEST_ID, Spec, request};
 use crate::services::Services;
 
 pub(in super::super) const CALLS: &[Call] = &[RANGE, TRIM];
 
 const RANGE: Call = call!(
-    Queue "queue" "range", Reads, QueueRangeAsk => QueueRange, range,
+    Queue "queue" "range", Reads, QueueRangeAsk => QueueRange<'static>, range,
     "List the items of a priority queue by score, lowest first",
     shows: Shows::Values,
     refusals: &[(422, "the queue's order is fifo")],
@@ -56,26 +56,25 @@ request! {
 }
 
 /// What `range` answers.
-#[derive(JsonSchema)]
-#[expect(dead_code, reason = "describes what is written by hand")]
-pub(crate) struct QueueRange {
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct QueueRange<'a> {
     /// Items with their scores, the lowest first; fewer than `count` where they are large.
-    items: Vec<QueueScored>,
+    items: Vec<QueueScored<'a>>,
     /// How many there are between the two scores.
     length: u64,
 }
 
 /// An item of a priority queue.
-#[derive(JsonSchema)]
+#[derive(Serialize, JsonSchema)]
 #[serde(untagged)]
-#[expect(dead_code, reason = "describes what is written by hand")]
-pub(crate) enum QueueScored {
+pub(crate) enum QueueScored<'a> {
     /// One that workers can be given.
     Payload {
         /// Its score; null where another program gave it an infinite one.
         priority: Option<f64>,
         /// What was pushed; text of another program that is not JSON is a string.
-        payload: serde_json::Value,
+        #[schemars(with = "serde_json::Value")]
+        payload: Cow<'a, RawValue>,
     },
     /// One that no worker can be given.
     Raw {
@@ -93,22 +92,12 @@ pub(crate) struct QueueTrimmed {
     removed: u64,
 }
 
-/// An item and its score; the payload is JSON already.
-fn write_scored(out: &mut Vec<u8>, score: f64, item: &Item) {
-    out.extend_from_slice(b"{\"priority\":");
-    // A score that is not finite is null.
-    let _ = serde_json::to_writer(&mut *out, &score);
+fn scored(score: f64, item: &Item) -> QueueScored<'_> {
+    let priority = Some(score).filter(|score| score.is_finite());
     match item {
-        Item::Json(json) => {
-            out.extend_from_slice(b",\"payload\":");
-            out.extend_from_slice(json);
-        }
-        Item::Raw { bytes, reason } => {
-            out.extend_from_slice(b",\"item\":");
-            let _ = serde_json::to_writer(&mut *out, &raw(bytes, reason));
-        }
+        Item::Json(bytes) => QueueScored::Payload { priority, payload: json(bytes) },
+        Item::Raw { bytes, reason } => QueueScored::Raw { priority, item: raw(bytes, reason) },
     }
-    out.push(b'}');
 }
 
 async fn range(services: &Services, input: Input<'_>) -> Answer {
@@ -116,15 +105,8 @@ async fn range(services: &Services, input: Input<'_>) -> Answer {
     let request: QueueRangeAsk<'_> = input.read()?;
     let scores = Scores { min: request.min, max: request.max };
     let page = queue.range(scores, count_of(request.count), request.offset).await?;
-    let mut out = b"{\"items\":[".to_vec();
-    for (at, (score, item)) in page.items.iter().enumerate() {
-        if at > 0 {
-            out.push(b',');
-        }
-        write_scored(&mut out, *score, item);
-    }
-    out.extend_from_slice(format!("],\"length\":{}}}", page.length).as_bytes());
-    Ok(Bytes::from(out))
+    let items = page.items.iter().map(|(score, item)| scored(*score, item)).collect();
+    Ok(written(&QueueRange { items, length: page.length }))
 }
 
 async fn trim(services: &Services, input: Input<'_>) -> Answer {

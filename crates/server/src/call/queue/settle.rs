@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use bytes::Bytes;
 use quaymaster::queue::{Ack, ClaimNext, Extended, Lease, MAX_COUNT, MAX_THEN, Nack, Nacked};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -11,7 +10,7 @@ use serde::Serialize;
 use super::super::{Answer, Call, Input, No, Repeat, call, millis, written};
 use super::push::DELAY_MS;
 use super::then::QueueThen;
-use super::{COUNT, LEASE_MS, QueueJob, WORKER, count_of, owned, write_jobs};
+use super::{COUNT, LEASE_MS, QueueJob, WORKER, count_of, owned, written_with};
 use crate::http::problem::Problem;
 use crate::request::read::Nested;
 use crate::request::{Holds, REQUEST_ID, REQUEST_ID_UNUSED, Spec, request};
@@ -22,7 +21,7 @@ const LOST: No = No::Words("outcome", &["lost"]);
 pub(in super::super) const CALLS: &[Call] = &[ACK, NACK, EXTEND];
 
 const ACK: Call = call!(
-    Queue "queue" "ack", Writes, QueueAck => QueueAcked, ack, "Say that jobs are done",
+    Queue "queue" "ack", Writes, QueueAck => QueueAcked<'static>, ack, "Say that jobs are done",
     no: No::Some("lost"),
     refusals: &[
         (
@@ -115,17 +114,16 @@ request! {
 }
 
 /// What `ack` answers.
-#[derive(JsonSchema)]
-#[expect(dead_code, reason = "describes what is written by hand")]
-pub(crate) struct QueueAcked {
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct QueueAcked<'a> {
     /// Jobs that are done and gone.
     acked: u64,
     /// Leases that were not ours any more; those jobs come again, or came.
     lost: u64,
     /// The next jobs, when they were asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Vec<QueueJob>")]
-    jobs: Option<Vec<QueueJob>>,
+    #[schemars(with = "Vec<QueueJob<'a>>")]
+    jobs: Option<Vec<QueueJob<'a>>>,
 }
 
 /// What `nack` answers.
@@ -178,14 +176,8 @@ async fn ack(services: &Services, input: Input<'_>) -> Answer {
     let then = request.then.unwrap_or_default().into_iter().map(|Nested(then)| then.into()).collect();
     let claims = claim.is_some();
     let told = queue.ack(Ack { leases, then, claim, request_id: owned(request.request_id) }).await?;
-    let mut out = Vec::with_capacity(64 + told.jobs.iter().map(|job| job.payload.len() + 160).sum::<usize>());
-    out.extend_from_slice(format!("{{\"acked\":{},\"lost\":{}", told.acked, told.lost).as_bytes());
-    if claims {
-        out.push(b',');
-        write_jobs(&mut out, &told.jobs);
-    }
-    out.push(b'}');
-    Ok(Bytes::from(out))
+    let jobs = claims.then(|| QueueJob::all(&told.jobs));
+    Ok(written_with(&QueueAcked { acked: told.acked, lost: told.lost, jobs }, &told.jobs))
 }
 
 async fn nack(services: &Services, input: Input<'_>) -> Answer {

@@ -3,14 +3,13 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use bytes::Bytes;
 use quaymaster::schema::Overflow;
 use quaymaster::{Code, Error};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::super::{Answer, Call, Input, Needs, Repeat, Shows, call, millis, written};
-use super::{COUNT, count_of, write_items};
+use super::{COUNT, QueueItem, count_of};
 use crate::request::{REQUEST_ID_UNUSED, Spec, request};
 use crate::services::Services;
 
@@ -29,7 +28,7 @@ const RESUME: Call = call!(
     repeat: Repeat::Safe,
 );
 const PEEK: Call = call!(
-    Queue "queue" "peek", Reads, QueuePeek => QueuePeeked, peek, "Look at the jobs that are next",
+    Queue "queue" "peek", Reads, QueuePeek => QueuePeeked<'static>, peek, "Look at the jobs that are next",
     shows: Shows::Values,
 );
 
@@ -132,12 +131,12 @@ pub(crate) struct QueuePaused {
 }
 
 /// What `peek` answers.
-#[derive(JsonSchema)]
-#[expect(dead_code, reason = "describes what is written by hand")]
-pub(crate) struct QueuePeeked {
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct QueuePeeked<'a> {
     /// Payloads, the next one first; text that is not JSON as a string, and what no
     /// worker can be given as `{"raw" or "raw_base64", "reason"}`.
-    items: Vec<serde_json::Value>,
+    #[schemars(with = "Vec<serde_json::Value>")]
+    items: Vec<QueueItem<'a>>,
 }
 
 async fn pressure(services: &Services, input: Input<'_>) -> Answer {
@@ -169,8 +168,5 @@ async fn peek(services: &Services, input: Input<'_>) -> Answer {
     let queue = services.quaymaster.queue(input.name)?;
     let request: QueuePeek<'_> = input.read()?;
     let items = queue.peek(count_of(request.count)).await?;
-    let mut out = vec![b'{'];
-    write_items(&mut out, &items);
-    out.push(b'}');
-    Ok(Bytes::from(out))
+    Ok(written(&QueuePeeked { items: QueueItem::all(&items) }))
 }

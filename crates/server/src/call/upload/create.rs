@@ -5,13 +5,14 @@ use std::borrow::Cow;
 use quaymaster::Code;
 use quaymaster_upload::ingest::{Began, Creation, Request};
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::super::{Answer, Call, Input, MISMATCH, call};
 use super::{berth, written};
+use crate::command::Fields;
 use crate::http::problem::Problem;
-use crate::request::{Holds, REQUEST_ID, Spec, request};
+use crate::request::{Holds, REQUEST_ID, Request as _, Spec, read, request};
 use crate::services::Services;
 
 pub(in super::super) const CALLS: &[Call] = &[CREATE];
@@ -58,21 +59,21 @@ const NO_NUL: &str = r#"{"pattern": "^[^\\u0000]*$"}"#;
 const KEY_MAX: usize = 255;
 
 /// What `create` answers.
-#[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct UploadCreated {
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct UploadCreated {
     /// The upload: for its chunks and everything after.
     #[schemars(extend("examples" = ["6f1c4b1d8e2a4c0f9b7d3e5a1c2b4d6f"]))]
-    upload_id: String,
+    pub upload_id: String,
     /// The document.
     #[schemars(extend("examples" = ["550e8400-e29b-41d4-a716-446655440000"]))]
-    node_id: String,
+    pub node_id: String,
     /// The fewest bytes of a chunk that is not the last; with a `size`, as many as keep it to 10,000 chunks.
-    chunk_min_bytes: u64,
+    pub chunk_min_bytes: u64,
     /// The most bytes of a chunk.
-    chunk_max_bytes: u64,
+    pub chunk_max_bytes: u64,
     /// `created`, or `existing` when the same key and request made it before.
     #[schemars(extend("enum" = ["created", "existing"]))]
-    outcome: &'static str,
+    pub outcome: Cow<'static, str>,
 }
 
 pub(crate) async fn create(services: &Services, input: Input<'_>) -> Answer {
@@ -91,8 +92,15 @@ pub(crate) async fn create(services: &Services, input: Input<'_>) -> Answer {
         }
     };
     let Began { upload_id, node_id, chunk_min_bytes, chunk_max_bytes } = began;
+    let outcome = Cow::Borrowed(outcome);
     berth.remember(&upload_id, &node_id);
     Ok(written(&UploadCreated { upload_id, node_id, chunk_min_bytes, chunk_max_bytes, outcome }))
+}
+
+/// What an upload is begun with, from the fields of `create`.
+pub fn upload_request(fields: &Fields) -> quaymaster::Result<Request> {
+    let read = read::named(UploadCreate::SHAPE, &[], fields).and_then(UploadCreate::of).and_then(request_of);
+    read.map_err(|problem| problem.into_error("upload.create"))
 }
 
 fn request_of(body: UploadCreate<'_>) -> Result<Request, Problem> {

@@ -32,7 +32,7 @@ use super::change::{Change, Element, Generation, Kind};
 use super::pubsub::Hub;
 use crate::{KeyFacts, ScanCursor, ScanPage};
 
-pub(crate) use fault::{Fault, Outcome};
+pub(crate) use fault::{Fault, FaultClass, Outcome};
 pub(crate) use number::write_float;
 pub(crate) use out::{Out, Part};
 

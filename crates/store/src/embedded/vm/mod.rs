@@ -10,7 +10,8 @@ use std::time::Duration;
 use hashbrown::HashMap;
 
 use self::binding::{Bound, Ended, Stop};
-use super::model::Model;
+use super::model::{Fault, FaultClass, Model};
+use crate::script::too_late;
 use crate::{Code, Error, Reply, Result, Words};
 
 /// The operation of errors that no caller has renamed yet.
@@ -102,27 +103,21 @@ impl Vm {
     }
 }
 
-fn malformed(text: &str) -> Option<&str> {
-    let text = text.strip_prefix("ERR ").unwrap_or(text);
-    text.strip_prefix("MALFORMED ")
-}
-
 fn failure(script: ScriptRef<'_>, ended: Ended) -> Error {
-    // A key that is not ours; the script looked before it wrote.
-    if let (Stop::None, Some(detail)) = (ended.stop, malformed(&ended.text)) {
-        return Error::new(OP, Code::KeyMalformed, detail);
-    }
-    let code = match ended.stop {
-        Stop::Endless => Code::ScriptEndless,
-        Stop::Panicked => Code::Internal,
-        Stop::None if ended.text.starts_with("WRONGTYPE ") => Code::KeyWrongType,
-        Stop::None if ended.text.starts_with("OOM ") => Code::StoreOom,
-        Stop::None if ended.text.starts_with("CLOCK ") => Code::StoreClock,
-        Stop::None => Code::ScriptFailed,
+    let Fault { class, text } = ended.fault;
+    let code = match (ended.stop, class) {
+        (Stop::Endless, _) => Code::ScriptEndless,
+        (Stop::Panicked, _) => Code::Internal,
+        // A key that is not ours; the script looked before it wrote.
+        (Stop::None, FaultClass::Malformed) => return Error::new(OP, Code::KeyMalformed, text),
+        (Stop::None, FaultClass::Clock) => return Error::new(OP, Code::StoreClock, too_late(text)),
+        (Stop::None, FaultClass::WrongType) => Code::KeyWrongType,
+        (Stop::None, FaultClass::Full) => Code::StoreOom,
+        (Stop::None, FaultClass::Other) => Code::ScriptFailed,
     };
     let place = match ended.line {
         0 => format!("(script {})", script.id),
         line => format!("(script {}, line {line})", script.id),
     };
-    Error::new(OP, code, format!("{} {place}", ended.text))
+    Error::new(OP, code, format!("{text} {place}"))
 }

@@ -123,6 +123,21 @@ fn errors_name_the_script_the_line_and_what_redis_says() {
             "k: no number",
             "",
         ),
+        ("return { err = 'MALFORMED k: no number' }", Code::KeyMalformed, "k: no number", ""),
+        (
+            "error('CLOCK 9000000000000000', 0)",
+            Code::StoreClock,
+            "the store's clock says 9000000000000000 µs since 1970",
+            "",
+        ),
+        (
+            "redis.call('SET', 'k', 'v')\nlocal _, raised = pcall(redis.call, 'LPUSH', 'k', 'x')\n\
+             redis.pcall('INCR', 'k')\nreturn raised",
+            Code::KeyWrongType,
+            "WRONGTYPE Operation against",
+            "test.script",
+        ),
+        ("error('WRONGTYPE mine')", Code::ScriptFailed, "WRONGTYPE mine", "line 1"),
         (
             "return redis.call('INCR')",
             Code::ScriptFailed,

@@ -73,7 +73,7 @@ fn snapshot(model: &Model) -> Snapshot {
 /// One command, as a script would call it.
 fn call(model: &mut Model, words: &[&[u8]]) -> Result<Reply, String> {
     let mut out = Out::default();
-    super::commands::run(model, words, &mut out).map_err(|fault| fault.0.into_owned())?;
+    super::commands::run(model, words, &mut out).map_err(|fault| fault.text.into_owned())?;
     let mut at = 0;
     let reply = reply_at(&out, &mut at);
     assert_eq!(at, out.parts().len(), "{words:?} answered more than one reply");

@@ -8,7 +8,7 @@ use std::{ptr, slice};
 use mlua::ffi;
 use mlua::ffi::lua_State;
 
-use super::{CONTEXT_KEY, Context, HOOK_EVERY, Stop, context_of};
+use super::{CONTEXT_KEY, Context, HOOK_EVERY, Stop, class_key, context_of};
 use crate::embedded::model::{Fault, Part, commands, write_float};
 
 /// `%.17g` needs at most 24 bytes.
@@ -103,10 +103,13 @@ unsafe fn command(state: *mut lua_State) -> Verdict {
                 push_part(state, parts, bytes, &mut at);
             }
             Verdict::Refused => {
-                let text = &(*context).fault.0;
-                ffi::lua_createtable(state, 0, 1);
+                let Fault { class, text } = &(*context).fault;
+                ffi::lua_createtable(state, 0, 2);
                 ffi::lua_rawgeti_(state, ffi::LUA_REGISTRYINDEX, (*context).refs.err);
                 ffi::lua_pushlstring_(state, text.as_ptr().cast(), text.len());
+                ffi::lua_rawset(state, -3);
+                ffi::lua_pushlightuserdata(state, class_key());
+                ffi::lua_pushnumber(state, f64::from(*class as u8));
                 ffi::lua_rawset(state, -3);
             }
             Verdict::Panicked => raise_stop(state),

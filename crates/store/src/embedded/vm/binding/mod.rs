@@ -22,7 +22,7 @@ use mlua::ffi;
 use mlua::ffi::lua_State;
 
 use self::calls::{hook, protected_call, redis_call, redis_pcall};
-use self::replies::{Budget, MAX_DEPTH, SLOTS_PER_LEVEL, error_text, to_reply};
+use self::replies::{Budget, MAX_DEPTH, SLOTS_PER_LEVEL, raised, to_reply};
 use super::VmLimits;
 use crate::embedded::model::{Fault, Model, Out};
 use crate::{Reply, Words};
@@ -44,7 +44,7 @@ pub(super) enum Stop {
 #[derive(Debug)]
 pub(super) struct Ended {
     pub(super) stop: Stop,
-    pub(super) text: String,
+    pub(super) fault: Fault,
     /// The script's line, 0 when unknown.
     pub(super) line: c_int,
 }
@@ -71,7 +71,7 @@ struct Context {
     /// Words that the last call left in `KEYS` and `ARGV`, if those tables may be used again.
     keys_left: Option<usize>,
     argv_left: Option<usize>,
-    result: Result<Reply, String>,
+    result: Result<Reply, Fault>,
 }
 
 /// What the protected entry function is to do.
@@ -116,6 +116,13 @@ unsafe impl Send for Bound {}
 
 /// The context's place in the registry, for the hook, which has no upvalues.
 static CONTEXT_KEY: u8 = 0;
+
+/// Under which key an error table has the class of a command's refusal: an address, which no script can name.
+static CLASS_KEY: u8 = 0;
+
+fn class_key() -> *mut std::ffi::c_void {
+    (&raw const CLASS_KEY).cast_mut().cast()
+}
 
 impl Bound {
     pub(super) fn new(limits: VmLimits) -> mlua::Result<Self> {
@@ -196,7 +203,7 @@ impl Bound {
     }
 
     pub(super) fn compile(&mut self, name: &str, source: &str) -> Result<Compiled, Ended> {
-        let refused = |text: &str| Ended { stop: Stop::None, text: text.to_owned(), line: 0 };
+        let refused = |text| Ended { stop: Stop::None, fault: Fault::text(text), line: 0 };
         // Precompiled chunks are not checked by Lua 5.1 and can crash it.
         if source.as_bytes().first() == Some(&ffi::LUA_SIGNATURE[0]) {
             return Err(refused("ERR Error compiling script: bytecode is not accepted"));
@@ -248,7 +255,7 @@ impl Bound {
                 std::mem::replace(&mut (*context).result, Ok(Reply::Nil))
             } else {
                 // Only memory can fail out here; the message is Lua's own.
-                Err(error_text(state, &*context))
+                Err(raised(state, &*context))
             };
             ffi::lua_settop(state, 0);
             // Lua 5.1 does not collect before it gives up for lack of memory: leave no heap of garbage
@@ -259,8 +266,8 @@ impl Bound {
             let (stop, line) = ((*context).stop, (*context).line);
             match result {
                 Ok(reply) if stop == Stop::None => Ok(reply),
-                Ok(_) => Err(Ended { stop, text: "ERR the script was stopped".to_owned(), line }),
-                Err(text) => Err(Ended { stop, text, line }),
+                Ok(_) => Err(Ended { stop, fault: Fault::text("ERR the script was stopped"), line }),
+                Err(fault) => Err(Ended { stop, fault, line }),
             }
         }
     }
@@ -299,8 +306,8 @@ unsafe fn compile(state: *mut lua_State, context: *mut Context, name: *const CSt
             let reference = ffi::luaL_ref(state, ffi::LUA_REGISTRYINDEX);
             (*context).result = Ok(Reply::Int(i64::from(reference)));
         } else {
-            let text = error_text(state, &*context);
-            (*context).result = Err(format!("ERR Error compiling script: {text}"));
+            let text = raised(state, &*context).text;
+            (*context).result = Err(Fault::raised(format!("ERR Error compiling script: {text}")));
         }
     }
 }
@@ -331,7 +338,7 @@ unsafe fn run(
             let mut budget = Budget::of(&(*context).limits);
             to_reply(state, refs, &mut budget, 0)
         } else {
-            Err(error_text(state, &*context))
+            Err(raised(state, &*context))
         };
     }
 }

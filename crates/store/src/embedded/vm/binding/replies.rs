@@ -8,8 +8,9 @@ use mlua::ffi;
 use mlua::ffi::lua_State;
 
 use super::super::VmLimits;
-use super::{Context, Refs};
+use super::{Context, Refs, class_key};
 use crate::Reply;
+use crate::embedded::model::{Fault, FaultClass};
 
 /// Tables in tables of a reply.
 pub(super) const MAX_DEPTH: usize = 32;
@@ -35,7 +36,7 @@ pub(super) unsafe fn to_reply(
     refs: Refs,
     budget: &mut Budget,
     depth: usize,
-) -> Result<Reply, String> {
+) -> Result<Reply, Fault> {
     // SAFETY: `lua_tolstring` is called on strings only, which it does not convert; raw access runs no
     // metamethod; `run` has grown the stack for MAX_DEPTH levels.
     unsafe {
@@ -43,7 +44,7 @@ pub(super) unsafe fn to_reply(
             ffi::LUA_TSTRING => bulk(state, budget),
             ffi::LUA_TNUMBER => Ok(Reply::Int(truncate(ffi::lua_tonumber(state, -1)))),
             ffi::LUA_TBOOLEAN if ffi::lua_toboolean(state, -1) != 0 => Ok(Reply::Int(1)),
-            ffi::LUA_TTABLE if depth >= MAX_DEPTH => Err("ERR reached lua stack limit".to_owned()),
+            ffi::LUA_TTABLE if depth >= MAX_DEPTH => Err(Fault::text("ERR reached lua stack limit")),
             ffi::LUA_TTABLE => table(state, refs, budget, depth),
             _ => Ok(Reply::Nil),
         };
@@ -57,11 +58,11 @@ unsafe fn table(
     refs: Refs,
     budget: &mut Budget,
     depth: usize,
-) -> Result<Reply, String> {
+) -> Result<Reply, Fault> {
     // SAFETY: as `to_reply`.
     unsafe {
-        if let Some(text) = string_field(state, refs.err) {
-            return Err(text);
+        if let Some(fault) = error_table(state, refs) {
+            return Err(fault);
         }
         ffi::lua_rawgeti_(state, ffi::LUA_REGISTRYINDEX, refs.ok);
         ffi::lua_rawget_(state, -2);
@@ -82,7 +83,7 @@ unsafe fn table(
                 Some(left) => budget.elements = left,
                 None => {
                     ffi::lua_settop(state, -2);
-                    return Err("ERR the reply has too many elements".to_owned());
+                    return Err(Fault::text("ERR the reply has too many elements"));
                 }
             }
             parts.push(to_reply(state, refs, budget, depth + 1)?);
@@ -91,25 +92,34 @@ unsafe fn table(
     }
 }
 
-unsafe fn bulk(state: *mut lua_State, budget: &mut Budget) -> Result<Reply, String> {
+unsafe fn bulk(state: *mut lua_State, budget: &mut Budget) -> Result<Reply, Fault> {
     // SAFETY: the value on top is a string; its bytes are copied before it is popped.
     unsafe {
         let mut len = 0;
         let text = ffi::lua_tolstring(state, -1, &raw mut len);
-        budget.bytes = budget.bytes.checked_sub(len).ok_or("ERR the reply is too long")?;
+        budget.bytes = budget.bytes.checked_sub(len).ok_or(Fault::text("ERR the reply is too long"))?;
         Ok(Reply::Bytes(Bytes::copy_from_slice(slice::from_raw_parts(text.cast(), len))))
     }
 }
 
-/// The string in a field of the table on top of the stack.
-unsafe fn string_field(state: *mut lua_State, name: c_int) -> Option<String> {
+/// What the table on top of the stack says in its `err`, if it has one.
+unsafe fn error_table(state: *mut lua_State, refs: Refs) -> Option<Fault> {
     // SAFETY: as `to_reply`; pops what it pushes.
     unsafe {
-        ffi::lua_rawgeti_(state, ffi::LUA_REGISTRYINDEX, name);
+        ffi::lua_rawgeti_(state, ffi::LUA_REGISTRYINDEX, refs.err);
         ffi::lua_rawget_(state, -2);
         let text = top_text(state);
         ffi::lua_settop(state, -2);
-        text
+        let text = text?;
+        ffi::lua_pushlightuserdata(state, class_key());
+        ffi::lua_rawget_(state, -2);
+        let class = (ffi::lua_type(state, -1) == ffi::LUA_TNUMBER).then(|| ffi::lua_tonumber(state, -1));
+        ffi::lua_settop(state, -2);
+        let refusals = [FaultClass::WrongType, FaultClass::Full];
+        Some(match refusals.into_iter().find(|known| class == Some(f64::from(*known as u8))) {
+            Some(class) => Fault { class, text: text.into() },
+            None => Fault::raised(text),
+        })
     }
 }
 
@@ -126,17 +136,21 @@ unsafe fn top_text(state: *mut lua_State) -> Option<String> {
 }
 
 /// What the error value on top of the stack says: its `err`, or the string itself under Redis' `ERR`.
-pub(super) unsafe fn error_text(state: *mut lua_State, context: &Context) -> String {
+pub(super) unsafe fn raised(state: *mut lua_State, context: &Context) -> Fault {
     // SAFETY: as `to_reply`.
     unsafe {
         if ffi::lua_type(state, -1) == ffi::LUA_TTABLE {
-            return string_field(state, context.refs.err)
-                .unwrap_or_else(|| "ERR the script raised a table without err".to_owned());
+            return error_table(state, context.refs)
+                .unwrap_or(Fault::text("ERR the script raised a table without err"));
         }
-        match top_text(state) {
-            Some(text) if text.starts_with("ERR ") => text,
-            Some(text) => format!("ERR {text}"),
-            None => "ERR the script raised neither a string nor a table".to_owned(),
+        let Some(text) = top_text(state) else {
+            return Fault::text("ERR the script raised neither a string nor a table");
+        };
+        let has_code = text.starts_with("ERR ");
+        let fault = Fault::raised(text);
+        match fault.class {
+            FaultClass::Other if !has_code => Fault::raised(format!("ERR {}", fault.text)),
+            _ => fault,
         }
     }
 }
