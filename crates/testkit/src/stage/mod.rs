@@ -8,6 +8,8 @@
 mod embedded;
 mod listener;
 mod program;
+#[cfg(test)]
+mod tests;
 mod wire;
 
 use std::collections::BTreeSet;
@@ -153,7 +155,7 @@ impl Stage {
         let mut redis = self.redis.lock();
         act(redis.get_or_insert_with(|| {
             let (env, lines) = (self.clock.environment(), self.lines.lock().clone());
-            RedisServer::start(RedisConfig { env, lines, ..RedisConfig::default() })
+            RedisServer::start(RedisConfig { lines, env, ..RedisConfig::default() })
         }))
     }
 
