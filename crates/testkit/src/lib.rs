@@ -20,6 +20,7 @@ pub mod queue_model;
 pub mod saboteur;
 pub mod script_proxy;
 pub mod servers;
+pub mod stage;
 pub mod storm;
 pub mod toll;
 pub mod traffic;

@@ -10,7 +10,6 @@ mod mask;
 mod play;
 mod step;
 mod subject;
-mod wire;
 
 use std::collections::BTreeSet;
 
@@ -45,12 +44,7 @@ fn the_corpus_is_large_and_made_the_same_every_time() {
 
 #[test]
 fn every_operation_of_the_document_is_asked() {
-    let subject = subject::Subject::start();
-    let served = subject.serve();
-    let ask =
-        step::Ask { method: "GET".to_owned(), path: "/openapi.json".to_owned(), ..step::Ask::default() };
-    let (answer, _) = wire::Wire::open(served.address).ask(&ask);
-    let document: serde_json::Value = serde_json::from_slice(&answer.body).unwrap();
+    let document = subject::start().get("/openapi.json").expect(200);
     let asked: BTreeSet<String> =
         make::VERBS.iter().map(|verb| format!("{}.{}", verb.kind, verb.word)).collect();
     let paths = document["paths"].as_object().unwrap();

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use quaymaster_testkit::stage::{Ask, Stage, Wire};
 use serde_json::Value;
 
 use crate::mask::Mask;
-use crate::step::{Act, Ask, Said, Step, parse};
-use crate::subject::{Served, Subject};
-use crate::wire::Wire;
+use crate::step::{Act, Said, Step, parse};
+use crate::subject;
 
 /// `record` writes the files anew.
 const MODE: &str = "QUAYMASTER_CORPUS";
@@ -28,8 +28,8 @@ fn file(kind: &str) -> PathBuf {
 /// Plays the steps of `kind` and compares each answer with its record; or records them.
 pub(crate) fn play(kind: &str, made: &[Step]) {
     if std::env::var_os(MODE).is_some_and(|mode| mode == "record") {
-        let mut stage = Stage::start();
-        let blocks = made.iter().map(|step| format!("{}{}", step.written(), stage.act(step).written()));
+        let mut player = Player::start();
+        let blocks = made.iter().map(|step| format!("{}{}", step.written(), player.act(step).written()));
         let text = blocks.collect::<Vec<_>>().join("\n");
         std::fs::create_dir_all(file(kind).parent().unwrap()).unwrap();
         std::fs::write(file(kind), text).unwrap();
@@ -38,10 +38,10 @@ pub(crate) fn play(kind: &str, made: &[Step]) {
     let text = std::fs::read_to_string(file(kind))
         .unwrap_or_else(|error| panic!("{}: {error}", file(kind).display()));
     let recorded = parse(&text);
-    let mut stage = Stage::start();
+    let mut player = Player::start();
     let mut differences = Vec::new();
     for (step, wanted) in &recorded {
-        let got = stage.act(step).written();
+        let got = player.act(step).written();
         if got != *wanted {
             differences.push(format!("{}recorded:\n{wanted}got:\n{got}", step.written()));
         }
@@ -59,27 +59,25 @@ pub(crate) fn play(kind: &str, made: &[Step]) {
     assert!(same, "the generator makes other steps of {kind} than are recorded: record them ({MODE}=record)");
 }
 
-/// Everything a file's steps are played on.
-struct Stage {
+/// A stage, and what was answered on it so far.
+struct Player {
     mask: Mask,
     /// Answers that have a label.
     kept: BTreeMap<String, Value>,
     open: BTreeMap<String, Wire>,
     wire: Option<Wire>,
-    served: Served,
-    subject: Subject,
+    stage: Stage,
 }
 
-impl Stage {
+impl Player {
     fn start() -> Self {
-        let subject = Subject::start();
-        let served = subject.serve();
+        let stage = subject::start();
         let mut mask = Mask::default();
-        mask.know(subject.store(), "store");
-        mask.know(subject.store().trim_start_matches("redis://"), "store address");
-        mask.know(served.address.to_string(), "server");
-        mask.know(subject.folder.path().display().to_string(), "folder");
-        Self { mask, kept: BTreeMap::new(), open: BTreeMap::new(), wire: None, served, subject }
+        mask.know(stage.url(), "store");
+        mask.know(stage.url().trim_start_matches("redis://"), "store address");
+        mask.know(stage.address().to_string(), "server");
+        mask.know(stage.folder().display().to_string(), "folder");
+        Self { mask, kept: BTreeMap::new(), open: BTreeMap::new(), wire: None, stage }
     }
 
     fn act(&mut self, step: &Step) -> Said {
@@ -103,7 +101,7 @@ impl Stage {
             }
             Act::Open(ask) => {
                 let ask = self.filled(ask);
-                let mut wire = Wire::open(self.served.address);
+                let mut wire = Wire::open(self.stage.address());
                 let answer = wire.open_answer(&ask);
                 self.open.insert(step.label.clone().unwrap_or_default(), wire);
                 Said { status: answer.kind(), headers: answer.told(), ..Said::default() }
@@ -115,7 +113,7 @@ impl Stage {
                 Said { body: self.mask.applied(&heard), ..Said::default() }
             }
             Act::Pass(ms) => {
-                self.subject.pass(*ms);
+                self.stage.pass(*ms);
                 Said::default()
             }
             Act::Run(words) => self.run(words, step.label.as_deref()),
@@ -123,7 +121,7 @@ impl Stage {
     }
 
     fn ask(&mut self, ask: &Ask, label: Option<&str>) -> Said {
-        let wire = self.wire.get_or_insert_with(|| Wire::open(self.served.address));
+        let wire = self.wire.get_or_insert_with(|| Wire::open(self.stage.address()));
         let (answer, goes_on) = wire.ask(ask);
         // The connection of a body that is refused before it has come may end at any time after the answer.
         let refused = answer.status >= 400 && ask.body.as_ref().is_some_and(|body| body.len() > EARLY);
@@ -136,7 +134,7 @@ impl Stage {
     }
 
     fn run(&mut self, words: &[String], label: Option<&str>) -> Said {
-        let mut command = self.subject.command();
+        let mut command = self.stage.command();
         for word in words {
             command.arg(self.fill(word));
         }
@@ -186,8 +184,8 @@ impl Stage {
 
     fn value(&self, name: &str) -> String {
         match name {
-            "store" => return self.subject.store(),
-            "server" => return format!("http://{}", self.served.address),
+            "store" => return self.stage.url(),
+            "server" => return format!("http://{}", self.stage.address()),
             _ => {}
         }
         let (label, path) = name.split_once('.').unwrap_or((name, ""));

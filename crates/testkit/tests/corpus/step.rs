@@ -11,24 +11,15 @@
 //!
 //! `>j` is a body that says it is JSON, `>b` any other. `<b` are bytes, `<l` a line with its end, `<e` a line that a
 //! command wrote to standard error. Bytes that are no printable text, and the backslash, are `\xNN`; the same byte many
-//! times over is `\[N*xNN]`.
+//! times over is `\[N*xNN]`. `${label.path}` in a request is what the answer called `label` has there.
 
 use std::fmt::Write as _;
 
-/// A request's parts; `${label.path}` in them is what the answer called `label` has there.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Ask {
-    pub(crate) method: String,
-    pub(crate) path: String,
-    pub(crate) headers: Vec<(String, String)>,
-    pub(crate) body: Option<Vec<u8>>,
-}
+use quaymaster_testkit::stage::Ask;
 
-impl Ask {
-    /// Whether it has a body that says, before anything else, that it is JSON.
-    fn is_json(&self) -> bool {
-        self.body.is_some() && self.headers.first().is_some_and(|header| *header == json())
-    }
+/// Whether it has a body that says, before anything else, that it is JSON.
+fn is_json(ask: &Ask) -> bool {
+    ask.body.is_some() && ask.headers.first().is_some_and(|header| *header == json())
 }
 
 fn json() -> (String, String) {
@@ -106,7 +97,7 @@ impl Step {
 
 fn write_ask(out: &mut String, ask: &Ask) {
     let _ = writeln!(out, "> {} {}", ask.method, escaped(ask.path.as_bytes()));
-    let json = ask.is_json();
+    let json = is_json(ask);
     for (name, value) in ask.headers.iter().skip(usize::from(json)) {
         let _ = writeln!(out, ">h {name}: {}", escaped(value.as_bytes()));
     }

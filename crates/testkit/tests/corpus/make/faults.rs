@@ -271,7 +271,7 @@ fn queries(maker: &mut Maker, verb: &Verb, path: &str, call: &str) {
     ] {
         maker.one(&format!("{call}: {what}"), bare(method, &address));
     }
-    maker.one(&format!("{call}: a body"), json(path, "{}").method("GET"));
+    maker.one(&format!("{call}: a body"), super::bare("GET", path).json("{}"));
     for (at, (field, _)) in verb.fields.iter().enumerate() {
         let given = |text: String| joined(&[good(Some(at)), vec![text]].concat());
         for (what, value) in PARAMETERS {
@@ -310,12 +310,5 @@ impl Maker {
             ask.body = Some(self.numbered(text).into_bytes());
         }
         self.add(title.to_owned(), "", super::Act::Ask(ask));
-    }
-}
-
-impl super::Ask {
-    fn method(mut self, method: &str) -> Self {
-        method.clone_into(&mut self.method);
-        self
     }
 }

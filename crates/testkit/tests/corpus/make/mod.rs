@@ -10,7 +10,9 @@ mod scenes;
 mod uploads;
 mod verbs;
 
-use crate::step::{Act, Ask, Step};
+use quaymaster_testkit::stage::Ask;
+
+use crate::step::{Act, Step};
 
 pub(crate) use verbs::VERBS;
 
@@ -127,24 +129,10 @@ impl Maker {
 
 /// A request without a body.
 fn bare(method: &str, path: &str) -> Ask {
-    Ask { method: method.to_owned(), path: path.to_owned(), ..Ask::default() }
+    Ask::new(method, path)
 }
 
 /// A request with a JSON body.
 fn json(path: &str, body: &str) -> Ask {
-    let mut ask = bare("POST", path).with("content-type", "application/json");
-    ask.body = Some(body.as_bytes().to_vec());
-    ask
-}
-
-impl Ask {
-    fn with(mut self, name: &str, value: &str) -> Self {
-        self.headers.push((name.to_owned(), value.to_owned()));
-        self
-    }
-
-    fn carrying(mut self, body: impl Into<Vec<u8>>) -> Self {
-        self.body = Some(body.into());
-        self
-    }
+    bare("POST", path).json(body)
 }

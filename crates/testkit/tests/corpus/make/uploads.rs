@@ -1,7 +1,8 @@
 //! What uploads do: create, chunks, status, content, events, and calling off.
 
+use quaymaster_testkit::stage::Ask;
+
 use super::{Act, Maker, bare};
-use crate::step::Ask;
 
 /// A chunk of the upload `label`.
 fn chunk(label: &str, number: &str, body: &str) -> Ask {

@@ -1,38 +1,95 @@
 //! A client that sends exactly the bytes it is told to, and reads what comes.
+#![expect(clippy::unwrap_used, reason = "a server that does not answer fails the test")]
 
 use std::fmt::Write as _;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use crate::step::Ask;
+use serde_json::Value;
 
 /// Longer than any answer takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// What says nothing about the answer: the date, and how its bytes come. The content type stands beside the status.
 const PASSED_OVER: [&str; 5] = ["date", "content-length", "transfer-encoding", "connection", "content-type"];
 
+/// A request's parts.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Ask {
+    /// `POST`.
+    pub method: String,
+    /// With its query.
+    pub path: String,
+    /// As they are sent.
+    pub headers: Vec<(String, String)>,
+    /// As it is sent.
+    pub body: Option<Vec<u8>>,
+}
+
+impl Ask {
+    /// A request without a body.
+    pub fn new(method: &str, path: &str) -> Self {
+        Self { method: method.to_owned(), path: path.to_owned(), ..Self::default() }
+    }
+
+    /// The same with one more header.
+    pub fn with(mut self, name: &str, value: &str) -> Self {
+        self.headers.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// The same with these bytes as its body.
+    pub fn carrying(mut self, body: impl Into<Vec<u8>>) -> Self {
+        self.body = Some(body.into());
+        self
+    }
+
+    /// The same with this text as its JSON body.
+    pub fn json(self, body: &str) -> Self {
+        self.with("content-type", "application/json").carrying(body)
+    }
+}
+
 /// An answer as it came.
 #[derive(Debug, Default)]
-pub(crate) struct Answer {
-    pub(crate) status: u16,
+pub struct Answer {
+    /// The HTTP status.
+    pub status: u16,
     /// Names in lower case, in the order they came.
-    pub(crate) headers: Vec<(String, String)>,
-    pub(crate) body: Vec<u8>,
+    pub headers: Vec<(String, String)>,
+    /// The bytes of the body.
+    pub body: Vec<u8>,
 }
 
 impl Answer {
-    fn header(&self, name: &str) -> Option<&str> {
+    /// The body as text.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    /// The body as JSON.
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    /// The body as JSON; panics unless the status is `status`.
+    pub fn expect(&self, status: u16) -> Value {
+        assert_eq!(self.status, status, "{}", self.text());
+        self.json()
+    }
+
+    /// The first header of this name, which is in lower case.
+    pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
     /// The status and what the body is.
-    pub(crate) fn kind(&self) -> String {
+    pub fn kind(&self) -> String {
         format!("{} {}", self.status, self.header("content-type").unwrap_or("-"))
     }
 
     /// Headers that are compared, sorted by name.
-    pub(crate) fn told(&self) -> Vec<String> {
+    pub fn told(&self) -> Vec<String> {
         let told = self.headers.iter().filter(|(name, _)| !PASSED_OVER.contains(&name.as_str()));
         let mut told: Vec<String> = told.map(|(name, value)| format!("{name}: {value}")).collect();
         told.sort();
@@ -41,14 +98,16 @@ impl Answer {
 }
 
 /// One kept connection.
-pub(crate) struct Wire {
+#[derive(Debug)]
+pub struct Wire {
     stream: TcpStream,
     buffer: Vec<u8>,
     chunked: bool,
 }
 
 impl Wire {
-    pub(crate) fn open(address: SocketAddr) -> Self {
+    /// Connects.
+    pub fn open(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_nodelay(true).unwrap();
@@ -56,7 +115,7 @@ impl Wire {
     }
 
     /// Sends a request and takes its whole answer; whether the connection goes on.
-    pub(crate) fn ask(&mut self, ask: &Ask) -> (Answer, bool) {
+    pub fn ask(&mut self, ask: &Ask) -> (Answer, bool) {
         let mut answer = self.open_answer(ask);
         let none = ask.method == "HEAD" || matches!(answer.status, 204 | 304);
         if !none {
@@ -70,7 +129,7 @@ impl Wire {
     }
 
     /// Sends a request and takes the head of its answer.
-    pub(crate) fn open_answer(&mut self, ask: &Ask) -> Answer {
+    pub fn open_answer(&mut self, ask: &Ask) -> Answer {
         // What is refused early may close the connection while the rest is still being sent.
         let _ = self.stream.write_all(&bytes_of(ask));
         let end = loop {
@@ -92,7 +151,7 @@ impl Wire {
     }
 
     /// What comes until `text` was heard, or with `END` until nothing more comes.
-    pub(crate) fn hear(&mut self, text: &str) -> Vec<u8> {
+    pub fn hear(&mut self, text: &str) -> Vec<u8> {
         let mut heard = Vec::new();
         while text == "END" || find(&heard, text.as_bytes()).is_none() {
             if !self.chunked {

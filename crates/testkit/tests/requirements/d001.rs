@@ -1,0 +1,3 @@
+//! Document 001: `systems/uploads`.
+
+cases! {}

@@ -1,0 +1,3 @@
+//! Document 002: `systems/home-assistant`.
+
+cases! {}

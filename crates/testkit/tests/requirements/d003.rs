@@ -1,0 +1,3 @@
+//! Document 003: `systems/cameras`.
+
+cases! {}

@@ -1,0 +1,3 @@
+//! Document 004: `systems/psp`.
+
+cases! {}
