@@ -9,6 +9,8 @@ use quaymaster_testkit::saboteur::{Defect, is_found};
 
 const CHANGED: &str = "what_somebody_changed_since_it_was_looked_at_is_left_alone";
 
+const NUMBERS: &str = "numbers_that_no_call_can_go_on_from_are_taken_away_and_fences_only_by_name";
+
 /// Script, what is replaced, by what, and the case that must notice.
 const DEFECTS: &[Defect] = &[
     ("clean.remove", "redis.call(\"TYPE\", key).ok ~= holds", "false", CHANGED),
@@ -22,6 +24,11 @@ const DEFECTS: &[Defect] = &[
         "redis.call(\"DEL\", key)",
         "a_key_without_its_end_is_given_it_and_keeps_its_value",
     ),
+    ("clean.reset", "(whole and \"string\" or \"hash\")", "\"none\"", NUMBERS),
+    ("clean.reset", "< 8.9999e15", "< 9e15", NUMBERS),
+    ("clean.reset", "number_read(held) or 9e15", "number_read(held) or 0", NUMBERS),
+    ("clean.reset", "mode == \"look\"", "false", NUMBERS),
+    ("clean.reset", "redis.call(\"HDEL\", key, field)", "redis.call(\"DEL\", key)", NUMBERS),
     ("clean.prune", "== ARGV[at + 1]", "~= ARGV[at]", CHANGED),
     (
         "clean.members",

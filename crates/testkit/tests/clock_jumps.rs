@@ -7,15 +7,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
 use quaymaster::batch::Add;
+use quaymaster::clean::{Ask, Mode};
 use quaymaster::idempotency::{Begin, Begun};
 use quaymaster::limit::{Charge, Verdict};
 use quaymaster::lock::{Acquire, Acquired};
-use quaymaster::queue::{Claim, Push};
+use quaymaster::queue::{Ack, Claim, Push};
 use quaymaster::schema::{Source, load};
 use quaymaster::{Code, Engine, Quaymaster};
 use quaymaster_store::embedded::{Clock, EmbeddedOptions, EmbeddedStore};
 use quaymaster_store::redis::{RedisOptions, RedisStore};
+use quaymaster_testkit::conformance::command;
 use quaymaster_testkit::held_clock::HeldClock;
 use quaymaster_testkit::servers::{Binary, RedisConfig, RedisServer};
 
@@ -200,6 +203,55 @@ async fn what_is_used_on_after_a_run_a_day_ahead_ends_as_declared_too() {
             "{taken} of 2: what was taken a minute ago has left"
         );
     }
+}
+
+/// What a run in the year 2300 has left, by a version that did not refuse such a clock.
+async fn leave_a_number_of_the_year_2300(quaymaster: &Quaymaster) {
+    for (queue, priority) in [("work", None), ("ranked", Some(1.0))] {
+        let queue = quaymaster.queue(queue).unwrap();
+        queue.push(Push { priority, ..Push::many(["1", "2", "3"].map(Bytes::from).to_vec()) }).await.unwrap();
+        let meta = format!("{{{}}}:meta", queue.name());
+        let late: &[&[u8]] = &[b"HSET", meta.as_bytes(), b"sequence", b"10413792000000000"];
+        command(&**quaymaster.engine(), meta.as_bytes(), late).await.unwrap();
+    }
+}
+
+async fn every_job_is_claimed_after_a_clean_up(quaymaster: &Quaymaster) {
+    let two = ["work", "ranked"].map(|name| quaymaster.queue(name).unwrap());
+    for queue in two {
+        assert_eq!(queue.claim(Claim::default()).await.unwrap_err().code, Code::KeyMalformed);
+    }
+    let ask = Ask { mode: Mode::Apply, ..Ask::default() };
+    let report = quaymaster.clean(ask, |_| ()).await.unwrap();
+    assert_eq!((report.unusable, report.done), (2, 2), "{report:?}");
+    for queue in two {
+        let jobs = queue.claim(Claim { count: 9, ..Claim::default() }).await.unwrap();
+        assert_eq!(jobs.iter().map(|job| &job.payload[..]).collect::<Vec<_>>(), [b"1", b"2", b"3"]);
+        assert!(jobs.iter().all(|job| job.id.len() == 16), "{jobs:?}");
+        let acked = queue.ack(Ack::of(jobs.into_iter().map(|job| job.lease).collect())).await.unwrap();
+        assert_eq!(acked.acked, 3);
+    }
+}
+
+#[tokio::test]
+async fn a_queue_that_once_ran_in_the_year_2300_is_repaired_by_clean_in_a_folder() {
+    let dir = tempfile::tempdir().unwrap();
+    let time = Arc::new(AtomicI64::new(NOW_US));
+    let (store, quaymaster) = open(dir.path(), &time).await;
+    leave_a_number_of_the_year_2300(&quaymaster).await;
+    store.close().await.unwrap();
+    drop((store, quaymaster));
+    let (_store, quaymaster) = open(dir.path(), &time).await;
+    every_job_is_claimed_after_a_clean_up(&quaymaster).await;
+}
+
+#[tokio::test]
+async fn a_queue_that_once_ran_in_the_year_2300_is_repaired_by_clean_on_redis() {
+    let server = RedisServer::start(RedisConfig::default());
+    let store = RedisStore::connect(RedisOptions::from_url(&server.url()).unwrap()).await.unwrap();
+    let quaymaster = bind(Arc::new(store));
+    leave_a_number_of_the_year_2300(&quaymaster).await;
+    every_job_is_claimed_after_a_clean_up(&quaymaster).await;
 }
 
 #[tokio::test]

@@ -82,6 +82,7 @@ fn describe(report: &Report, mode: Mode) -> String {
         ("without an end", report.immortal.to_string()),
         ("pointing nowhere", report.dangling.to_string()),
         ("of another type", report.other_type.to_string()),
+        ("unusable numbers", report.unusable.to_string()),
         ("put right", report.done.to_string()),
     ]));
     if let Some(next) = &report.next {
@@ -90,12 +91,33 @@ fn describe(report: &Report, mode: Mode) -> String {
     if mode == Mode::Look && report.found() > report.other_type {
         text.push_str("nothing was changed: --apply does\n");
     }
+    text.push_str(fences(report));
     text
+}
+
+/// The warning beside fences: whoever compares them may hold a higher one than the next.
+fn fences(report: &Report) -> &'static str {
+    let mut fences = report
+        .findings
+        .iter()
+        .filter(|found| found.what == What::Unusable && found.resource.starts_with("lock."));
+    match fences.next() {
+        None => "",
+        Some(found) if found.done => {
+            "warning: the next fences are the store's time: lower higher ones in your rows, or their writes are refused\n"
+        }
+        Some(_) => {
+            "warning: a fence is removed only with --apply --only lock.NAME. The next one is the store's time: lower \
+             higher ones in your rows, or their writes are refused\n"
+        }
+    }
 }
 
 fn spoken(what: What, mode: Mode, done: bool) -> &'static str {
     match (what, mode, done) {
         (What::OtherType, ..) => "of another type, left alone",
+        (What::Unusable, _, false) => "unusable number",
+        (What::Unusable, _, true) => "unusable number, removed",
         (_, Mode::Apply, false) => "changed meanwhile, left alone",
         (What::Stale, _, false) => "stale",
         (What::Immortal, _, false) => "without an end",

@@ -14,6 +14,34 @@ pub(super) enum Verdict {
     OtherType,
 }
 
+/// A number that calls go on from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Number {
+    /// The last number given to a job, a field of the queue's counters.
+    Sequence,
+    /// The last fence handed out, which is all that the key holds.
+    Fence,
+}
+
+impl Number {
+    /// The field that holds it.
+    pub(super) fn field(self) -> Option<&'static str> {
+        match self {
+            Self::Sequence => Some("sequence"),
+            Self::Fence => None,
+        }
+    }
+}
+
+/// The number in a key of this row, if there is one.
+pub(super) fn number(kind: Kind, row: &KeyRow) -> Option<Number> {
+    match (kind, row.role) {
+        (Kind::Queue, "meta") => Some(Number::Sequence),
+        (Kind::Lock, "fence") => Some(Number::Fence),
+        _ => None,
+    }
+}
+
 /// Whether a key of this row can have anything wrong at all: if not, the store need not be asked.
 pub(super) fn can_err(kind: Kind, row: &KeyRow) -> bool {
     kind != Kind::Key && row.ttl.duration().is_some()

@@ -5,6 +5,7 @@
 //! | the key of a time bucket that ended longer ago than the key may live | its name | deleting it |
 //! | a key that should end and does not | its missing TTL | giving it the declared one |
 //! | a member of an index whose key is gone | looking for the key | taking it out |
+//! | a number from which no call can go on: the last one of a queue's jobs, the last fence of a lock | reading it | taking it away; a fence only when its lock is named |
 //!
 //! Keys that no pattern of the schema makes, keys of another type than declared and keys that another program owns
 //! are never touched. The scan is slow on purpose, can be stopped at every page and goes on where it was; every change
@@ -44,7 +45,8 @@ pub enum Mode {
 pub struct Ask {
     /// Whether anything is changed.
     pub mode: Mode,
-    /// Only this resource; all unless given.
+    /// Only this resource; all unless given. An unusable fence is removed only when its lock is named here: rows may hold
+    /// higher fences than the next one.
     pub only: Option<(Kind, String)>,
     /// Keys looked at in a second, on average; at least 1.
     pub rate: u32,
@@ -81,6 +83,8 @@ pub enum What {
     Dangling,
     /// It holds something else than the schema says; `clean` leaves it alone.
     OtherType,
+    /// Its number is none, or too high for a next one: calls answer `key.malformed`.
+    Unusable,
 }
 
 /// One thing that was found.
@@ -94,7 +98,7 @@ pub struct Finding {
     pub role: &'static str,
     /// What is wrong.
     pub what: What,
-    /// The member, of an index.
+    /// The member of an index, or the field that holds the number.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub member: Option<String>,
     /// Whether it was put right. What somebody changed meanwhile is left alone.
@@ -117,6 +121,8 @@ pub struct Report {
     pub dangling: u64,
     /// Keys of another type than declared; left alone.
     pub other_type: u64,
+    /// Numbers from which no call can go on.
+    pub unusable: u64,
     /// How many findings were put right.
     pub done: u64,
     /// The first findings, one by one.
@@ -128,7 +134,7 @@ pub struct Report {
 impl Report {
     /// Everything that was found, whether it can be put right or not.
     pub fn found(&self) -> u64 {
-        self.stale + self.immortal + self.dangling + self.other_type
+        self.stale + self.immortal + self.dangling + self.other_type + self.unusable
     }
 
     fn note(&mut self, finding: Finding) {
@@ -137,6 +143,7 @@ impl Report {
             What::Immortal => self.immortal += 1,
             What::Dangling => self.dangling += 1,
             What::OtherType => self.other_type += 1,
+            What::Unusable => self.unusable += 1,
         }
         self.done += u64::from(finding.done);
         if self.findings.len() < LISTED {

@@ -4,12 +4,14 @@ use bytes::Bytes;
 use quaymaster_schema::RedisType;
 use quaymaster_store::{Invocation, Reply};
 
+use super::{Mode, judge::Number};
 use crate::Result;
 use crate::bound::KeyBinding::Spelled;
-use crate::scripts::{At, clean_heal, clean_members, clean_prune, clean_remove};
+use crate::scripts::{At, clean_heal, clean_members, clean_prune, clean_remove, clean_reset};
 
 pub(super) const REMOVE: &str = "clean.remove";
 pub(super) const HEAL: &str = "clean.heal";
+pub(super) const RESET: &str = "clean.reset";
 pub(super) const MEMBERS: &str = "clean.members";
 pub(super) const PRUNE: &str = "clean.prune";
 
@@ -37,6 +39,24 @@ pub(super) fn healed(reply: Reply) -> Result<bool> {
     Ok(match clean_heal::Reply::read(HEAL, reply)? {
         clean_heal::Reply::Done => true,
         clean_heal::Reply::Kept => false,
+    })
+}
+
+pub(super) fn reset(key: &[u8], number: Number, mode: Mode) -> Result<Invocation> {
+    let mode = match mode {
+        Mode::Look => "look",
+        Mode::Apply => "apply",
+    };
+    let call = clean_reset::Call { key: Spelled(key), field: number.field().unwrap_or("-"), mode };
+    Ok(call.on(At::spelled(RESET))?.repeat_safe())
+}
+
+/// Whether the number was taken away; `None` when it can be used.
+pub(super) fn numbered(reply: Reply) -> Result<Option<bool>> {
+    Ok(match clean_reset::Reply::read(RESET, reply)? {
+        clean_reset::Reply::Sound => None,
+        clean_reset::Reply::Found => Some(false),
+        clean_reset::Reply::Done => Some(true),
     })
 }
 

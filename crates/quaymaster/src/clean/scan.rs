@@ -12,7 +12,7 @@ use quaymaster_schema::{Bucket, KeyRow, Resource, Spec};
 use quaymaster_store::{Engine, ScanCursor};
 use tokio::time::Instant;
 
-use super::judge::{Verdict, can_err, judge};
+use super::judge::{Number, Verdict, can_err, judge, number};
 use super::log::Deletions;
 use super::{Ask, Finding, Mode, Report, What, ops};
 use crate::bound::{spelling, unspellable};
@@ -44,6 +44,7 @@ pub(super) async fn run(quaymaster: &Quaymaster, ask: Ask, mut told: impl FnMut(
         quaymaster,
         engine,
         mode: ask.mode,
+        fences: if ask.only.is_some() { ask.mode } else { Mode::Look },
         report: Report::default(),
         pace: Pace::new(ask.rate),
         deletions: Deletions::default(),
@@ -143,6 +144,7 @@ struct Walk<'a> {
     quaymaster: &'a Quaymaster,
     engine: &'a Arc<dyn Engine>,
     mode: Mode,
+    fences: Mode,
     report: Report,
     pace: Pace,
     deletions: Deletions,
@@ -159,15 +161,19 @@ impl Walk<'_> {
                 continue;
             }
             self.report.declared += 1;
-            if can_err(found.resource.kind, found.row) {
-                doubtful.push((found.resource, found.row, found.bucket, key));
-            }
+            doubtful.push((found.resource, found.row, found.bucket, key));
         }
         let (engine, mode) = (self.engine, self.mode);
         // Boxed one by one: a closure over borrowed keys would make the whole walk no task of its own.
         let mut looks: Vec<BoxFuture<'_, Result<Option<Finding>>>> = Vec::with_capacity(doubtful.len());
         for (resource, row, bucket, key) in doubtful {
-            looks.push(Box::pin(look(engine, mode, resource, row, bucket, key)));
+            if let Some(number) = number(resource.kind, row) {
+                let mode = if number == Number::Fence { self.fences } else { mode };
+                looks.push(Box::pin(look_at_number(engine, mode, resource, row, number, key.clone())));
+            }
+            if can_err(resource.kind, row) {
+                looks.push(Box::pin(look(engine, mode, resource, row, bucket, key)));
+            }
         }
         let mut looked = futures_util::stream::iter(looks).buffer_unordered(AT_ONCE);
         while let Some(finding) = looked.next().await {
@@ -282,6 +288,27 @@ async fn look(
         role: row.role,
         what,
         member: None,
+        done,
+    }))
+}
+
+/// Looks whether calls can go on from the number in a key, and takes it away otherwise.
+async fn look_at_number(
+    engine: &Arc<dyn Engine>,
+    mode: Mode,
+    resource: &Arc<Resource>,
+    row: &KeyRow,
+    number: Number,
+    key: Bytes,
+) -> Result<Option<Finding>> {
+    let reply = engine.run(ops::reset(&key, number, mode)?).await;
+    let reset = ops::numbered(reply.map_err(|error| error.during(ops::RESET))?)?;
+    Ok(reset.map(|done| Finding {
+        key: String::from_utf8_lossy(&key).into_owned(),
+        resource: format!("{}.{}", resource.kind, resource.name),
+        role: row.role,
+        what: What::Unusable,
+        member: number.field().map(str::to_owned),
         done,
     }))
 }

@@ -121,12 +121,33 @@ impl Cleaning {
             }
         };
         counts.note(&report);
-        let Report { examined, declared, stale, immortal, dangling, other_type, done, ref next, .. } = report;
+        let Report {
+            examined,
+            declared,
+            stale,
+            immortal,
+            dangling,
+            other_type,
+            unusable,
+            done,
+            ref next,
+            ..
+        } = report;
         if next.is_some() {
             tracing::info!(examined, done, "a clean-up was broken off; it begins anew later");
             return Ok(spread(LOOK).min(self.every));
         }
-        tracing::info!(examined, declared, stale, immortal, dangling, other_type, done, "cleaned up");
+        tracing::info!(
+            examined,
+            declared,
+            stale,
+            immortal,
+            dangling,
+            other_type,
+            unusable,
+            done,
+            "cleaned up"
+        );
         let ended = (quaymaster.engine().now_us() / 1000).to_string();
         let _ = self.ended.put(&[], &Value::from(ended), Put::default()).await?;
         Ok(self.every)

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use quaymaster::clean::{Ask, Mode, Report, What};
 use quaymaster::limit::Charge;
+use quaymaster::lock::{Acquire, Acquired};
+use quaymaster::queue::{Claim, Push};
 use quaymaster::schema::{Kind, Spelling};
 use quaymaster::store::Topology;
 use quaymaster::{Code, Quaymaster};
@@ -211,6 +213,49 @@ crate::cases! {
         let ttl = command_int(&*subject.engine, &["PTTL", &seen]).await;
         assert!((1..=5000).contains(&ttl), "it keeps the life it was given: {ttl}");
         assert_eq!(command_int(&*subject.engine, &["ZCARD", &index]).await, 1, "the run is back");
+    }
+
+    async fn numbers_that_no_call_can_go_on_from_are_taken_away_and_fences_only_by_name(subject: &Subject) {
+        let quaymaster = subject.schema(
+            "[queue.work]\nmax_size = 9\n[lock.door]\nkey = \"door:{id}\"\nttl = \"30s\"\n[cache.page]\nkey = \"page:{id}\"\nttl = \"1h\"\n",
+        );
+        let (queue, lock) = (quaymaster.queue("work").expect("declared"), quaymaster.lock("door").expect("declared"));
+        let (meta, fence) = (subject.side("work", "meta"), subject.side("door:a", "fence"));
+        for number in ["10413792000000000", "8999900000000000", "9007199254740992", "text", "-1", "007", ""] {
+            command_int(&*subject.engine, &["HSET", &meta, "sequence", number, "pushed", "7"]).await;
+            command_text(&*subject.engine, &["SET", &fence, number, "PX", "3600000"]).await;
+            let report = clean(&quaymaster, Mode::Look).await;
+            assert_eq!((report.unusable, report.found(), report.done), (2, 2, 0), "{number}: {report:?}");
+            assert!(report.findings.iter().all(|finding| finding.what == What::Unusable));
+            let report = clean(&quaymaster, Mode::Apply).await;
+            assert_eq!((report.unusable, report.done), (2, 1), "{number}: {report:?}");
+            let done = report.findings.iter().find(|finding| finding.done).expect("one");
+            assert_eq!((&done.key, done.member.as_deref()), (&meta, Some("sequence")));
+            let held = ["sequence", "pushed"].map(|field| ["HGET", &meta, field]);
+            assert_eq!(command_text(&*subject.engine, &held[0]).await, None);
+            assert_eq!(command_text(&*subject.engine, &held[1]).await.as_deref(), Some("7"));
+            assert_eq!(command_text(&*subject.engine, &["GET", &fence]).await.as_deref(), Some(number));
+            for (kind, name, done) in [(Kind::Queue, "work", 0), (Kind::Cache, "page", 0), (Kind::Lock, "door", 1)] {
+                let only = Some((kind, name.to_owned()));
+                let ask = Ask { mode: Mode::Apply, only, rate: u32::MAX, ..Ask::default() };
+                let report = quaymaster.clean(ask, |_| ()).await.expect("clean");
+                assert_eq!(report.done, done, "{number}: {kind}: {report:?}");
+            }
+            assert!(!exists(subject, &fence).await);
+        }
+        // The last numbers that calls go on from stay.
+        command_int(&*subject.engine, &["HSET", &meta, "sequence", "8999899999999998"]).await;
+        command_text(&*subject.engine, &["SET", &fence, "8999899999999998", "PX", "3600000"]).await;
+        let only = Some((Kind::Lock, "door".to_owned()));
+        let ask = Ask { mode: Mode::Apply, only, rate: u32::MAX, ..Ask::default() };
+        assert_eq!(quaymaster.clean(ask, |_| ()).await.expect("clean").found(), 0);
+        assert_eq!(clean(&quaymaster, Mode::Apply).await.found(), 0);
+        queue.push(Push::one("1")).await.expect("pushed");
+        assert_eq!(queue.claim(Claim::default()).await.expect("claimed")[0].id, "8999899999999999");
+        let Acquired::Ours(lease) = lock.acquire(&[("id", "a")], Acquire::default()).await.expect("acquire") else {
+            panic!("nobody holds it")
+        };
+        assert_eq!(lease.fence, 8_999_899_999_999_999);
     }
 
     async fn a_node_with_a_wrong_clock_removes_nothing(subject: &Subject) {
