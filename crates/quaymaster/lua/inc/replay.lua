@@ -1,7 +1,8 @@
 -- replay: a repeated request_id gets the answer its first call got.
 --
 -- The record is `op`, the status word and the integers, separated by spaces. `shape` is a pattern of what must follow
--- `op`, in which # stands for a count, ~ for a negative number and = for an id; `or_shape` may be another one.
+-- `op`, in which # stands for a count, ~ for a negative number and = for an id, which is kept with a = in front;
+-- `or_shape` may be another one.
 --
 -- A record of another call is a "conflict". A record that no call of ours wrote is one too, with `err`: returned by
 -- the script, it is an error reply that names the key.

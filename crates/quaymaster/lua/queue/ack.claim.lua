@@ -22,7 +22,7 @@ local now_us = clock_us()
 local now_ms = math.floor(now_us / 1000)
 local reply = { "acked", 0, 0 }
 if request then
-  local kept = replay_read(request, "ack", "^acked # #[#~ ]*$")
+  local kept = replay_read(request, "ack", "^acked # #[#~= ]*$")
   if kept then
     if kept[1] == "conflict" then return kept end
     reply[2], reply[3] = kept[2], kept[3]

@@ -18,7 +18,7 @@
 
 local request = KEYS[5]
 if request then
-  local kept = replay_read(request, "ack", "^acked # #[#~ ]*$")
+  local kept = replay_read(request, "ack", "^acked # #[#~= ]*$")
   if kept and kept[1] == "conflict" then return kept end
   -- The record of `ack.claim` goes on with ids.
   if kept then return { "acked", kept[2], kept[3] } end

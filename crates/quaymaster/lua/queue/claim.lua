@@ -22,7 +22,7 @@ local request, token = KEYS[9], ARGV[4]
 local now_us = clock_us()
 local reply = {}
 if request then
-  local kept = replay_read(request, "claim", "^[#~ ]+$")
+  local kept = replay_read(request, "claim", "^[#~= ]+$")
   if kept then
     if kept[1] == "conflict" then return kept end
     queue_still(KEYS, 1, token, queue_ids(kept, 1), math.floor(now_us / 1000), reply)

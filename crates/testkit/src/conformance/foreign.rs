@@ -130,6 +130,47 @@ crate::cases! {
         }
     }
 
+    async fn a_repeated_claim_gets_its_jobs_again_whatever_their_numbers(subject: &Subject) {
+        let quaymaster = queues(subject);
+        let queue = quaymaster.queue("work").expect("declared");
+        let [jobs, held, leases] = ["jobs", "held", "leases"].map(|role| subject.side("work", role));
+        let tried_often = "token 99 1 - 0";
+        for (id, record) in [("10413792000000000", "token 1 0 - 0"), ("10413792000000001", tried_often)] {
+            command_int(&*subject.engine, &["HSET", &jobs, id, "7"]).await;
+            command_int(&*subject.engine, &["HSET", &held, id, record]).await;
+            command_int(&*subject.engine, &["ZADD", &leases, "1", id]).await;
+        }
+        queue.push(items(1..2)).await.expect("pushed");
+        let three = || Claim { count: 3, request_id: Some("again".to_owned()), ..Claim::default() };
+        let first = queue.claim(three()).await.expect("claimed");
+        let told = |jobs: &[Job]| jobs.iter().map(|job| (job.id.clone(), job.attempt, job.lease.clone())).collect::<Vec<_>>();
+        assert_eq!(first.len(), 2, "the dying one is buried");
+        assert_eq!(first[0].id, "10413792000000000");
+        assert_eq!(told(&queue.claim(three()).await.expect("claimed again")), told(&first));
+        // An earlier version kept the numbers alone.
+        let request = subject.side("work", "req:again");
+        let record = format!("claim {}", first[1].id);
+        command_text(&*subject.engine, &["SET", &request, &record, "PX", "60000"]).await;
+        assert_eq!(told(&queue.claim(three()).await.expect("claimed again")), told(&first[1..]));
+
+        // An ack that claims hands out such a number, too; with something that follows it, as well.
+        for (request_id, then) in [("ack", vec![]), ("then", vec![push_to("ranked", None)])] {
+            let done = one_lease(queue).await;
+            command_int(&*subject.engine, &["HSET", &held, "10413792000000000", "token 1 0 - 0"]).await;
+            command_int(&*subject.engine, &["ZADD", &leases, "1", "10413792000000000"]).await;
+            let ack = || Ack {
+                claim: Some(ClaimNext { count: 1, lease: None, worker: None }),
+                then: then.clone(),
+                request_id: Some(request_id.to_owned()),
+                ..Ack::of(vec![done.clone()])
+            };
+            let acked = queue.ack(ack()).await.expect("acked");
+            assert_eq!((acked.acked, acked.jobs[0].id.as_str()), (1, "10413792000000000"), "{request_id}");
+            let again = queue.ack(ack()).await.expect("acked again");
+            assert_eq!((again.acked, told(&again.jobs)), (1, told(&acked.jobs)), "{request_id}");
+        }
+    }
+
     async fn a_push_finds_a_place_however_many_are_taken(subject: &Subject) {
         let quaymaster = subject.schema("[queue.ranked]\norder = \"priority\"\nmax_size = 2000\n");
         let (queue, meta) = (quaymaster.queue("ranked").expect("declared"), subject.side("ranked", "meta"));

@@ -325,24 +325,28 @@ local function queue_claim(keys, at, words, from, now_us, reply)
   return taken + count
 end
 
--- The ids that a claim has put into `reply`, whose word is reply[head]; with a minus those of the dying.
+-- The ids that a claim has put into `reply`, whose word is reply[head], as a record keeps them: with = in front, since
+-- one of 17 digits is no count, and with =- those of the dying.
 local function queue_claimed(reply, head)
   local ids, taken = {}, reply[head + 2]
   for index = 1, taken do
     local at = head + 3 + 9 * (index - 1)
-    ids[index] = reply[at + 2] == 1 and "-" .. reply[at] or reply[at]
+    ids[index] = (reply[at + 2] == 1 and "=-" or "=") .. reply[at]
   end
   local fresh = head + 3 + 9 * taken
   for index = 1, reply[fresh] do
-    ids[taken + index] = string.format("%.0f", reply[fresh + 1] + index - 1)
+    ids[taken + index] = string.format("=%.0f", reply[fresh + 1] + index - 1)
   end
   return ids
 end
 
--- The ids in the record of a request, from kept[from] on.
+-- The ids in the record of a request, from kept[from] on. Earlier versions wrote them without =.
 local function queue_ids(kept, from)
   local ids = {}
-  for index = from, #kept do ids[#ids + 1] = string.format("%.0f", kept[index]) end
+  for index = from, #kept do
+    local id = kept[index]
+    ids[#ids + 1] = type(id) == "number" and string.format("%.0f", id) or string.sub(id, 2)
+  end
   return ids
 end
 
