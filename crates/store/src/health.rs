@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
+use crate::Code;
 use crate::latency::{Class, Latencies, Recent};
 
 /// Upper bounds of the latency buckets since the start, in microseconds; the last bucket has none.
@@ -60,9 +61,9 @@ pub struct Health {
     pub consecutive_failures: u64,
     /// Calls sent again.
     pub retries: u64,
-    /// Sum of all latencies.
+    /// Sum of the latencies of all calls that were sent.
     pub latency_sum_us: u64,
-    /// Calls per bucket of [`LATENCY_BOUNDS_US`], not cumulative, the unbounded one last.
+    /// Calls that were sent, per bucket of [`LATENCY_BOUNDS_US`], not cumulative, the unbounded one last.
     pub latency_buckets: Vec<u64>,
     /// The calls of the last minute, per class in the order of [`Class::ALL`].
     pub recent: Vec<Recent>,
@@ -97,9 +98,14 @@ impl Counters {
         }
     }
 
-    /// A call that began at `started` failed now because of the store.
-    pub fn failure(&self, class: Class, started: Instant) {
-        self.observe(class, started, Instant::now());
+    /// A call that began at `started` failed now because of the store. One that was never sent, held back by the breaker
+    /// or without a connection, says nothing of how fast the store is.
+    pub fn failure(&self, class: Class, code: Code, started: Instant) {
+        if matches!(code, Code::StoreBreaker | Code::StoreRefused) {
+            self.operations.fetch_add(1, Relaxed);
+        } else {
+            self.observe(class, started, Instant::now());
+        }
         self.failures.fetch_add(1, Relaxed);
         self.consecutive_failures.fetch_add(1, Relaxed);
     }
@@ -153,9 +159,9 @@ impl Health {
         (self.connect_attempts - failures) as f64 / self.connect_attempts as f64
     }
 
-    /// Mean latency in microseconds; 0 before the first call.
+    /// Mean latency of the calls that were sent, in microseconds; 0 before the first.
     pub fn mean_latency_us(&self) -> u64 {
-        self.latency_sum_us.checked_div(self.operations).unwrap_or(0)
+        self.latency_sum_us.checked_div(self.latency_buckets.iter().sum()).unwrap_or(0)
     }
 
     /// The calls of one class in the last minute.
@@ -180,7 +186,7 @@ mod tests {
         for us in [4, 5, 6, 900] {
             counters.observe(Class::Single, ago(Duration::from_micros(us)), now);
         }
-        counters.failure(Class::Compound, ago(Duration::from_secs(9)));
+        counters.failure(Class::Compound, Code::StoreTimedOut, ago(Duration::from_secs(9)));
         let health = counters.snapshot();
         assert_eq!(health.consecutive_failures, 1);
         assert!((health.success_rate() - 0.8).abs() < 1e-9);
@@ -190,6 +196,21 @@ mod tests {
         assert!(health.recent(Class::Compound).quantile(0.95).unwrap().at_least_us() > 8_000_000);
         counters.success(Class::Single, now);
         assert_eq!(counters.snapshot().consecutive_failures, 0);
+    }
+
+    #[test]
+    fn calls_that_never_left_do_not_hide_slow_ones() {
+        let (counters, now) = (Counters::default(), Instant::now());
+        for _ in 0..50 {
+            counters.observe(Class::Single, now.checked_sub(Duration::from_millis(80)).unwrap(), now);
+        }
+        for _ in 0..1_000 {
+            counters.failure(Class::Single, Code::StoreBreaker, now);
+        }
+        let health = counters.snapshot();
+        assert_eq!((health.operations, health.failures, health.consecutive_failures), (1_050, 1_000, 1_000));
+        assert_eq!((health.recent(Class::Single).calls(), health.mean_latency_us()), (50, 80_000));
+        assert!(health.recent(Class::Single).quantile(0.95).unwrap().at_least_us() > 70_000);
     }
 
     #[test]

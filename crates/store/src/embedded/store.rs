@@ -188,7 +188,7 @@ impl Engine for EmbeddedStore {
             take_turns().await;
             let outcome = self.run_call(call).await;
             match &outcome {
-                Err(error) if is_ours(error) => self.keeper.counters.failure(class, started),
+                Err(error) if is_ours(error) => self.keeper.counters.failure(class, error.code, started),
                 _ => self.keeper.counters.success(class, started),
             }
             outcome.map_err(|error| error.during(op))

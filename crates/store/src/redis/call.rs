@@ -207,7 +207,7 @@ impl Inner {
                 if fault.code.retry() == Retry::Useless {
                     self.shared.counters.success(class, started);
                 } else {
-                    self.shared.counters.failure(class, started);
+                    self.shared.counters.failure(class, fault.code, started);
                 }
                 Err(fault.into_error(op))
             }

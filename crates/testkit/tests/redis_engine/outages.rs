@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use quaymaster_store::redis::RedisStore;
-use quaymaster_store::{Code, Engine, Retry};
+use quaymaster_store::{Class, Code, Engine, Retry};
 use quaymaster_testkit::proxy::{Cut, FaultProxy};
 use quaymaster_testkit::servers::{RedisConfig, RedisServer};
 
@@ -38,6 +38,33 @@ async fn the_breaker_opens_after_consecutive_failures_and_closes_by_itself() {
     until("calls resume", async || store.run(count("k")).await.is_ok()).await;
     assert!(store.health().connected && !store.health().breaker_open);
     assert_eq!(store.health().consecutive_failures, 0);
+}
+
+#[tokio::test]
+async fn calls_that_the_breaker_refuses_do_not_hide_that_the_store_was_slow() {
+    let server = RedisServer::start(RedisConfig::default());
+    let proxy = FaultProxy::start(server.address()).await;
+    let store = connect(&proxy.url()).await;
+    proxy.latency(Duration::from_millis(20));
+    for _ in 0..50 {
+        store.run(count("k")).await.unwrap();
+    }
+    proxy.refuse();
+    proxy.cut(Cut::Rst);
+    until("the breaker is open", async || {
+        let _ = store.run(count("k")).await;
+        store.health().breaker_open
+    })
+    .await;
+    let failures = store.health().failures;
+    for _ in 0..1_000 {
+        assert_eq!(code(store.run(count("k")).await), Code::StoreBreaker);
+    }
+    let health = store.health();
+    assert_eq!(health.failures, failures + 1_000);
+    let p95 = health.recent(Class::Single).quantile(0.95).unwrap();
+    assert!(p95.at_least_us() >= 20_000, "{p95:?} of {} calls", health.recent(Class::Single).calls());
+    assert!(health.mean_latency_us() >= 20_000, "{health:?}");
 }
 
 #[tokio::test]
