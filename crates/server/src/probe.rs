@@ -2,12 +2,13 @@
 
 use std::sync::Mutex as Held;
 use std::sync::PoisonError;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use quaymaster::schema::Schema;
 use quaymaster::store::{Deployment, Readiness};
 use quaymaster::{Code, Engine, Quaymaster};
 use tokio::sync::Mutex;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::doctor;
@@ -17,15 +18,13 @@ use crate::http::problem::Problem;
 const FRESH: Duration = Duration::from_secs(2);
 /// How long a question waits for the store.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How often a write is tried while nobody asks and all is well: a store with nothing to do is to be left alone.
-const IDLE: Duration = Duration::from_secs(5);
-/// How often while it is not, and how old the last try may be for whoever asks.
+/// How often a write is tried, and how old the last try may be for whoever asks.
 const EVERY: Duration = Duration::from_secs(1);
 /// How long a try may take.
 const TRY: Duration = Duration::from_millis(800);
 /// The same for a store that does not keep to it.
 const LIMIT: Duration = Duration::from_millis(900);
-/// Within this `/readyz` follows the store.
+/// Within this `/readyz`, `/metrics` and `/v1/status` follow the store.
 const FOLLOWS: Duration = Duration::from_secs(2);
 
 const _: () = assert!(
@@ -76,12 +75,14 @@ impl Probe {
         told
     }
 
-    /// Tries a write now and then until `stop`; tells once that the store was lost, and once that it is back.
+    /// Tries a write every second until `stop`; tells once that the store was lost, and once that it is back.
     pub(crate) async fn watch(&self, quaymaster: &Quaymaster, stop: &CancellationToken) {
         loop {
             // What it says is kept, and told when it changes.
-            let pause = if self.tried(quaymaster).await.is_ok() { IDLE } else { EVERY };
-            if stop.run_until_cancelled(tokio::time::sleep(pause)).await.is_none() {
+            let _ = self.tried(quaymaster).await;
+            let last = self.tried.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|(at, _)| *at);
+            let due = last.unwrap_or_else(Instant::now) + EVERY;
+            if stop.run_until_cancelled(tokio::time::sleep_until(due)).await.is_none() {
                 return;
             }
         }
@@ -145,9 +146,9 @@ impl Probe {
         }
     }
 
-    /// Why the last write was refused, if it was.
-    pub(crate) fn refused(&self) -> Option<Problem> {
-        self.tried.lock().unwrap_or_else(PoisonError::into_inner).clone()?.1.err()
+    /// Why the last write was refused, if it was; a write is tried now if the last try is older than [`EVERY`].
+    pub(crate) async fn refused(&self, quaymaster: &Quaymaster) -> Option<Problem> {
+        self.tried(quaymaster).await.err()
     }
 
     /// Whether the store answers and accepts writes.

@@ -27,7 +27,8 @@ pub(super) const PAGE: Page = Page {
 /// Counters and gauges for Prometheus.
 async fn metrics(app: &App, rights: Rights<'_>) -> Response<Body> {
     let engine = app.services.quaymaster.engine();
-    let told = app.probe.deployment(&**engine).await;
+    let (told, refused) =
+        tokio::join!(app.probe.deployment(&**engine), app.probe.refused(&app.services.quaymaster));
     let health = engine.health();
     let mut out = String::with_capacity(8 * 1024);
     let version = env!("CARGO_PKG_VERSION");
@@ -76,8 +77,8 @@ async fn metrics(app: &App, rights: Rights<'_>) -> Response<Body> {
     super::uploads::write(&mut out, app).await;
     outages(&mut out, app).await;
     store(&mut out, &health, told.is_ok() && health.connected);
-    let help = "Whether the store accepted the last write that was tried, at least every five seconds.";
-    gauge(&mut out, "quaymaster_store_ready", help, u8::from(app.probe.refused().is_none()));
+    let help = "Whether the store accepted the last write that was tried, once a second.";
+    gauge(&mut out, "quaymaster_store_ready", help, u8::from(refused.is_none()));
     if let Ok(facts) = &told {
         deployment(&mut out, app, facts);
     }

@@ -278,7 +278,8 @@ fn clock_warning(health: &Health, facts: Option<&Deployment>) -> Option<String> 
 /// The store, the schema and the limits' counts: as much of them as the caller reaches.
 async fn status(app: &App, rights: Rights<'_>) -> Response<Body> {
     let engine = app.services.quaymaster.engine();
-    let told = app.probe.deployment(&**engine).await;
+    let (told, refused) =
+        tokio::join!(app.probe.deployment(&**engine), app.probe.refused(&app.services.quaymaster));
     let health = engine.health();
     let facts = told.as_ref().ok();
     let thresholds = exceeded(&app.thresholds, &health, facts, &app.services.quaymaster, rights);
@@ -291,6 +292,9 @@ async fn status(app: &App, rights: Rights<'_>) -> Response<Body> {
     let mut uploads = super::uploads::status(app).await;
     uploads.retain(|upload| rights.reach(Kind::Upload, upload.name()));
     let mut warnings: Vec<String> = thresholds.iter().map(Exceeded::sentence).collect();
+    warnings.extend(refused.map(|problem| {
+        format!("not ready: {}: {}; {}", problem.code, problem.detail, problem.code.advice())
+    }));
     warnings.extend(general_warnings(app, rights, &health, facts));
     warnings.extend(queues::warnings(&queues));
     warnings.extend(runs::warnings(&runs));
@@ -324,9 +328,6 @@ fn general_warnings(
     let unsealed =
         doctor::unsealed(quaymaster.schema()).filter(|_| rights.reach_all() && !quaymaster.seals());
     warnings.extend(unsealed.map(|finding| format!("{}; {}", finding.message, finding.fix)));
-    if let Some(problem) = app.probe.refused() {
-        warnings.push(format!("not ready: {}: {}; {}", problem.code, problem.detail, problem.code.advice()));
-    }
     let policy = facts.and_then(|facts| facts.eviction_policy.as_deref()).filter(|_| rights.reach_all());
     let evicts = policy.and_then(|policy| doctor::evicts(quaymaster.schema(), policy, Eviction::Accepted));
     warnings.extend(evicts.map(|finding| format!("{}; {}", finding.message, finding.fix)));

@@ -98,6 +98,32 @@ async fn every_reason(binary: Binary) {
     .await;
 }
 
+/// No page waits for somebody to ask `/readyz`: a write is tried where the last try is older than a second.
+#[tokio::test]
+async fn metrics_and_status_follow_the_store_though_nobody_asks_for_readyz() {
+    let server = RedisServer::start(RedisConfig::default());
+    let scene = Scene::on(&server.url()).await;
+    let accepts = async |replicas: &str| {
+        server.command::<()>(&["CONFIG", "SET", "min-replicas-to-write", replicas]);
+        // Then no try from before counts.
+        tokio::time::sleep(Duration::from_millis(1_100)).await;
+    };
+    let ready = async || scene.get("/metrics").await.1.contains("\nquaymaster_store_ready 1\n");
+    let warned =
+        async || scene.json("/v1/status").await["warnings"].to_string().contains("store.no_replicas");
+    assert!(ready().await && !warned().await);
+    accepts("1").await;
+    assert!(!ready().await);
+    accepts("0").await;
+    assert!(ready().await);
+    accepts("1").await;
+    assert!(warned().await);
+    accepts("0").await;
+    assert!(!warned().await);
+    assert_eq!(scene.logged(LOST).len(), 2, "{:?}", scene.logged(""));
+    assert_eq!(scene.logged(BACK).len(), 2, "{:?}", scene.logged(""));
+}
+
 #[tokio::test]
 async fn every_reason_is_told_on_redis_7() {
     every_reason(Binary::Redis7).await;
