@@ -10,7 +10,7 @@ use quaymaster::store::StoreOptions;
 use quaymaster::{Code, Engine, Quaymaster, store};
 use quaymaster_server::Depot;
 use quaymaster_server::config::{self, Config, Needs, Overrides, RawConfig};
-use quaymaster_server::doctor::{self, SEAL_KEY};
+use quaymaster_server::doctor::{self, SEAL_KEY, Scope};
 use tracing_subscriber::EnvFilter;
 
 use crate::args::{Args, Command, Files, Global, LogFormat, Place};
@@ -178,12 +178,14 @@ fn needs(kind: Kind) -> Needs {
     }
 }
 
-/// Schema, store and uploads for a command on one resource, which says on stderr which store it takes where nobody named one.
+/// Schema, store and uploads for a command on one resource; without a name it is the only one of its kind. Says on stderr
+/// which store it takes where nobody named one.
 pub(crate) async fn open_for_call(
     global: &Global,
     place: Place,
     intent: Intent,
     kind: Kind,
+    name: Option<&str>,
 ) -> anyhow::Result<(Quaymaster, Depot)> {
     let config = config(global, overrides(place), needs(kind))?;
     let schema = usable(load_part(&config.schemas)?)?;
@@ -193,7 +195,10 @@ pub(crate) async fn open_for_call(
             dir.display()
         ));
     }
-    open_configured(config, schema, intent).await
+    let only =
+        schema.resources().find(|resource| resource.kind == kind).map(|resource| resource.name.clone());
+    let name = name.map(str::to_owned).or(only).unwrap_or_default();
+    open_configured(config, schema, intent, Scope::Resource(kind, &name)).await
 }
 
 /// The same for more than a place.
@@ -205,37 +210,45 @@ pub(crate) async fn open_with(
 ) -> anyhow::Result<(Quaymaster, Depot)> {
     let config = config(global, overrides, needs)?;
     let schema = usable(load(&config.schemas)?)?;
-    open_configured(config, schema, intent).await
+    open_configured(config, schema, intent, Scope::Schema).await
 }
 
 /// The same for `explain`, which reads no values: the bundled schemas may look anywhere, and no seal key is needed.
 pub(crate) async fn open_to_explain(config: Config, schema: Arc<Schema>) -> anyhow::Result<Quaymaster> {
-    open_checked(config, schema, Intent::Look).await
+    open_checked(config, schema, Intent::Look, Scope::Schema).await
 }
 
 async fn open_configured(
     config: Config,
     schema: Arc<Schema>,
     intent: Intent,
+    scope: Scope<'_>,
 ) -> anyhow::Result<(Quaymaster, Depot)> {
     config.check_demo()?;
     config.check_seal(&schema)?;
     let uploads = config.uploads.clone();
-    let quaymaster = open_checked(config, schema, intent).await?;
+    let quaymaster = open_checked(config, schema, intent, scope).await?;
     let depot = Depot::new(&quaymaster, &uploads);
     Ok((quaymaster, depot))
 }
 
-async fn open_checked(config: Config, schema: Arc<Schema>, intent: Intent) -> anyhow::Result<Quaymaster> {
+/// On Redis a command that changes something asks first whether its user may, as far as `scope` goes.
+async fn open_checked(
+    config: Config,
+    schema: Arc<Schema>,
+    intent: Intent,
+    scope: Scope<'_>,
+) -> anyhow::Result<Quaymaster> {
     let (settings, eviction) = (config.settings(), config.eviction());
     let redis = matches!(config.store, StoreOptions::Redis(_));
     let engine = open_store(config.store.for_schema(&schema), intent).await?;
     if redis && intent == Intent::Change {
-        let findings = match doctor::examine(&schema, &*engine, eviction).await {
+        let mut findings = match doctor::examine(&schema, &*engine, eviction).await {
             // A user who may not ask may well do what the call does.
             Err(error) if error.code == Code::StorePermission => Vec::new(),
             findings => findings.map_err(NothingRan::from)?,
         };
+        findings.extend(doctor::rights(&schema, &*engine, scope).await.map_err(NothingRan::from)?);
         if let Some(refusal) = doctor::refusal(&findings) {
             let _ = engine.close().await;
             return Err(NothingRan::from(refusal).into());

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use quaymaster_schema::{Kind, RedisType, Schema, Spelling};
+use quaymaster_schema::{Kind, RedisType, Resource, Schema, Spec, Spelling};
 use quaymaster_store::{Denied, Engine, Words};
 
 use crate::bound::spelling;
@@ -135,10 +135,24 @@ struct Trial {
     glob: String,
 }
 
-/// What the store's user lacks for the scripts of this schema and for keys under `own_prefix`; `None` when it lacks
-/// nothing, or the store does not tell.
-pub async fn missing(schema: &Schema, engine: &dyn Engine, own_prefix: &str) -> Result<Option<Missing>> {
-    let trials = trials(schema, spelling(engine.topology()), own_prefix);
+/// What a program is going to run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope<'a> {
+    /// Everything in the schema, and keys under this prefix that belong to no schema.
+    Server(&'a str),
+    /// Everything in the schema.
+    Schema,
+    /// Calls of this resource, which meet those that it names as well.
+    Resource(Kind, &'a str),
+}
+
+/// What the store's user lacks for the scripts of this schema, as far as `scope` goes; `None` when it lacks nothing, or
+/// the store does not tell.
+pub async fn missing(schema: &Schema, engine: &dyn Engine, scope: Scope<'_>) -> Result<Option<Missing>> {
+    let mut trials = trials(&within(schema, scope), spelling(engine.topology()));
+    if let Scope::Server(own_prefix) = scope {
+        trials.push(trial("SET", &format!("{own_prefix}*"), &["v"]));
+    }
     let words: Vec<Words> = trials.iter().map(|trial| trial.words.clone()).collect();
     let told = engine.refused(&words).await.map_err(|error: Error| error.during(OP))?;
     let Some(refused) = told else { return Ok(None) };
@@ -159,8 +173,32 @@ pub async fn missing(schema: &Schema, engine: &dyn Engine, own_prefix: &str) -> 
     Ok((!missing.is_empty()).then_some(missing))
 }
 
-fn trials(schema: &Schema, spelled: Spelling, own_prefix: &str) -> Vec<Trial> {
-    let ours = || schema.resources().filter(|resource| resource.kind != Kind::Key);
+fn within<'a>(schema: &'a Schema, scope: Scope<'_>) -> Vec<&'a Resource> {
+    let Scope::Resource(kind, name) = scope else {
+        return schema
+            .resources()
+            .map(|resource| &**resource)
+            .filter(|resource| resource.kind != Kind::Key)
+            .collect();
+    };
+    let find = |kind, name: &str| schema.resource(kind, name).map(|resource| &**resource);
+    let Some(resource) = find(kind, name) else { return Vec::new() };
+    let mut found = vec![resource];
+    match &resource.spec {
+        Spec::Guard(spec) => {
+            found.extend(spec.limits.iter().filter_map(|name| find(Kind::Limit, name)));
+            found.extend(spec.idempotency.iter().filter_map(|name| find(Kind::Idempotency, name)));
+            found.extend(spec.lock.iter().filter_map(|name| find(Kind::Lock, name)));
+        }
+        Spec::Batch(spec) => found.extend(find(Kind::Queue, &spec.to)),
+        Spec::Run(spec) => found.extend(spec.limit.iter().filter_map(|name| find(Kind::Limit, name))),
+        _ => {}
+    }
+    found
+}
+
+fn trials(resources: &[&Resource], spelled: Spelling) -> Vec<Trial> {
+    let ours = || resources.iter();
     let kinds: BTreeSet<&str> = ours().map(|resource| resource.kind.name()).collect();
     // Every key by its type, each spelling once.
     let mut globs: BTreeMap<RedisType, BTreeSet<String>> = BTreeMap::new();
@@ -192,7 +230,6 @@ fn trials(schema: &Schema, spelled: Spelling, own_prefix: &str) -> Vec<Trial> {
             trials.push(trial(command, glob, rest));
         }
     }
-    trials.push(trial("SET", &format!("{own_prefix}*"), &["v"]));
     let channels: BTreeSet<String> = ours()
         .flat_map(|resource| resource.channels.iter().map(|row| row.pattern.glob(Spelling::Single)))
         .collect();

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+pub use quaymaster::rights::Scope;
 use quaymaster::schema::{Kind, Outage, Schema};
 use quaymaster::store::Topology;
 use quaymaster::{Code, Engine, Error, Result};
@@ -93,10 +94,10 @@ pub async fn examine(schema: &Schema, engine: &dyn Engine, eviction: Eviction) -
     Ok(findings)
 }
 
-/// Looks whether the store's user may run the scripts of this schema: one that is refused a command half-way leaves
+/// Looks whether the store's user may run the scripts of this schema, as far as `scope` goes: one that is refused a command half-way leaves
 /// behind what it has written.
-pub async fn rights(schema: &Schema, engine: &dyn Engine, own_prefix: &str) -> Result<Option<Finding>> {
-    let missing = quaymaster::rights::missing(schema, engine, own_prefix).await?;
+pub async fn rights(schema: &Schema, engine: &dyn Engine, scope: Scope<'_>) -> Result<Option<Finding>> {
+    let missing = quaymaster::rights::missing(schema, engine, scope).await?;
     Ok(missing.map(|missing| Finding {
         level: Level::Refuse,
         check: "rights",

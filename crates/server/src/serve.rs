@@ -15,7 +15,7 @@ use crate::access::AccessLog;
 use crate::app::{App, Bounds, Serves};
 use crate::config::{ServerConfig, Thresholds};
 use crate::depot::Depot;
-use crate::doctor::{self, Eviction};
+use crate::doctor::{self, Eviction, Scope};
 use crate::duty::{self, CleanConfig, Cleaning};
 use crate::fan::Fan;
 use crate::http::auth::Guard;
@@ -75,7 +75,9 @@ pub async fn open_store(
         async move {
             let engine = store::open(options).await.map_err(not_run)?;
             let mut findings = doctor::examine(&schema, &*engine, eviction).await.map_err(not_run)?;
-            findings.extend(doctor::rights(&schema, &*engine, &own_prefix).await.map_err(not_run)?);
+            findings.extend(
+                doctor::rights(&schema, &*engine, Scope::Server(&own_prefix)).await.map_err(not_run)?,
+            );
             let fit = match doctor::weigh(&findings) {
                 Ok(()) => respell::prepare(&schema, &engine, Depth::Scan).await.map_err(not_run),
                 refused => refused,

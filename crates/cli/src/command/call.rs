@@ -57,7 +57,8 @@ impl Answering {
         }
         let intent = if call.command.only_reads() { Intent::Look } else { Intent::Change };
         let (quaymaster, depot) =
-            setup::open_for_call(global, call.place.clone(), intent, call.command.kind()).await?;
+            setup::open_for_call(global, call.place.clone(), intent, call.command.kind(), Some(&call.name))
+                .await?;
         warn_unsealed(&quaymaster, call.command, &call.name);
         Ok(Self::Here(Box::new(Services::new(quaymaster.clone(), depot)), quaymaster))
     }

@@ -9,7 +9,7 @@ use quaymaster::schema::Schema;
 use quaymaster::store::{Health, StoreOptions};
 use quaymaster::{Code, Engine};
 use quaymaster_server::config::{Config, Needs, Thresholds};
-use quaymaster_server::doctor::{self, Finding, Level};
+use quaymaster_server::doctor::{self, Finding, Level, Scope};
 use quaymaster_server::threshold_warnings;
 use serde_json::json;
 
@@ -91,7 +91,8 @@ async fn examine(config: &Config, schema: Option<&Schema>) -> anyhow::Result<Exa
         let (mut findings, mut names) = (Vec::new(), None);
         if let Some(schema) = schema {
             findings = doctor::examine(schema, &*engine, config.eviction()).await?;
-            findings.extend(doctor::rights(schema, &*engine, config.store.own_prefix()).await?);
+            findings
+                .extend(doctor::rights(schema, &*engine, Scope::Server(config.store.own_prefix())).await?);
             // A data folder is converted by whoever uses it, and nobody who looks does.
             if let StoreOptions::Redis(_) = config.store {
                 names = old_names(schema, &engine).await?;

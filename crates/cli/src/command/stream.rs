@@ -33,7 +33,7 @@ pub(crate) async fn run(listen: Listen, global: &Global) -> anyhow::Result<ExitC
     let Listen { name, key, count, place, .. } = listen;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    let (quaymaster, _) = setup::open_for_call(global, place, Intent::Look, Kind::Event).await?;
+    let (quaymaster, _) = setup::open_for_call(global, place, Intent::Look, Kind::Event, Some(&name)).await?;
     let key: Vec<(&str, &str)> = key.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
     let event = quaymaster.event(&name).map_err(NothingRan::from)?;
     let mut messages = event.subscribe(&key).await.map_err(NothingRan::from)?;

@@ -21,6 +21,7 @@ mod process;
 mod putting;
 mod queues;
 mod respelling;
+mod rights;
 mod runs;
 #[path = "../../../upload/tests/support/servers.rs"]
 mod servers;

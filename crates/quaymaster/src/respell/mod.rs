@@ -28,6 +28,7 @@ use tokio_util::sync::CancellationToken;
 pub use crate::clean::Mode;
 pub use prepare::{Depth, prepare};
 
+use crate::rights::{self, Scope};
 use crate::{Code, Error, Quaymaster, Result};
 
 const OP: &str = "respell.scan";
@@ -125,8 +126,14 @@ impl Quaymaster {
         walk(self.schema(), self.engine(), &ask, told).await
     }
 
-    /// Makes sure that no key has the name of an earlier version; see [`prepare`]. Call it once, before the first use.
+    /// Makes sure that no key has the name of an earlier version (see [`prepare`]), and that the store's user may run the
+    /// scripts of the schema, where the store tells: one that is refused a command half-way leaves behind what it has
+    /// written. Call it once, before the first use.
     pub async fn prepare(&self) -> Result<()> {
+        if let Some(missing) = rights::missing(self.schema(), &**self.engine(), Scope::Schema).await? {
+            let detail = format!("{missing}; allow it: {}", missing.rule());
+            return Err(Error::new("store.rights", Code::StoreUnsafe, detail));
+        }
         prepare(self.schema(), self.engine(), Depth::Scan).await
     }
 }

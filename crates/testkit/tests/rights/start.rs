@@ -5,8 +5,8 @@ use std::sync::Arc;
 use quaymaster::schema::{BUNDLED, OWN_PREFIX, Schema, Source, docs, load};
 use quaymaster::store::StoreOptions;
 use quaymaster::store::backoff::Backoff;
-use quaymaster::store::redis::RedisOptions;
-use quaymaster::{Code, Engine, Result};
+use quaymaster::store::redis::{RedisOptions, RedisStore};
+use quaymaster::{Code, Engine, Quaymaster, Result};
 use quaymaster_server::doctor::Eviction;
 use quaymaster_server::open_store;
 use quaymaster_testkit::servers::{Binary, Cluster, ClusterConfig, RedisConfig, RedisServer};
@@ -47,6 +47,19 @@ async fn what_a_user_lacks_is_told_with_the_rule_to_add() {
         assert!(told.contains("~case:lock:*") && told.contains("~quaymaster:*"), "{told}");
         assert!(!told.contains("~case:idem:*"), "{told}");
     }
+}
+
+#[tokio::test]
+async fn a_program_that_prepares_is_told_what_its_user_lacks() {
+    let server = server(Binary::Redis7, &["~*", "&*", "+@all", "-del"]);
+    let url = format!("redis://svc:pw@{}", server.address());
+    let store = RedisStore::connect(RedisOptions::from_url(&url).unwrap()).await.unwrap();
+    let quaymaster = Quaymaster::new(schema(SCHEMA), Arc::new(store));
+    let error = quaymaster.prepare().await.expect_err("a user who lacks something");
+    assert_eq!(error.code, Code::StoreUnsafe, "{error}");
+    assert!(error.detail.contains("allow it: ACL SETUSER svc +del"), "{error}");
+    server.command::<()>(&["ACL", "SETUSER", "svc", "+del"]);
+    quaymaster.prepare().await.expect("a user with the rule");
 }
 
 /// What was refused and is allowed by the rule that was told starts.

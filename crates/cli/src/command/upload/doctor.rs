@@ -25,7 +25,8 @@ const PAGE: u32 = 100;
 pub(crate) async fn run(args: Doctor, global: &Global) -> anyhow::Result<ExitCode> {
     let mode = if args.repair { Mode::Repair } else { Mode::Look };
     let intent = if args.repair { Intent::Change } else { Intent::Look };
-    let (quaymaster, depot) = setup::open_for_call(global, args.place, intent, Kind::Upload).await?;
+    let (quaymaster, depot) =
+        setup::open_for_call(global, args.place, intent, Kind::Upload, args.resource.as_deref()).await?;
     let name = resource(quaymaster.schema(), args.resource)?;
     let looked = match args.upload_id {
         Some(id) => one(&depot, &name, &id, mode).await,

@@ -31,7 +31,8 @@ pub(super) async fn look(
             _ = signalled(&mut terminate, &mut interrupt) => interrupted(),
         };
     }
-    let (quaymaster, depot) = setup::open_for_call(global, place, Intent::Look, Kind::Upload).await?;
+    let (quaymaster, depot) =
+        setup::open_for_call(global, place, Intent::Look, Kind::Upload, Some(name)).await?;
     let acting = async {
         let way = Way::Store(depot.open(name).await.map_err(NothingRan::from)?);
         act(&way).await

@@ -107,7 +107,8 @@ async fn open(put: &Put, global: &Global) -> anyhow::Result<(Way, Option<Help>)>
         };
         return Ok((Way::Server(Remote::new(client, &name)?), None));
     }
-    let (quaymaster, depot) = setup::open_for_call(global, place, Intent::Change, Kind::Upload).await?;
+    let (quaymaster, depot) =
+        setup::open_for_call(global, place, Intent::Change, Kind::Upload, put.resource.as_deref()).await?;
     let name = resource(quaymaster.schema(), put.resource.clone())?;
     quaymaster.upload(&name)?;
     depot.examine(&quaymaster).await?;
