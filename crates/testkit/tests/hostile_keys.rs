@@ -10,7 +10,7 @@ use quaymaster::Engine;
 use quaymaster_store::embedded::{Clock, EmbeddedOptions, EmbeddedStore};
 use quaymaster_store::redis::{RedisOptions, RedisStore};
 use quaymaster_testkit::held_clock::HeldClock;
-use quaymaster_testkit::hostile::{Scene, play, scenes, uncovered};
+use quaymaster_testkit::hostile::{Scene, play, scenes, uncovered, unmet};
 use quaymaster_testkit::servers::{RedisConfig, RedisServer};
 
 /// How many lines a failure shows.
@@ -26,6 +26,7 @@ fn main() {
         let uncovered = uncovered(&scenes::all(), scenes::ELSEWHERE);
         if uncovered.is_empty() { Ok(()) } else { Err(format!("no scene spoils {uncovered:?}").into()) }
     })];
+    trials.push(Trial::test("every_script_meets_a_spoiled_key", every_script_is_played));
     for scene in scenes::all() {
         let name = scene.name.replace(", ", "_").replace(' ', "_");
         trials.push(Trial::test(format!("memory::{name}"), move || on_memory(&scene)));
@@ -49,6 +50,16 @@ fn running_clock() -> Arc<AtomicI64> {
         }
     });
     clock
+}
+
+fn every_script_is_played() -> Result<(), libtest_mimic::Failed> {
+    runtime().block_on(async {
+        let clock = Clock::Manual(running_clock());
+        let store =
+            EmbeddedStore::memory(EmbeddedOptions { clock, ..EmbeddedOptions::default() }).await.unwrap();
+        let unmet = unmet(Arc::new(store), &scenes::all(), scenes::SCRIPTS_ELSEWHERE).await;
+        if unmet.is_empty() { Ok(()) } else { Err(format!("no scene plays {unmet:?}").into()) }
+    })
 }
 
 fn on_memory(scene: &Scene) -> Result<(), libtest_mimic::Failed> {

@@ -10,6 +10,7 @@
 //! - an item that the store has is there until it is done.
 
 mod poison;
+mod recorder;
 mod stage;
 
 use std::collections::BTreeSet;
@@ -17,7 +18,7 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use quaymaster::schema::{Source, load};
-use quaymaster::{Engine, Quaymaster};
+use quaymaster::{Engine, operations};
 use quaymaster_schema::{Kind, Schema};
 
 pub use poison::Poison;
@@ -52,9 +53,9 @@ fn schema_of(scene: &Scene) -> Arc<Schema> {
 /// Plays the scene once unspoiled and once for every poison of every row; answers what did not hold, a line each.
 pub async fn play(engine: Arc<dyn Engine>, scene: &Scene) -> Vec<String> {
     let schema = schema_of(scene);
-    let quaymaster = Quaymaster::new(schema.clone(), engine.clone());
+    let stage = |poison| Stage::new(scene, schema.clone(), engine.clone(), poison);
     let mut broken = Vec::new();
-    let unspoiled = Stage::new(scene, quaymaster.clone(), None);
+    let unspoiled = stage(None);
     (scene.play)(&unspoiled).await;
     let held = unspoiled.at_the_spoiling();
     broken.extend(unspoiled.end().await);
@@ -63,12 +64,25 @@ pub async fn play(engine: Arc<dyn Engine>, scene: &Scene) -> Vec<String> {
         let row = resource.key(role).unwrap_or_else(|| panic!("{kind} {name} has no {role}"));
         let key = stage::spell(row, scene.values, engine.now_us());
         for poison in Poison::all(row, held.get(&key)) {
-            let stage = Stage::new(scene, quaymaster.clone(), Some((key.clone(), poison)));
-            (scene.play)(&stage).await;
-            broken.extend(stage.end().await);
+            let spoiled = stage(Some((key.clone(), poison)));
+            (scene.play)(&spoiled).await;
+            broken.extend(spoiled.end().await);
         }
     }
     broken
+}
+
+/// Scripts that no scene runs after its spoiling. `elsewhere` begins the names of those that have their own tests.
+pub async fn unmet(engine: Arc<dyn Engine>, scenes: &[Scene], elsewhere: &[&str]) -> Vec<&'static str> {
+    let mut met = BTreeSet::new();
+    for scene in scenes {
+        let stage = Stage::new(scene, schema_of(scene), engine.clone(), None);
+        (scene.play)(&stage).await;
+        met.extend(stage.met());
+        stage.end().await;
+    }
+    let all = operations().iter().map(|operation| operation.script.id);
+    all.filter(|id| !met.contains(id) && !elsewhere.iter().any(|begin| id.starts_with(begin))).collect()
 }
 
 /// Keys of the table that no scene spoils, a line each. `elsewhere` names kinds and roles that have their own tests.

@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use quaymaster::{Code, Error, Quaymaster};
-use quaymaster_schema::{KeyRow, Spelling};
+use quaymaster::{Code, Engine, Error, Quaymaster};
+use quaymaster_schema::{KeyRow, Schema, Spelling};
 
-use super::{Poison, Scene, poison};
+use super::recorder::Recorder;
+use super::{Poison, Row, Scene, poison};
 use crate::conformance::command;
 use crate::differential::side::{Hand, Held, Side};
 
@@ -28,6 +29,7 @@ pub struct Stage {
     pub quaymaster: Quaymaster,
     scene: &'static str,
     side: Side,
+    recorder: Arc<Recorder>,
     poison: Option<(Bytes, Poison)>,
     seen: Mutex<Seen>,
 }
@@ -55,10 +57,16 @@ pub(super) fn spell(row: &KeyRow, values: &[(&str, &str)], now_us: i64) -> Bytes
 }
 
 impl Stage {
-    pub(super) fn new(scene: &Scene, quaymaster: Quaymaster, poison: Option<(Bytes, Poison)>) -> Self {
-        let engine = quaymaster.engine().clone();
+    pub(super) fn new(
+        scene: &Scene,
+        schema: Arc<Schema>,
+        engine: Arc<dyn Engine>,
+        poison: Option<(Bytes, Poison)>,
+    ) -> Self {
+        let recorder = Recorder::new(engine.clone());
+        let quaymaster = Quaymaster::new(schema, recorder.clone());
         let side = Side { name: "hostile", engine, hand: Hand::Manual(Arc::new(AtomicI64::default())) };
-        Self { quaymaster, scene: scene.name, side, poison, seen: Mutex::default() }
+        Self { quaymaster, scene: scene.name, side, recorder, poison, seen: Mutex::default() }
     }
 
     /// Writes what this play is about; everything before was in order.
@@ -70,6 +78,7 @@ impl Stage {
             }
         }
         let spoiled = self.side.keyspace("").await;
+        self.recorder.scripts();
         let mut seen = self.seen.lock();
         seen.items = items(&spoiled);
         seen.spoiled = Some(if self.poison.is_some() { spoiled } else { held });
@@ -80,6 +89,13 @@ impl Stage {
         if let Err(error) = command(&*self.side.engine, words[1], words).await {
             panic!("{words:?}: {error}");
         }
+    }
+
+    /// How a key of the scene's schema is spelled with these values.
+    pub fn spelled(&self, (kind, name, role): Row, values: &[(&str, &str)]) -> Bytes {
+        let row = self.quaymaster.schema().resource(kind, name).and_then(|resource| resource.key(role));
+        let row = row.unwrap_or_else(|| panic!("{kind} {name} has no {role}"));
+        spell(row, values, self.quaymaster.engine().now_us())
     }
 
     /// Runs one call: its answer, or nothing where it failed as it may.
@@ -164,6 +180,11 @@ impl Stage {
             None => "nothing spoiled".to_owned(),
         };
         self.seen.lock().broken.push(format!("{}, {spoiled}: {verb}: {what}", self.scene));
+    }
+
+    /// Scripts that have met what was spoiled.
+    pub(super) fn met(&self) -> BTreeSet<&'static str> {
+        self.recorder.scripts()
     }
 
     pub(super) fn at_the_spoiling(&self) -> Keyspace {

@@ -30,8 +30,21 @@ const ROWS: &[Row] = &[
     (Kind::Batch, "camera", "request"),
 ];
 
-pub(super) const SCENES: &[Scene] =
-    &[Scene { name: "batch", schema: SCHEMA, values: VALUES, rows: ROWS, play }];
+/// What another program keeps of a batch, and where we note that it is open.
+const FOREIGN: &[Row] = &[
+    (Kind::Batch, "camera", "current"),
+    (Kind::Batch, "camera", "by"),
+    (Kind::Batch, "camera", "items"),
+    (Kind::Batch, "camera", "started_at"),
+    (Kind::Batch, "camera", "last_activity"),
+    (Kind::Batch, "camera", "size"),
+    (Kind::Batch, "camera", "open"),
+];
+
+pub(super) const SCENES: &[Scene] = &[
+    Scene { name: "batch", schema: SCHEMA, values: VALUES, rows: ROWS, play },
+    Scene { name: "batch of another program", schema: SCHEMA, values: VALUES, rows: FOREIGN, play: adopt },
+];
 
 fn batch(stage: &Stage) -> &Batch {
     stage.quaymaster.batch("camera").expect("declared")
@@ -48,6 +61,27 @@ async fn add(stage: &Stage, number: u32, id: Option<&str>, request_id: Option<&s
 /// A batch takes no more items before it is read: what cannot be read stays for a sweep, and the call says why.
 async fn close(stage: &Stage) {
     stage.call_in_parts("close", batch(stage).close(FRONT, None)).await;
+}
+
+fn adopt(stage: &Stage) -> BoxFuture<'_, ()> {
+    Box::pin(async move {
+        for (key, value) in [
+            ("batch:front:current", "one"),
+            ("batch:one:items", "[\"item-1\"]"),
+            ("batch:one:started_at", "1794744600.5"),
+            ("batch:one:size", "1"),
+        ] {
+            stage.write(&[b"SET", key.as_bytes(), value.as_bytes()]).await;
+        }
+        // Whose keys have ended.
+        let open = stage.spelled((Kind::Batch, "camera", "open"), &[]);
+        stage.write(&[b"ZADD", &open, b"1", b"ended"]).await;
+        stage.spoil().await;
+        add(stage, 2, None, None).await;
+        stage.call("list", batch(stage).list(0, 10)).await;
+        close(stage).await;
+        stage.call("sweep", batch(stage).sweep()).await;
+    })
 }
 
 fn play(stage: &Stage) -> BoxFuture<'_, ()> {

@@ -18,6 +18,7 @@ const ROWS: &[Row] =
 
 pub(super) const SCENES: &[Scene] = &[
     Scene { name: "cache of strings", schema: STRINGS, values: VALUES, rows: ROWS, play: strings },
+    Scene { name: "cache that is loaded", schema: STRINGS, values: VALUES, rows: ROWS, play: loaded },
     Scene { name: "cache of hashes", schema: HASHES, values: VALUES, rows: ROWS, play: hashes },
 ];
 
@@ -27,6 +28,31 @@ fn strings(stage: &Stage) -> BoxFuture<'_, ()> {
 
 fn hashes(stage: &Stage) -> BoxFuture<'_, ()> {
     Box::pin(play(stage, Value::fields([("a", "1")])))
+}
+
+/// A loader that fails gives its lease back, and one that takes longer than its lease renews it.
+fn loaded(stage: &Stage) -> BoxFuture<'_, ()> {
+    Box::pin(async move {
+        let cache = stage.quaymaster.cache("page").expect("declared");
+        let lease = Duration::from_millis(30);
+        let load = Load { lease, patience: Duration::from_secs(1), ..Load::default() };
+        stage.spoil().await;
+        for fails in [true, false] {
+            let loader = move || async move {
+                tokio::time::sleep(lease).await;
+                if fails { Err(std::io::Error::other("no")) } else { Ok(Value::from("1")) }
+            };
+            let loading = async {
+                match cache.get_or_load(KEY, load, loader).await {
+                    Err(LoadError::Store(error)) => {
+                        Err(Error::new(error.op, error.code, error.detail.clone()))
+                    }
+                    _ => Ok(()),
+                }
+            };
+            stage.call("load", loading).await;
+        }
+    })
 }
 
 async fn play(stage: &Stage, value: Value) {

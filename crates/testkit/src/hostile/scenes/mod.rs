@@ -48,5 +48,23 @@ pub fn all() -> Vec<Scene> {
     .concat()
 }
 
+/// Beginnings of scripts that no scene plays.
+pub const SCRIPTS_ELSEWHERE: &[&str] = &[
+    // Commands over the whole store.
+    "clean.",
+    "respell.",
+    // Steps that only a cluster needs, whose slots part what is one step here.
+    "guard.back",
+    "guard.look",
+    "run.hour",
+    "run.index",
+    "run.known",
+    "run.settle",
+    // Counts brought back after an outage.
+    "limit.add.",
+    // A schedule and a table that contradict each other.
+    "upload.mend",
+];
+
 /// Keys of the table without a row: their names are made up by the call that writes them, and nobody else's.
 pub const ELSEWHERE: &[(Kind, &str)] = &[(Kind::Upload, "claim"), (Kind::Upload, "staging")];

@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
-use quaymaster::queue::{Ack, Claim, ClaimNext, Job, Lease, Nack, Purge, Push, Queue, Redrive, Then};
-use quaymaster_schema::Kind;
+use quaymaster::queue::{
+    Ack, Claim, ClaimNext, Job, Lease, Nack, Purge, Push, Queue, Redrive, Scores, Then, Trim,
+};
+use quaymaster_schema::{Kind, Order};
 
 use crate::hostile::{Row, Scene, Stage};
 
@@ -108,6 +110,17 @@ async fn ack(stage: &Stage, verb: &str, jobs: &[Job], then: Vec<Then>, count: us
     acked.jobs
 }
 
+/// Removes everything that waits, by score.
+async fn trim(stage: &Stage) {
+    let queue = queue(stage);
+    let Some(page) = stage.call("range", queue.range(Scores::default(), 100, 0)).await else { return };
+    if stage.call("trim", queue.trim(Trim::up_to(f64::MAX), |_| {})).await.is_some() {
+        for (_, item) in &page.items {
+            stage.done(format!("{item:?}").as_bytes());
+        }
+    }
+}
+
 fn play(stage: &Stage) -> BoxFuture<'_, ()> {
     Box::pin(async move {
         let queue = queue(stage);
@@ -160,12 +173,25 @@ fn play(stage: &Stage) -> BoxFuture<'_, ()> {
             }
             ack(stage, "ack", &jobs, Vec::new(), 0).await;
         }
-        let letters = stage.call("dead", queue.dead(100, 0)).await;
-        if let Some(letters) = letters
-            && stage.call("purge", queue.purge(Purge::default(), |_| {})).await.is_some()
-        {
-            for letter in &letters.items {
-                stage.done(format!("{letter:?}").as_bytes());
+        if stage.quaymaster.queue("work").expect("declared").spec().order == Order::Priority {
+            push(stage, "push what is trimmed", Push::many((30..34).map(item).collect())).await;
+            trim(stage).await;
+        }
+        let aged = Purge { older_than: Some(Duration::ZERO), ..Purge::default() };
+        let asked = Purge { request_id: Some("purged".to_owned()), ..Purge::default() };
+        for (number, which) in [(40, aged), (41, asked)] {
+            push(stage, "push what is buried", Push::one(item(number))).await;
+            for job in claim(stage, 1).await {
+                stage
+                    .call("nack for good", queue.nack(Nack { dead: true, ..Nack::of(job.lease, "no") }))
+                    .await;
+            }
+            if let Some(letters) = stage.call("dead", queue.dead(100, 0)).await
+                && stage.call("purge", queue.purge(which, |_| {})).await.is_some()
+            {
+                for letter in &letters.items {
+                    stage.done(format!("{letter:?}").as_bytes());
+                }
             }
         }
     })

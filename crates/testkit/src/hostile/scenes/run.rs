@@ -45,8 +45,20 @@ const ROWS: &[Row] = &[
     (Kind::Limit, "calls", "limit"),
 ];
 
-pub(super) const SCENES: &[Scene] =
-    &[Scene { name: "run", schema: SCHEMA, values: VALUES, rows: ROWS, play }];
+/// What another program keeps of a run and of failures, and what we note beside it.
+const FOREIGN: &[Row] = &[
+    (Kind::Run, "pipe", "state"),
+    (Kind::Run, "pipe", "failed"),
+    (Kind::Run, "pipe", "known"),
+    (Kind::Run, "pipe", "meta"),
+    (Kind::Run, "pipe", "processed"),
+    (Kind::Run, "pipe", "failures"),
+];
+
+pub(super) const SCENES: &[Scene] = &[
+    Scene { name: "run", schema: SCHEMA, values: VALUES, rows: ROWS, play },
+    Scene { name: "run of another program", schema: SCHEMA, values: VALUES, rows: FOREIGN, play: adopt },
+];
 
 fn run(stage: &Stage) -> &Run {
     stage.quaymaster.run("pipe").expect("declared")
@@ -62,6 +74,34 @@ async fn failed(stage: &Stage, item: &str) {
     if stage.call("failed", run(stage).failed("one", item, Some("no"), None)).await.is_some() {
         stage.taken(item.as_bytes());
     }
+}
+
+fn adopt(stage: &Stage) -> BoxFuture<'_, ()> {
+    Box::pin(async move {
+        let run = run(stage);
+        let one = [("run_id", "one")];
+        let key = |role| stage.spelled((Kind::Run, "pipe", role), &one);
+        let state: &[&[u8]] = &[
+            b"HSET",
+            &key("state"),
+            b"status",
+            b"running",
+            b"dockets_processed",
+            b"[\"item-1\", \"item-2\"]",
+        ];
+        stage.write(state).await;
+        stage.write(&[b"LPUSH", &key("failed"), b"item-3"]).await;
+        stage.spoil().await;
+        stage.call_in_parts("start", run.start(Some("one"), None)).await;
+        stage.call_in_parts("processed", run.processed("one", &["item-4"], None)).await;
+        stage.call("failures", run.failures(FailuresAsk::default())).await;
+        let ask = RetryAsk { run_id: Some("one"), lease: Duration::from_secs(60), ..RetryAsk::default() };
+        stage.call_in_parts("retry", run.retry(ask)).await;
+        // It has given no sign of life since 1970.
+        stage.write(&[b"ZADD", &key("live"), b"1", b"one"]).await;
+        stage.call("sweep", run.sweep()).await;
+        stage.call("show", run.show("one", Items::With)).await;
+    })
 }
 
 fn play(stage: &Stage) -> BoxFuture<'_, ()> {

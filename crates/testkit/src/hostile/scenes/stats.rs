@@ -82,6 +82,9 @@ fn play(stage: &Stage) -> BoxFuture<'_, ()> {
         // From here on it flushes only when it is told to.
         recorder.shutdown().await;
         record(stage, web, Some("asked")).await;
+        // One that has been silent since 1970.
+        let instances = stage.spelled((Kind::Stats, "web", "instances"), &[]);
+        stage.write(&[b"ZADD", &instances, b"1", b"silent"]).await;
         stage.spoil().await;
         record(stage, web, Some("asked")).await;
         record(stage, web, None).await;

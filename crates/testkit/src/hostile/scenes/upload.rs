@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use quaymaster::upload::{
-    Chunk, Claim, Digest, Last, Metadata, New, Next, Offer, Reopen, Reservation, Source, Stage as Staged,
-    Upload,
+    Chunk, Claim, Digest, Known, Last, Metadata, New, Next, Offer, Reopen, Reservation, Source,
+    Stage as Staged, Upload,
 };
 use quaymaster_schema::Kind;
 
@@ -42,9 +42,23 @@ const SHARED: &[Row] = &[
     (Kind::Upload, "docs", "in_flight_total"),
 ];
 
+/// Keys of an upload that another program began.
+const FOREIGN: &[Row] = &[
+    (Kind::Upload, "docs", "state"),
+    (Kind::Upload, "docs", "chunk"),
+    (Kind::Upload, "docs", "etags"),
+    (Kind::Upload, "docs", "metadata"),
+    (Kind::Upload, "docs", "received"),
+    (Kind::Upload, "docs", "map"),
+    (Kind::Upload, "docs", "todo"),
+    (Kind::Upload, "docs", "leases"),
+    (Kind::Upload, "docs", "work"),
+];
+
 pub(super) const SCENES: &[Scene] = &[
     Scene { name: "upload", schema: SCHEMA, values: VALUES, rows: ROWS, play },
     Scene { name: "uploads, shared keys", schema: SCHEMA, values: VALUES, rows: SHARED, play: shared },
+    Scene { name: "upload of another program", schema: SCHEMA, values: VALUES, rows: FOREIGN, play: adopt },
 ];
 
 const LEASE: Duration = Duration::from_secs(60);
@@ -108,6 +122,52 @@ fn shared(stage: &Stage) -> BoxFuture<'_, ()> {
     })
 }
 
+fn adopt(stage: &Stage) -> BoxFuture<'_, ()> {
+    Box::pin(async move {
+        let docs = docs(stage);
+        let New { node_id, key, multipart_id, drive, mime_type, .. } = new(docs);
+        let state: &[&str] = &[
+            "HSET",
+            "docs:one:state",
+            "node_id",
+            node_id,
+            "s3_key",
+            key,
+            "s3_upload_id",
+            multipart_id,
+            "drive",
+            drive,
+            "mime_type",
+            mime_type,
+            "status",
+            "UPLOADING",
+            "uploaded_chunks",
+            "1",
+            "total_chunks",
+            "2",
+            "expected_size",
+            "16",
+            "created_at",
+            "2026-11-15T12:00:00.000000",
+        ];
+        for words in
+            [state, &["SET", "docs:one:chunks:0", "aaaaaaaa"], &["ZADD", "docs:one:etags", "1", "\"etag\""]]
+        {
+            stage.write(&words.iter().map(|word| word.as_bytes()).collect::<Vec<_>>()).await;
+        }
+        stage.call("admit", docs.admit(&Reservation::fresh(ID, 7), 8, LEASE)).await;
+        stage.spoil().await;
+        stage.call("foreign", docs.foreign(ID)).await;
+        stage.call("in_place", docs.in_place(ID, 0)).await;
+        stage.call_in_parts("adopt", docs.adopt(ID, node_id, docs.deadline_ms(), Some(16))).await;
+        stage.call("status", docs.status(ID)).await;
+        stage.call("rekey", docs.rekey(ID, key, "connectors/other.pb")).await;
+        send(stage, 1, Last::Yes).await;
+        claim(stage, 10).await;
+        stage.call("abort", docs.abort(ID, "no")).await;
+    })
+}
+
 fn play(stage: &Stage) -> BoxFuture<'_, ()> {
     Box::pin(async move {
         let docs = docs(stage);
@@ -123,6 +183,9 @@ fn play(stage: &Stage) -> BoxFuture<'_, ()> {
         stage.call("create", docs.create(ID, &new)).await;
         stage.call("status", docs.status(ID)).await;
         stage.call("described", docs.described(ID)).await;
+        stage.call("metadata", docs.metadata(ID)).await;
+        stage.call("note", docs.note(ID, "waits")).await;
+        stage.call("unstage", docs.unstage(ID, &Staged::fresh())).await;
         send(stage, 0, Last::No).await;
         send(stage, 3, Last::Yes).await;
         stage.call("admit", docs.admit(&Reservation::fresh(ID, 8), 8, LEASE)).await;
@@ -137,9 +200,21 @@ fn play(stage: &Stage) -> BoxFuture<'_, ()> {
             stage.call("read", docs.read(ID, chunk.lease.number(), 0, 8)).await;
             stage.call("release", docs.release(&chunk.lease)).await;
         }
+        for chunk in claim(stage, 1).await {
+            stage.call("missing", docs.missing(&chunk.lease)).await;
+        }
         stage.call("due", docs.due(10, 0)).await;
         stage.call("page", docs.page(0, 10)).await;
         stage.call("tend", docs.tend(ID)).await;
+        let known = Known {
+            parts: &[],
+            total_chunks: Some(4),
+            status: None,
+            error: "",
+            final_etag: "",
+            final_size: None,
+        };
+        stage.call_in_parts("restore", docs.restore(ID, &new, &known)).await;
         stage.call("lapsed", docs.lapsed(10, LEASE)).await;
         stage.call("give_back", docs.give_back(&reserved)).await;
         stage.call("in_flight", docs.in_flight()).await;
