@@ -68,6 +68,8 @@ lease = "10m"
 max_size = 1
 overflow = "dlq"
 lease = "10m"
+[queue.brief]
+retry = { max_attempts = 1 }
 [queue.ranked]
 order = "priority"
 [batch.slow]
@@ -93,6 +95,13 @@ key = "calls:{hour}"
 algorithm = "fixed_window"
 limit = 1000
 window = "1h"
+[run.brief]
+key = "brief:{run_id}"
+task_key = "brief_task:{run_id}:{task_id}"
+failed_key = "brief_failed:{hour}"
+state_ttl = "25h"
+hour_ttl = "2h"
+stale_after = "1ms"
 [stats.web]
 key = "web:"
 [upload.files]
@@ -107,6 +116,8 @@ const PUSH: (Call, &str, Option<Keep>) = (("queue", "push", "jobs"), r#"{"payloa
 const CLAIM: (Call, &str, Option<Keep>) = (("queue", "claim", "jobs"), r#"{"count": 1}"#, LEASE);
 const BURY: (Call, &str, Option<Keep>) =
     (("queue", "nack", "jobs"), r#"{"lease": "$lease", "error": "x", "dead": true}"#, None);
+/// Takes a while, and finds nothing.
+const WAIT: (Call, &str, Option<Keep>) = (("queue", "claim", "jobs"), r#"{"count": 1, "wait_ms": 50}"#, None);
 const START: (Call, &str, Option<Keep>) = (("run", "start", "runs"), r#"{"run_id": "r"}"#, None);
 const FAILED: (Call, &str, Option<Keep>) =
     (("run", "failed", "runs"), r#"{"run_id": "r", "item": "a", "error": "x"}"#, None);
@@ -129,11 +140,16 @@ pub(crate) const CASES: &[Case] = cases! {
     "limit" "refund" "sliding_log" [(("limit", "take", "sliding_log"), "{}", None)] "{}";
     "limit" "refund" "sliding_window" [(("limit", "take", "sliding_window"), "{}", None)] "{}";
     "limit" "refund" "token_bucket" [(("limit", "take", "token_bucket"), "{}", None)] "{}";
+    "limit" "reset" "fixed_window" [(("limit", "take", "fixed_window"), "{}", None)] "{}";
+    "limit" "reset" "sliding_window" [(("limit", "take", "sliding_window"), "{}", None)] "{}";
+    "limit" "reset" "token_bucket" [(("limit", "take", "token_bucket"), "{}", None)] "{}";
     "limit" "reset" "sliding_log" [(("limit", "take", "sliding_log"), "{}", None)] "{}";
     "lock" "acquire" "lock" [] "{}";
+    "lock" "acquire" "lock" [] r#"{"wait_ms": 50}"#;
     "lock" "renew" "lock" [(("lock", "acquire", "lock"), r#"{"ttl_ms": 9000}"#, TOKEN)] r#"{"token": "$token"}"#;
     "lock" "release" "lock" [(("lock", "acquire", "lock"), "{}", TOKEN)] r#"{"token": "$token"}"#;
     "idempotency" "begin" "once" [] "{}";
+    "idempotency" "begin" "once" [] r#"{"wait_ms": 50}"#;
     "idempotency" "finish" "once" [(("idempotency", "begin", "once"), "{}", TOKEN)]
         r#"{"token": "$token", "response": {"a": 1}}"#;
     "idempotency" "abandon" "once" [(("idempotency", "begin", "once"), "{}", TOKEN)] r#"{"token": "$token"}"#;
@@ -145,13 +161,20 @@ pub(crate) const CASES: &[Case] = cases! {
     "guard" "leave" "guard" [(("guard", "enter", "guard"), "{}", TOKEN)] r#"{"token": "$token"}"#;
     "batch" "add" "slow" [] r#"{"item": 1}"#;
     "batch" "close" "slow" [(("batch", "add", "slow"), r#"{"item": 1}"#, None)] "{}";
-    "batch" "sweep" "quick" [(("batch", "add", "quick"), r#"{"item": 1}"#, None)] "{}";
+    "batch" "sweep" "quick" [(("batch", "add", "quick"), r#"{"item": 1}"#, None), WAIT] "{}";
     "event" "publish" "news" [] r#"{"data": 1}"#;
     "event" "report" "pulse" [] r#"{"data": {"a": 1}}"#;
     "queue" "push" "jobs" [] r#"{"payload": 1}"#;
     "queue" "push" "jobs" [] r#"{"payloads": [1, 2], "delay_ms": 60000}"#;
     "queue" "push" "jobs" [] r#"{"payload": 1, "id": "x", "dedupe": {"name": "seen", "key": {"id": "q"}}}"#;
     "queue" "claim" "jobs" [PUSH] r#"{"count": 1}"#;
+    "queue" "claim" "jobs" [PUSH] r#"{"count": 1, "wait_ms": 50}"#;
+    "queue" "claim" "jobs" [(("queue", "push", "jobs"), r#"{"payload": 1, "delay_ms": 100}"#, None)]
+        r#"{"count": 1, "wait_ms": 2000}"#;
+    // Its only attempt is used up: the claim buries it, and waits for another one.
+    "queue" "claim" "brief" [
+        (("queue", "push", "brief"), r#"{"payload": 1}"#, None),
+        (("queue", "claim", "brief"), r#"{"count": 1, "lease_ms": 1}"#, None)] r#"{"count": 1, "wait_ms": 100}"#;
     "queue" "ack" "jobs" [PUSH, CLAIM] r#"{"leases": ["$lease"]}"#;
     "queue" "ack" "jobs" [PUSH, PUSH, CLAIM] r#"{"leases": ["$lease"], "claim": {"count": 1}}"#;
     "queue" "ack" "jobs" [PUSH, CLAIM]
@@ -181,7 +204,7 @@ pub(crate) const CASES: &[Case] = cases! {
     "run" "failed" "runs" [START] r#"{"run_id": "r", "item": "a", "error": "x"}"#;
     "run" "remaining" "runs" [START] r#"{"run_id": "r", "items": ["a"]}"#;
     "run" "retry" "runs" [START, FAILED] r#"{"run_id": "r"}"#;
-    "run" "sweep" "runs" [START] "{}";
+    "run" "sweep" "brief" [(("run", "start", "brief"), r#"{"run_id": "r"}"#, None), WAIT] "{}";
     "stats" "record" "web" [] REQUESTS;
     "stats" "sweep" "web" [(("stats", "record", "web"), REQUESTS, None)] "{}";
     "upload" "create" "files" [] r#"{"name": "f", "size": 3}"#;
@@ -192,6 +215,11 @@ pub(crate) const CASES: &[Case] = cases! {
 };
 
 impl Case {
+    /// It has an effect only on a run that another program has begun, or on an instance that was silent for a day.
+    pub(crate) fn only_looks(&self) -> bool {
+        matches!(self.call, ("run", "remaining", _) | ("stats", "sweep", _))
+    }
+
     /// Does what comes before, and answers what the call is given.
     pub(crate) async fn prepare(&self, runner: &Runner) -> Value {
         let mut kept: Vec<(String, String)> = Vec::new();

@@ -2,15 +2,14 @@
 
 use std::path::Path;
 
-use quaymaster::store::Reply;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use sqlx::{ConnectOptions as _, Connection as _, Row as _};
 
-use crate::runner::Dump;
+use crate::runner::{Dump, Seen};
 
 /// Every row and every object in `folder`, beside what `dump` has already.
 pub(crate) async fn add_to(dump: &mut Dump, folder: &Path) {
-    let mut add = |name: String| dump.insert(name, Reply::Nil);
+    let mut add = |name: String| dump.insert(name, Seen::THERE);
     for file in files(&folder.join("objects")) {
         add(file);
     }

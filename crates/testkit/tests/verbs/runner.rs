@@ -5,12 +5,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::StreamExt as _;
+use futures_util::stream::BoxStream;
 use quaymaster::schema::{Source, load};
-use quaymaster::store::Reply;
 use quaymaster::store::redis::{RedisOptions, RedisStore};
+use quaymaster::store::{Message, Reply};
 use quaymaster::{Code, Engine, Quaymaster, Result};
 use quaymaster_server::command::{Command, Fields, commands};
 use quaymaster_server::{Depot, Services, UploadConfig};
+use quaymaster_testkit::conformance::command;
 use quaymaster_testkit::differential::{Hand, Side};
 use serde_json::{Value, json};
 
@@ -73,19 +76,82 @@ pub(crate) fn find(kind: &str, verb: &str) -> Command {
     found.unwrap_or_else(|| panic!("there is no {kind} {verb}"))
 }
 
-pub(crate) type Dump = BTreeMap<String, Reply>;
+pub(crate) type Dump = BTreeMap<String, Seen>;
+
+/// What was seen of a key.
+#[derive(Debug, Clone)]
+pub(crate) struct Seen {
+    content: Reply,
+    /// Between which milliseconds of the store's time the key ends, if it does: time passes while it is looked at.
+    ends_ms: Option<(i64, i64)>,
+}
+
+impl Seen {
+    /// Something that is there and is no key.
+    pub(crate) const THERE: Self = Self { content: Reply::Nil, ends_ms: None };
+
+    fn is(&self, other: &Self) -> bool {
+        let same_end = match (self.ends_ms, other.ends_ms) {
+            (Some(one), Some(two)) => one.0 <= two.1 && two.0 <= one.1,
+            (one, two) => one == two,
+        };
+        self.content == other.content && same_end
+    }
+}
 
 /// Every key with this in its name, and what it holds.
 pub(crate) async fn dump(engine: &Arc<dyn Engine>, part: &str) -> Dump {
     let side = Side { name: "looked at", engine: engine.clone(), hand: Hand::Manual(Arc::default()) };
+    let began_ms = engine.time_us().await.unwrap() / 1000;
     let held = side.keyspace(&format!("*{part}")).await;
-    held.into_iter().map(|(key, held)| (String::from_utf8_lossy(&key).into_owned(), held.content)).collect()
+    let ended_ms = engine.time_us().await.unwrap() / 1000;
+    held.into_iter()
+        .map(|(key, held)| {
+            // A millisecond more on both sides: a time to live is told in whole ones.
+            let ends_ms =
+                (held.ttl_ms >= 0).then_some((began_ms + held.ttl_ms - 1, ended_ms + held.ttl_ms + 1));
+            (String::from_utf8_lossy(&key).into_owned(), Seen { content: held.content, ends_ms })
+        })
+        .collect()
 }
 
 /// What differs.
 pub(crate) fn changes(before: &Dump, after: &Dump) -> Vec<String> {
     let names: std::collections::BTreeSet<&String> = before.keys().chain(after.keys()).collect();
-    names.into_iter().filter(|name| before.get(*name) != after.get(*name)).cloned().collect()
+    let same = |name: &&String| match (before.get(*name), after.get(*name)) {
+        (Some(before), Some(after)) => before.is(after),
+        _ => false,
+    };
+    names.into_iter().filter(|name| !same(name)).cloned().collect()
+}
+
+/// Hears what is published on a channel.
+pub(crate) struct Listener {
+    store: Arc<dyn Engine>,
+    channel: String,
+    messages: BoxStream<'static, Message>,
+}
+
+impl Listener {
+    pub(crate) async fn on(store: &Arc<dyn Engine>, channel: String) -> Self {
+        let messages = store.subscribe(channel.as_bytes()).await.unwrap();
+        Self { store: store.clone(), channel, messages }
+    }
+
+    /// How many messages came until now. The last one is its own.
+    pub(crate) async fn count(mut self) -> usize {
+        const END: &[u8] = b"the end";
+        let words: &[&[u8]] = &[b"PUBLISH", self.channel.as_bytes(), END];
+        command(&*self.store, self.channel.as_bytes(), words).await.unwrap();
+        let mut count = 0;
+        while let Some(message) = self.messages.next().await {
+            match message {
+                Message::Data(data) if data == END => return count,
+                _ => count += 1,
+            }
+        }
+        panic!("{} ended", self.channel)
+    }
 }
 
 /// Each verb that writes has a case: a new one without fails here.
