@@ -122,6 +122,11 @@ impl Uploads {
         if !is_open(foreign) {
             return Ok(Err(format!("its status is {:?}", foreign.status)));
         }
+        if !self.inner.bytes.store_of_others(store).meets_others() {
+            return Ok(Err(
+                "its chunks are looked for in a cluster, where their keys are other ones".to_owned()
+            ));
+        }
         if foreign.etags > 0 || !matches!(&*foreign.uploaded_chunks, "" | "0") {
             return Ok(Err("a worker of that program has sent parts of it".to_owned()));
         }

@@ -19,6 +19,7 @@ use crate::node::{Node, ship_and_complete, until};
 use crate::redis::Redis;
 use crate::rig::{Place, Rig, body};
 use crate::seaweed;
+use crate::servers::{Cluster, ClusterConfig};
 use crate::set::Servers;
 use crate::trial;
 
@@ -33,6 +34,7 @@ pub fn trials() -> Vec<Trial> {
             chunks_that_were_announced_to_nobody_are_found,
         ),
         trial("adopt::chunks_in_a_redis_of_their_own_are_found", chunks_in_a_redis_of_their_own_are_found),
+        trial("adopt::chunks_in_a_cluster_are_not_looked_for", chunks_in_a_cluster_are_not_looked_for),
         trial("adopt::bytes_stay_until_the_part_is_recorded", bytes_stay_until_the_part_is_recorded),
         trial(
             "adopt::what_cannot_be_gone_on_with_is_refused_alike",
@@ -258,6 +260,19 @@ async fn chunks_in_a_redis_of_their_own_are_found() {
     ship_and_complete(&rig, "abc123").await;
     check_ended(&rig, "abc123", KEY, &chunks.concat()).await;
     assert_eq!(program.chunks_left(), 0);
+}
+
+async fn chunks_in_a_cluster_are_not_looked_for() {
+    let (redis, folder) = (redis().await, TempDir::new().unwrap());
+    let cluster = tokio::task::spawn_blocking(|| Cluster::start(ClusterConfig::default())).await.unwrap();
+    let rig = Place { apart: Some(cluster.url()), ..place(&redis, &folder) }.open().await;
+    let multipart = begun(&rig).await;
+    let mut program = Program::new(&redis, "abc123");
+    program.begin(multipart.as_str(), KEY, 2000);
+    let refusal = rig.uploads.standing("abc123").await.unwrap_err();
+    assert_eq!(refusal.code(), Some(Code::UploadForeign), "{refusal}");
+    assert!(refusal.detail().contains("cluster"), "{refusal}");
+    assert!(rig.uploads.ledger().find("abc123").await.unwrap().is_none());
 }
 
 async fn bytes_stay_until_the_part_is_recorded() {
