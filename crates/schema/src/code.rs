@@ -101,9 +101,10 @@ codes! {
     UploadConflict   "upload.conflict"   409 1 Useless "Other bytes have come under this number", "Send the bytes that came first, or create another upload.";
     UploadClosed     "upload.closed"     409 1 Useless "The upload is not in a state for this", "Look at its status; `resume` goes on with one that has FAILED.";
     UploadMismatch   "upload.mismatch"   409 1 Useless "The idempotency key was used for another request", "Use a new key for a new upload.";
-    UploadNode       "upload.node"       409 1 Useless "Another upload is for this node", "Call that one off, or wait until it is forgotten, `keep_after_done` after its end.";
+    UploadNode       "upload.node"       409 1 Useless "Another upload is for this node", "Call that one off, or wait until it is forgotten, `keep_after_done` after its end. A node of another resource stays that one's: name another node.";
     UploadForeign    "upload.foreign"    409 1 Useless "Another program began the upload, and it cannot be gone on with here", "Let that program finish it, or send the file as a new upload; `quaymaster upload doctor` lists such uploads and says why.";
     UploadTooLarge   "upload.too_large"  413 2 Useless "The chunk is too large", "Cut the file into chunks of at most `chunk_max_bytes`.";
+    UploadMediaType  "upload.media_type" 415 2 Useless "The chunk is not sent as raw bytes", "Send its bytes as they are, unpacked, with `content-type: application/octet-stream` or none.";
     UploadRefused    "upload.refused"    422 1 Useless "This cannot be a chunk of the upload", "The detail says what contradicts what came before.";
     UploadDigest     "upload.digest"     422 1 Useless "The bytes are not those that were announced", "Send the chunk again.";
     UploadChanged    "upload.changed"    412 1 Useless "The content is not the one that was named", "Ask for its ETag again, and repeat the request with that.";

@@ -7,6 +7,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::process::{Said, Served, Started, any_port, ask, command, folder, run, said};
+use crate::servers::{RedisConfig, RedisServer};
 
 /// A file of so many bytes that no two chunks share.
 pub(crate) fn file(here: &Path, name: &str, size: usize) -> Vec<u8> {
@@ -188,6 +189,25 @@ fn the_doctor_tells_an_uploads_history_and_what_does_not_fit() {
     std::fs::remove_dir_all(here.join("quaymaster-data/objects")).unwrap();
     let ill = run(here, &["upload", "doctor"]);
     assert!(ill.code == 1 && ill.out.contains("the object is there, and it is not"), "{ill:?}");
+}
+
+#[test]
+fn the_doctor_lists_an_upload_that_stays_another_programs() {
+    let schema = "[schema]\nname = \"test\"\nowner = \"tests\"\n\
+                  [upload.documents]\nkey = \"upload:{upload_id}:state\"\n";
+    let (folder, redis) = (folder(&[("schema.toml", schema)]), RedisServer::start(RedisConfig::default()));
+    let url = redis.url();
+    let doctor = ["upload", "doctor", "--schema", "schema.toml", "--store", &url];
+    let fields = "node_id n s3_upload_id m s3_key k status RUNNING";
+    let words: Vec<&str> = ["HSET", "upload:abc123:state"].into_iter().chain(fields.split(' ')).collect();
+    redis.command::<()>(&words);
+    let told = run(folder.path(), &doctor);
+    assert_eq!(told.code, 1, "{told:?}");
+    let wanted = "another program began it: its status is \"RUNNING\"";
+    assert!(told.out.contains("abc123") && told.out.contains(wanted), "{told:?}");
+    let repaired = run(folder.path(), &[&doctor[..], &["--repair"]].concat());
+    assert!(repaired.code == 1 && repaired.out.contains(wanted), "{repaired:?}");
+    assert_eq!(redis.command::<String>(&["HGET", "upload:abc123:state", "status"]), "RUNNING");
 }
 
 #[test]

@@ -80,6 +80,14 @@ impl Upload {
         crate::scripts::upload_unstage::Reply::read(OP, self.bound.run(OP, call).await?).map(drop)
     }
 
+    /// Removes the bytes that another program put under a chunk's documented key, in a store that holds nothing but
+    /// chunks.
+    pub async fn remove(&self, id: &str, number: u32) -> Result<()> {
+        const OP: &str = ops::STAGE;
+        let reply = self.bound.run(OP, ops::remove(self, id, number)?).await?;
+        crate::scripts::upload_unstage::Reply::read(OP, reply).map(drop)
+    }
+
     /// Reads at most `length` (and [`MAX_PIECE`]) bytes of a chunk at `offset`; fewer at its end, none when they are
     /// gone. Whoever ships a chunk holds what it read against the chunk's digest.
     pub async fn read(&self, id: &str, number: u32, offset: u64, length: usize) -> Result<Bytes> {

@@ -569,6 +569,15 @@ pub(super) fn page(upload: &Upload, offset: u64, count: usize) -> Result<Invocat
     Ok(sent(call.on(at(upload, SWEEP))?))
 }
 
+/// Removes a chunk's bytes from under its documented key.
+pub(super) fn remove(upload: &Upload, id: &str, number: u32) -> Result<Invocation> {
+    super::keys::check_id(STAGE, "upload_id", id)?;
+    let mut digits = itoa::Buffer::new();
+    let chunk = upload.chunk_named(id, digits.format(number));
+    let staging = upload.bound.role(STAGE, "chunk", &chunk)?;
+    Ok(upload_unstage::Call { staging }.on(at(upload, STAGE))?.repeat_safe())
+}
+
 pub(super) fn unstage(upload: &Upload, id: &str, stage: &str) -> Result<Invocation> {
     let named = upload.staging_named(STAGE, id, stage)?;
     let staging = upload.bound.role(STAGE, "staging", &named)?;

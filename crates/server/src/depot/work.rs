@@ -7,6 +7,7 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use futures_util::future::join_all;
 use quaymaster_upload::Uploads;
+use quaymaster_upload::adopt::until_begun;
 use tokio_util::sync::CancellationToken;
 
 use super::{Berth, Depot};
@@ -53,29 +54,46 @@ impl Depot {
 
 impl Berth {
     async fn work(&self, stop: &CancellationToken) {
-        let Some(uploads) = self.when_open(stop).await else { return };
+        let Some((uploads, begun)) = self.when_open(stop).await else { return };
         let workers = self.store.spec().workers as usize;
         tracing::debug!(upload = self.store.name(), workers, "shipping");
         let shipping = kept_up("upload.ship", stop, || uploads.ship(workers, stop.clone()));
         let tending = kept_up("upload.tend", stop, || uploads.tend(stop.clone()));
-        tokio::join!(shipping, tending);
+        let adopting = async {
+            if let Some(id) = begun
+                && let Err(error) = uploads.adopt(&id).await
+            {
+                tracing::warn!(upload_id = id, %error, "an upload is not gone on with");
+            }
+        };
+        tokio::join!(shipping, tending, adopting);
     }
 
-    /// Waits until there is something to work on; `None` when told to stop before.
-    async fn when_open(&self, stop: &CancellationToken) -> Option<&Uploads> {
-        while self.opened.get().is_none() && !self.is_used() {
-            let rest = tokio::time::timeout(LOOK, self.bell.notified());
-            let _ = stop.run_until_cancelled(rest).await?;
-        }
+    /// Waits until there is something to work on, which may be an upload that another program began: its id. `None` when
+    /// told to stop before.
+    async fn when_open(&self, stop: &CancellationToken) -> Option<(&Uploads, Option<String>)> {
+        let begun = stop.run_until_cancelled(self.until_wanted()).await?;
         for attempt in 1.. {
             match stop.run_until_cancelled(self.uploads()).await? {
-                Ok(uploads) => return Some(uploads),
+                Ok(uploads) => return Some((uploads, begun)),
                 Err(error) => {
                     tracing::debug!(upload = self.store.name(), %error, "not open yet; will try again");
                 }
             }
             let pause = self.settings.options.away.delay(attempt);
             stop.run_until_cancelled(tokio::time::sleep(pause)).await?;
+        }
+        None
+    }
+
+    /// Waits until the database is there, a call opens it, or another program has begun an upload: its id.
+    async fn until_wanted(&self) -> Option<String> {
+        let mut begun = pin!(until_begun(&self.store));
+        while self.opened.get().is_none() && !self.is_used() {
+            tokio::select! {
+                id = &mut begun => return Some(id),
+                _ = tokio::time::timeout(LOOK, self.bell.notified()) => {}
+            }
         }
         None
     }

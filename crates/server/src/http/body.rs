@@ -177,7 +177,7 @@ fn too_large(max: usize) -> Problem {
 /// Refuses a body that does not say that it is JSON, or that is packed. Any web page may send a body without a type, to
 /// any server, and no browser asks first; a page that says `application/json` has to be allowed to.
 pub(crate) fn check_type(headers: &HeaderMap, body: &Incoming) -> Result<(), Problem> {
-    check_encoding(headers)?;
+    check_encoding(headers, Code::MediaType)?;
     let Some(value) = headers.get(CONTENT_TYPE) else {
         if body.is_end_stream() {
             return Ok(());
@@ -200,7 +200,7 @@ pub(crate) fn check_type(headers: &HeaderMap, body: &Incoming) -> Result<(), Pro
 
 /// Refuses bytes that are declared to be JSON or text: whoever sends them so means something else than a chunk.
 pub(crate) fn check_bytes(headers: &HeaderMap) -> Result<(), Problem> {
-    check_encoding(headers)?;
+    check_encoding(headers, Code::UploadMediaType)?;
     let Some(value) = headers.get(CONTENT_TYPE) else { return Ok(()) };
     let text = String::from_utf8_lossy(value.as_bytes());
     let kind = text.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
@@ -209,15 +209,15 @@ pub(crate) fn check_bytes(headers: &HeaderMap) -> Result<(), Problem> {
     }
     let detail =
         format!("content-type is {}; a chunk is raw bytes: application/octet-stream", excerpt(&text));
-    Err(Problem::new(Code::MediaType, detail).field("content-type"))
+    Err(Problem::new(Code::UploadMediaType, detail).field("content-type"))
 }
 
 /// Refuses a body that says it is packed.
-pub(crate) fn check_encoding(headers: &HeaderMap) -> Result<(), Problem> {
+fn check_encoding(headers: &HeaderMap, code: Code) -> Result<(), Problem> {
     if let Some(value) = headers.get_all(CONTENT_ENCODING).iter().find(|value| *value != "identity") {
         let shown = excerpt(&String::from_utf8_lossy(value.as_bytes()));
         let detail = format!("content-encoding is {shown}; bodies are read as they come, send it unpacked");
-        return Err(Problem::new(Code::MediaType, detail).field("content-encoding"));
+        return Err(Problem::new(code, detail).field("content-encoding"));
     }
     Ok(())
 }

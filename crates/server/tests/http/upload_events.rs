@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use quaymaster::store::embedded::{EmbeddedOptions, EmbeddedStore};
 use quaymaster_server::{ChunkPlace, UploadConfig};
-use quaymaster_upload::ledger::{LedgerOptions, Sync};
+use quaymaster_upload::ledger::{Ledger, LedgerOptions, Sync};
 use quaymaster_upload::objects::{Fsync, ObjectsOptions};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::client::request;
+use crate::client::{Answer, request};
 use crate::fixture::{Fixture, settings};
 use crate::listening::Sse;
 use crate::openapi::check;
@@ -35,6 +35,10 @@ const SUFFIX: &str = "-is-long-enough";
 const STREAM: &[(&str, &str)] = &[("accept", "text/event-stream")];
 
 async fn start(config: &str) -> Scene {
+    start_with(SCHEMA, config).await
+}
+
+async fn start_with(schema: &str, config: &str) -> Scene {
     let folder = TempDir::new().unwrap();
     let engine = Arc::new(EmbeddedStore::memory(EmbeddedOptions::default()).await.unwrap());
     // Nothing here is about a power cut.
@@ -44,7 +48,7 @@ async fn start(config: &str) -> Scene {
         ..config_in(folder.path(), ChunkPlace::Spool)
     };
     let config = settings(config, &|name| Some(format!("{name}{SUFFIX}"))).server;
-    let server = Fixture::with_uploads(SCHEMA, config, engine, &uploads).await;
+    let server = Fixture::with_uploads(schema, config, engine, &uploads).await;
     Scene { server, folder }
 }
 
@@ -123,14 +127,55 @@ async fn a_reader_that_comes_again_gets_each_event_once() {
     assert_eq!((all.len(), &all[5]["seq"]), (6, &json!(seq)));
 }
 
-#[tokio::test]
-async fn a_token_reads_the_events_of_its_own_uploads_alone() {
+/// A token for each of the two, and for nothing else.
+fn tokens() -> String {
     let tokens = ["files", "others"]
         .map(|name| format!("{{ env = \"{name}\", name = \"{name}\", resources = [\"upload.{name}\"] }}"));
-    let scene = start(&format!("[server]\ntokens = [{}]\n", tokens.join(", "))).await;
+    format!("[server]\ntokens = [{}]\n", tokens.join(", "))
+}
+
+async fn ask(scene: &Scene, token: &str, method: &str, path: &str, body: &[u8]) -> Answer {
+    let token = format!("Bearer {token}{SUFFIX}");
+    let headers = [("authorization", &*token), ("content-type", "application/json")];
+    let headers = if method == "POST" { &headers[..] } else { &headers[..1] };
+    scene.server.raw(&request(method, path, headers, body)).await
+}
+
+#[tokio::test]
+async fn a_token_cannot_upload_over_a_document_of_another_resource() {
+    // Nothing is remembered of an upload that has ended.
+    let schema = SCHEMA.replace("[upload.others]", "[upload.others]\nkeep_after_done = \"1ms\"");
+    let scene = start_with(&schema, &tokens()).await;
+    let made =
+        ask(&scene, "others", "POST", "/v1/upload/others/create", br#"{"name":"theirs"}"#).await.json();
+    let path = format!("/v1/upload/others/{}", made["upload_id"].as_str().unwrap());
+    let put = ask(&scene, "others", "PUT", &format!("{path}/chunk/0?last=true"), b"theirs").await;
+    assert_eq!(put.status, 200, "{}", put.text());
+    let begun = std::time::Instant::now();
+    while ask(&scene, "others", "GET", &path, b"").await.status != 404 {
+        assert!(begun.elapsed() < std::time::Duration::from_secs(30));
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    let node_id = made["node_id"].as_str().unwrap();
+    let database = format!("sqlite:{}", scene.folder.path().join("uploads.db").display());
+    let ledger = Ledger::open(&database, &LedgerOptions::default()).await.unwrap();
+    let node = ledger.node(node_id).await.unwrap().unwrap();
+    assert_eq!((node.status.as_str(), node.facts.name.as_deref()), ("ACTIVE", Some("theirs")));
+
+    let mine = json!({ "name": "mine", "path": "elsewhere", "node_id": node_id }).to_string();
+    let refused = ask(&scene, "files", "POST", "/v1/upload/files/create", mine.as_bytes()).await;
+    assert_eq!((refused.status, &refused.json()["code"]), (409, &json!("upload.node")), "{}", refused.text());
+    assert_eq!(ledger.node(node_id).await.unwrap().unwrap(), node);
+    // Its own resource may put another object there.
+    let again = ask(&scene, "others", "POST", "/v1/upload/others/create", mine.as_bytes()).await;
+    assert_eq!(again.json()["node_id"], node_id, "{}", again.text());
+}
+
+#[tokio::test]
+async fn a_token_reads_the_events_of_its_own_uploads_alone() {
+    let scene = start(&tokens()).await;
     let ask = async |token: &str, method: &str, path: &str, body: &[u8]| {
-        let token = format!("Bearer {token}{SUFFIX}");
-        scene.server.raw(&request(method, path, &[("authorization", &token)], body)).await
+        ask(&scene, token, method, path, body).await
     };
     // One of each, in an order in which each comes before and after the other.
     let mut ids = Vec::new();

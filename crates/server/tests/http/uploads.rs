@@ -242,7 +242,16 @@ async fn what_cannot_be_a_chunk_is_refused_with_what_is_wrong() {
         ("1", &[], &sizes.3, 413, "upload.too_large", "body"),
         ("1", &[("content-digest", &*wrong)], &sizes.0, 422, "upload.digest", "content-digest"),
         ("1", &[("content-digest", "sha-256=x")], &sizes.0, 400, "request.invalid", "content-digest"),
-        ("1", &[("content-encoding", "gzip")], &sizes.0, 415, "request.media_type", "content-encoding"),
+        ("1", &[("content-encoding", "gzip")], &sizes.0, 415, "upload.media_type", "content-encoding"),
+        ("1", &[("content-type", "application/json")], &sizes.0, 415, "upload.media_type", "content-type"),
+        (
+            "1",
+            &[("content-type", "text/plain; charset=utf-8")],
+            &sizes.0,
+            415,
+            "upload.media_type",
+            "content-type",
+        ),
         ("1", &[], &sizes.2, 422, "upload.refused", ""),
         ("10000", &[], &sizes.0, 422, "upload.refused", ""),
         ("x", &[], &sizes.0, 400, "request.invalid", "n"),
@@ -256,18 +265,24 @@ async fn what_cannot_be_a_chunk_is_refused_with_what_is_wrong() {
         assert_eq!((refused.status, &problem["code"]), (status, &json!(code)), "{chunk}: {problem}");
         assert_eq!(problem["field"].as_str().unwrap_or_default(), field, "{chunk}: {problem}");
         assert_eq!(refused.header("content-type"), Some("application/problem+json"));
+        if status == 415 {
+            assert!(!problem["detail"].as_str().unwrap().contains("must be application/json"), "{problem}");
+        }
     }
     let state = scene.state(&id).await;
     assert_eq!((&state["received_chunks"], &state["status"]), (&json!(1), &json!("UPLOADING")), "{state}");
-    // Nothing of what was refused is left in the account of bytes in flight.
-    assert_eq!(scene.put(&id, "1?last=true", &[], &sizes.0).await.status, 200);
+    // Nothing of what was refused is left in the account of bytes in flight. Bytes of another type are bytes, as are
+    // those of none.
+    for headers in [&[("content-type", "image/png")][..], &[]] {
+        assert_eq!(scene.put(&id, "1?last=true", headers, &sizes.0).await.status, 200, "{headers:?}");
+    }
     let after = scene.put(&id, "2", &[], &sizes.0).await;
     assert!(matches!(after.status, 409 | 422), "{}", after.text());
     scene.until(&id, "COMPLETED").await;
     let wanted = [
         "quaymaster_chunks_queued{upload=\"files\"} 0",
         "quaymaster_upload_bytes_in_flight{upload=\"files\"} 0",
-        "quaymaster_upload_chunk_latency_seconds_count{upload=\"files\"} 3",
+        "quaymaster_upload_chunk_latency_seconds_count{upload=\"files\"} 4",
         "quaymaster_s3_upload_latency_seconds_count{upload=\"files\"} 2",
         "quaymaster_upload_completion_latency_seconds_count{upload=\"files\"} 1",
     ];

@@ -7,8 +7,10 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use quaymaster::Code;
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
+use super::{Store, is_open};
 use crate::Result;
 use crate::uploads::Uploads;
 
@@ -20,6 +22,63 @@ const OURS: usize = 4096;
 
 /// Before a subscription that ended is made again.
 const AWAY: Duration = Duration::from_secs(1);
+
+/// How often the store is walked over before its uploads are opened, and how long one walk takes at most.
+const WALK: Duration = Duration::from_secs(30);
+const TURN: Duration = Duration::from_secs(2);
+
+/// Waits until the store has an upload that another program began; its id. Needs no ledger, and changes nothing.
+pub async fn until_begun(store: &Store) -> String {
+    if !store.meets_others() {
+        return std::future::pending().await;
+    }
+    let (mut at, mut walked) = (None, None::<Instant>);
+    loop {
+        // Whatever comes while the walk goes on is heard.
+        let arrivals = store.arrivals().await;
+        if walked.is_none_or(|walked| walked.elapsed() >= WALK) {
+            match walk(store, &mut at).await {
+                Ok(Some(id)) => return id,
+                Ok(None) => walked = Some(Instant::now()),
+                Err(error) => tracing::debug!(%error, "other programs' uploads are not looked for"),
+            }
+        }
+        let Ok(arrivals) = arrivals else {
+            tokio::time::sleep(AWAY).await;
+            continue;
+        };
+        let mut others = pin!(arrivals.filter(|id| is_begun(store, id.clone())));
+        match timeout(WALK, others.next()).await {
+            Ok(Some(id)) => return id,
+            // The subscription ended.
+            Ok(None) => tokio::time::sleep(AWAY).await,
+            Err(_) => {}
+        }
+    }
+}
+
+/// Looks at the states that the store has from `at` on, for a turn.
+async fn walk(store: &Store, at: &mut Option<Vec<u8>>) -> quaymaster::Result<Option<String>> {
+    let begun = Instant::now();
+    loop {
+        let page = store.states(KEYS, at.take()).await?;
+        for id in page.ids {
+            if is_begun(store, id.clone()).await {
+                return Ok(Some(id));
+            }
+        }
+        *at = page.next;
+        if at.is_none() || begun.elapsed() >= TURN {
+            return Ok(None);
+        }
+    }
+}
+
+/// Whether another program began it, and it goes on. One that cannot be read keeps no other.
+async fn is_begun(store: &Store, id: String) -> bool {
+    let Ok(Some(foreign)) = store.foreign(&id).await else { return false };
+    is_open(&foreign)
+}
 
 impl Uploads {
     /// Listens for chunks of other programs until it is told to stop. What is missed here the sweep finds.

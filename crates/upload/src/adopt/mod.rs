@@ -10,6 +10,8 @@
 
 mod meet;
 
+pub use meet::until_begun;
+
 use quaymaster::Code;
 use quaymaster::upload::{
     Accepted, Adopted, Foreign, Last, Offer, Refusal, Source, State, Status, Upload as Store,
@@ -96,7 +98,9 @@ impl Uploads {
         match Effect::CreateRow.of(adopted).await? {
             Created::Created(upload) | Created::Existing(upload) => Ok(*upload),
             Created::Mismatch(_) => Err(refused(id, "its id is another upload's")),
-            Created::NodeTaken => Err(refused(id, "another upload is for its node")),
+            Created::NodeTaken => {
+                Err(refused(id, "another upload is for its node, or the node is another resource's"))
+            }
         }
     }
 
@@ -115,8 +119,13 @@ impl Uploads {
         if !missing.is_empty() {
             return Ok(Err(format!("its state has no {}", missing.join(", "))));
         }
-        if !matches!(Status::parse(&foreign.status), Some(Status::Pending | Status::Uploading)) {
+        if !is_open(foreign) {
             return Ok(Err(format!("its status is {:?}", foreign.status)));
+        }
+        if !self.inner.bytes.store_of_others(store).meets_others() {
+            return Ok(Err(
+                "its chunks are looked for in a cluster, where their keys are other ones".to_owned()
+            ));
         }
         if foreign.etags > 0 || !matches!(&*foreign.uploaded_chunks, "" | "0") {
             return Ok(Err("a worker of that program has sent parts of it".to_owned()));
@@ -220,11 +229,12 @@ impl Uploads {
         Ok(())
     }
 
-    /// The chunks that lie under their documented keys, until none comes any more; `seen` of them are known.
+    /// The chunks that lie under their documented keys, in the store of chunks where the schema names one; until none comes any more; `seen` of them are known.
     async fn chunks_in_place(&self, id: &str, seen: u32) -> Result<Vec<InPlace>> {
+        let store = self.inner.bytes.store_of_others(&self.inner.store);
         let (mut chunks, mut from) = (Vec::new(), Some(0));
         while let Some(at) = from {
-            let (found, next) = self.inner.store.in_place(id, at).await?;
+            let (found, next) = store.in_place(id, at).await?;
             from = next.filter(|next| !found.is_empty() || *next < seen);
             chunks.extend(found);
         }
@@ -270,10 +280,13 @@ impl Uploads {
     /// Takes a chunk where it lies; `None` when it changes meanwhile.
     async fn take_in_place(&self, id: &str, number: u32, size: u64, last: Last) -> Result<Option<Accepted>> {
         let (store, algorithm) = (&self.inner.store, self.inner.objects.algorithm());
+        let holds = self.inner.bytes.store_of_others(store);
         let digest =
-            bytes::digest_in_place(store, (id, number, size), algorithm, &self.inner.fetching).await?;
+            bytes::digest_in_place(holds, (id, number, size), algorithm, &self.inner.fetching).await?;
         let Some(digest) = digest else { return Ok(None) };
-        let offer = Offer { number, size, digest: &digest, last, source: Source::InPlace, reservation: None };
+        let place = self.inner.bytes.place_of_others(number);
+        let source = place.as_deref().map_or(Source::InPlace, Source::Elsewhere);
+        let offer = Offer { number, size, digest: &digest, last, source, reservation: None };
         Ok(Some(Effect::IngestAccept.of(store.accept(id, &offer)).await?))
     }
 
@@ -287,6 +300,10 @@ impl Uploads {
         }
         Ok(0)
     }
+}
+
+fn is_open(foreign: &Foreign) -> bool {
+    matches!(Status::parse(&foreign.status), Some(Status::Pending | Status::Uploading))
 }
 
 /// Whether a chunk is the last of so many.

@@ -32,6 +32,10 @@ pub(crate) const AHEAD: usize = 3;
 /// three calls.
 const TURN: u32 = 3;
 
+/// Before the number of a chunk that another program put under its documented key in a store that holds nothing but
+/// chunks: the name of such a place. No stage has a `:` in its name.
+const IN_PLACE: &str = "chunks:";
+
 /// What is known of a chunk that is to be staged.
 pub(crate) struct Wanted {
     /// How many bytes there will be, if that is known.
@@ -93,6 +97,19 @@ impl ChunkBytes {
     /// Spools to this folder, which is made if it is not there.
     pub async fn spool(folder: impl Into<PathBuf>, fsync: Fsync) -> Result<Self> {
         Ok(Self::Spool(SpoolFolder(Spool::open(folder.into(), fsync).await?)))
+    }
+
+    /// The store in which another program puts chunks under their documented keys.
+    pub(crate) fn store_of_others<'a>(&'a self, store: &'a Upload) -> &'a Upload {
+        match self {
+            Self::Apart(apart) => apart,
+            Self::Store | Self::Spool(_) => store,
+        }
+    }
+
+    /// The name of a chunk's place there; `None` where that is the store itself.
+    pub(crate) fn place_of_others(&self, number: u32) -> Option<String> {
+        matches!(self, Self::Apart(_)).then(|| format!("{IN_PLACE}{number}"))
     }
 
     /// Begins to stage a chunk of an upload.
@@ -161,7 +178,11 @@ impl ChunkBytes {
         match (place, self) {
             (Place::Elsewhere(name), Self::Spool(SpoolFolder(spool))) => spool.remove(id, name).await,
             (Place::Elsewhere(name), Self::Apart(apart)) => {
-                Ok(apart.unstage(id, &Stage::parse(OP, name)?).await?)
+                match Name::parse(name)? {
+                    Name::Chunk(number) => apart.remove(id, number).await?,
+                    Name::Parked(stage) => apart.unstage(id, &stage).await?,
+                }
+                Ok(())
             }
             (Place::Store, _) | (Place::Elsewhere(_), Self::Store) => Ok(()),
         }
@@ -265,6 +286,16 @@ enum Name {
     Parked(Stage),
 }
 
+impl Name {
+    /// Of a place in a store that holds nothing but chunks.
+    fn parse(name: &str) -> Result<Self> {
+        match name.strip_prefix(IN_PLACE).and_then(|number| number.parse().ok()) {
+            Some(number) => Ok(Self::Chunk(number)),
+            None => Ok(Self::Parked(Stage::parse(OP, name)?)),
+        }
+    }
+}
+
 impl At {
     fn chunk(store: &Upload, chunk: &Chunk, fetching: &Arc<Share>) -> Self {
         let id = chunk.lease.upload_id().into();
@@ -273,7 +304,7 @@ impl At {
     }
 
     fn parked(apart: &Upload, chunk: &Chunk, name: &str, fetching: &Arc<Share>) -> Result<Self> {
-        let name = Name::Parked(Stage::parse(OP, name)?);
+        let name = Name::parse(name)?;
         let sharing = Arc::new(fetching.join());
         Ok(Self { store: apart.clone(), id: chunk.lease.upload_id().into(), name, sharing })
     }
@@ -353,7 +384,8 @@ pub(crate) async fn digest_in_place(
         read += piece.len() as u64;
         digester.update(&piece);
     }
-    Ok((read == size).then(|| digester.finish()))
+    let same = read == size && at.read(size, 1).await?.is_empty();
+    Ok(same.then(|| digester.finish()))
 }
 
 async fn digest(at: &At, chunk: &Chunk) -> Result<Digest> {

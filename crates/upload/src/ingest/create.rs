@@ -68,7 +68,8 @@ pub enum Creation {
     Existing(Began),
     /// The idempotency key was used for another request.
     Mismatch,
-    /// Another upload is for this node: it goes on, or its object is there and it is remembered.
+    /// Another upload is for this node: it goes on, or its object is there and it is remembered. Or the node is another
+    /// resource's.
     NodeTaken,
 }
 

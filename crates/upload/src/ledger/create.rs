@@ -16,6 +16,10 @@ const INSERT: &str = concat!(
 const BY_KEY: &str =
     concat!("SELECT ", columns!(), " FROM quaymaster_uploads WHERE resource = $1 AND idempotency_key = $2");
 
+/// Changes a row if the node is this resource's, or nobody's yet.
+const OWN_NODE: &str = "INSERT INTO quaymaster_nodes AS node (node_id, resource) VALUES ($1, $2)
+    ON CONFLICT (node_id) DO UPDATE SET resource = excluded.resource WHERE node.resource = excluded.resource";
+
 const DISOWN: &str = "DELETE FROM quaymaster_uploads WHERE upload_id = $1 AND step = 'open' AND token = ''
     AND NOT EXISTS (SELECT 1 FROM quaymaster_upload_parts AS part WHERE part.upload_id = $1)";
 
@@ -67,6 +71,11 @@ impl Ledger {
             return Ok(answer);
         };
         let made = upload(&row)?;
+        let owner = [Arg::Text(&node.node_id), Arg::Text(&new.resource)];
+        if session.execute(OWN_NODE, &owner).await? == 0 {
+            session.roll_back().await?;
+            return Ok(Created::NodeTaken);
+        }
         session.begin_node(node, &new.object_key, new.expected_size, now_ms).await?;
         let Some(multipart_id) = begun else {
             session.note(&made, "created", "").await?;

@@ -265,7 +265,7 @@ pub enum Created {
     Existing(Box<Upload>),
     /// The idempotency key or the upload id was used for another request.
     Mismatch(Box<Upload>),
-    /// Another upload is for this node.
+    /// Another upload is for this node, or it is another resource's.
     NodeTaken,
 }
 

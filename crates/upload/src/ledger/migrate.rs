@@ -7,7 +7,7 @@ use crate::{Error, Result, Trouble};
 /// Held while tables are made, by whoever is first.
 const LOCK: i64 = 0x7175_6179_7570_6c64;
 
-const VERSIONS: &[&[&str]] = &[FIRST, SECOND, THIRD, FOURTH, FIFTH];
+const VERSIONS: &[&[&str]] = &[FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH];
 
 /// The newest version this build knows.
 pub(super) const NEWEST: i64 = VERSIONS.len() as i64;
@@ -109,6 +109,16 @@ const FIFTH: &[&str] = &[
     "DROP INDEX quaymaster_uploads_node",
     "CREATE UNIQUE INDEX quaymaster_uploads_node ON quaymaster_uploads (node_id)
         WHERE step NOT IN ('expired', 'aborted')",
+];
+
+/// Which resource a node belongs to, longer than its uploads are remembered. Of several uploads of a node the one that
+/// goes on or has an object decides, else the newest.
+const SIXTH: &[&str] = &[
+    "CREATE TABLE quaymaster_nodes (node_id TEXT NOT NULL PRIMARY KEY, resource TEXT NOT NULL)",
+    "INSERT INTO quaymaster_nodes (node_id, resource)
+        SELECT node_id, resource FROM quaymaster_uploads WHERE TRUE
+        ORDER BY CASE WHEN step IN ('expired', 'aborted') THEN 1 ELSE 0 END, created_ms DESC
+        ON CONFLICT DO NOTHING",
 ];
 
 impl Database {

@@ -3,6 +3,7 @@
 
 mod ends;
 mod events;
+mod nodes;
 #[path = "../support/servers.rs"]
 mod servers;
 #[path = "../support/mod.rs"]
@@ -14,7 +15,7 @@ use std::time::Duration;
 
 use quaymaster_upload::Trouble;
 use quaymaster_upload::ledger::{
-    Claim, Created, Errand, Ledger, LedgerOptions, Moved, NodeTable, RecordPart, Step, Total,
+    Claim, Created, Errand, Ledger, LedgerOptions, Moved, RecordPart, Step, Total,
 };
 use support::databases::{
     Database, HOUR, LEASE, Server, claimed, complete, held, lost, new, opened, part, record, whole,
@@ -40,6 +41,7 @@ macro_rules! on_both {
 
 use ends::*;
 use events::*;
+use nodes::*;
 
 on_both! {
     a_new_upload_is_kept_with_its_pending_node
@@ -68,6 +70,8 @@ on_both! {
     a_reason_to_wait_ends_with_the_waiting
     tables_are_made_once_and_newer_ones_refused
     a_foreign_nodes_table_is_used_or_refused
+    a_node_stays_with_its_resource
+    nodes_of_an_older_build_stay_with_the_resource_of_their_object
     keys_of_an_older_build_get_their_prefix_once
     a_history_tells_every_move
 }
@@ -317,108 +321,6 @@ async fn tables_are_made_once_and_newer_ones_refused(database: Database) {
         let error = Ledger::open(wrong, &LedgerOptions::default()).await.unwrap_err();
         assert_eq!(error.trouble(), Trouble::Never, "{wrong}");
     }
-}
-
-async fn a_foreign_nodes_table_is_used_or_refused(database: Database) {
-    // Nothing that is needed has another name, and one column is missing.
-    run(&database, "CREATE TABLE nodes (node_id TEXT PRIMARY KEY, status TEXT, size BIGINT)").await;
-    let refused = async |options: &LedgerOptions, word: &str| {
-        let error = Ledger::open(&database.url(), options).await.unwrap_err();
-        // Somebody may mend it while the server waits.
-        assert_eq!((error.trouble(), error.said()), (Trouble::Passing, Some("nodes")), "{error}");
-        assert!(error.to_string().contains(word), "{error}");
-    };
-    refused(&database.options(), "s3_etag").await;
-    run(&database, "ALTER TABLE nodes ADD COLUMN s3_etag TEXT").await;
-    let ledger = database.ledger().await;
-    whole(&ledger, "a").await;
-    complete(&ledger, &claimed(&ledger, "a", "w").await).await;
-    let node = ledger.node("node-a").await.unwrap().unwrap();
-    let seen = (node.status.as_str(), node.s3_etag.as_deref(), node.size, node.s3_key);
-    assert_eq!(seen, ("ACTIVE", Some("\"whole\""), Some(20), None));
-
-    // Another table, with names and types of its own.
-    let (id, moment) = match database.server {
-        Server::Sqlite(_) => ("TEXT", "BIGINT"),
-        Server::Postgres(_) => ("UUID", "TIMESTAMP WITH TIME ZONE"),
-    };
-    let table = format!(
-        "CREATE TABLE documents (id {id} PRIMARY KEY, state VARCHAR(20) NOT NULL, etag TEXT, bytes INTEGER,
-         location TEXT, name TEXT, updated_at {moment}, owner TEXT NOT NULL)"
-    );
-    run(&database, Box::leak(table.into())).await;
-    let columns = [("node_id", "id"), ("status", "state"), ("s3_etag", "etag"), ("size", "bytes")];
-    let columns = columns.map(|(column, name)| (column.to_owned(), name.to_owned()));
-    let mut options = database.options();
-    options.nodes = NodeTable { table: Some("documents".to_owned()), columns: columns.into() };
-    let named = |column: &str, name: &str| {
-        let mut options = options.clone();
-        options.nodes.columns.insert(column.to_owned(), name.to_owned());
-        options
-    };
-    refused(&named("drive", "disk"), "disk").await;
-    refused(
-        &LedgerOptions {
-            nodes: NodeTable { table: Some("papers".to_owned()), ..NodeTable::default() },
-            ..database.options()
-        },
-        "papers",
-    )
-    .await;
-    let error = Ledger::open(&database.url(), &named("s3_key", "x\" = ''; --")).await.unwrap_err();
-    assert_eq!(error.trouble(), Trouble::Never, "{error}");
-    let ledger = Ledger::open(&database.url(), &named("s3_key", "location")).await.unwrap();
-
-    // A row of that program's: updated, not made.
-    let there = "550e8400-e29b-41d4-a716-446655440000";
-    let of_node = |id: &str, node: &str| {
-        let mut request = new(id);
-        node.clone_into(&mut request.node.node_id);
-        request
-    };
-    // It cannot be made either: `owner` is needed, and nobody said it.
-    let error = ledger.create(&of_node("b", there)).await.unwrap_err();
-    assert_eq!(error.said(), Some("nodes"), "{error}");
-    assert!(ledger.find("b").await.unwrap().is_none());
-    run(
-        &database,
-        "INSERT INTO documents (id, state, name, owner)
-         VALUES ('550e8400-e29b-41d4-a716-446655440000', 'NEW', 'theirs.pdf', 'they')",
-    )
-    .await;
-    let Created::Created(_) = ledger.create(&of_node("b", there)).await.unwrap() else { panic!("it is new") };
-    let node = ledger.node(there).await.unwrap().unwrap();
-    assert_eq!((node.status.as_str(), node.facts.name.as_deref()), ("PENDING", Some("a.pdf")));
-    assert_eq!(node.s3_key.as_deref(), Some("connectors/default/node-b.pb"));
-    assert_eq!(ledger.create(&of_node("c", there)).await.unwrap(), Created::NodeTaken);
-    let Claim::Ours(fence, _) = ledger.abort("b", "w", LEASE).await.unwrap() else { panic!("it is ours") };
-    held(ledger.ended(&fence, HOUR).await.unwrap());
-    assert_eq!(ledger.node(there).await.unwrap().unwrap().status, "ABORTED");
-    // Whoever called it off may begin anew.
-    assert!(matches!(ledger.create(&of_node("c", there)).await.unwrap(), Created::Created(_)));
-    held(ledger.opened("c", "multi-c").await.unwrap());
-    for number in 1..=2 {
-        assert!(matches!(
-            record(&ledger, "c", &part(number, "same bytes")).await,
-            RecordPart::Durable { .. }
-        ));
-    }
-    assert_eq!(ledger.learn_total("c", 2).await.unwrap(), Total::Known { all: true });
-    complete(&ledger, &claimed(&ledger, "c", "w").await).await;
-    let node = ledger.node(there).await.unwrap().unwrap();
-    let seen = (node.status.as_str(), node.s3_etag.as_deref(), node.size, node.updated_ms);
-    let now_ms = database.clock.load(std::sync::atomic::Ordering::SeqCst);
-    assert_eq!(seen, ("ACTIVE", Some("\"whole\""), Some(20), now_ms));
-    // One that has an object keeps it until the new one is there.
-    run(&database, "DELETE FROM quaymaster_uploads").await;
-    assert!(matches!(ledger.create(&of_node("d", there)).await.unwrap(), Created::Created(_)));
-    let node = ledger.node(there).await.unwrap().unwrap();
-    assert_eq!(
-        (node.status.as_str(), node.s3_key.as_deref()),
-        ("ACTIVE", Some("connectors/default/node-c.pb"))
-    );
-    held(ledger.fail("d", None, "by hand").await.unwrap());
-    assert_eq!(ledger.node(there).await.unwrap().unwrap().status, "ACTIVE");
 }
 
 async fn keys_of_an_older_build_get_their_prefix_once(database: Database) {

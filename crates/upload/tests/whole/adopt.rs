@@ -19,6 +19,7 @@ use crate::node::{Node, ship_and_complete, until};
 use crate::redis::Redis;
 use crate::rig::{Place, Rig, body};
 use crate::seaweed;
+use crate::servers::{Cluster, ClusterConfig};
 use crate::set::Servers;
 use crate::trial;
 
@@ -32,6 +33,8 @@ pub fn trials() -> Vec<Trial> {
             "adopt::chunks_that_were_announced_to_nobody_are_found",
             chunks_that_were_announced_to_nobody_are_found,
         ),
+        trial("adopt::chunks_in_a_redis_of_their_own_are_found", chunks_in_a_redis_of_their_own_are_found),
+        trial("adopt::chunks_in_a_cluster_are_not_looked_for", chunks_in_a_cluster_are_not_looked_for),
         trial("adopt::bytes_stay_until_the_part_is_recorded", bytes_stay_until_the_part_is_recorded),
         trial(
             "adopt::what_cannot_be_gone_on_with_is_refused_alike",
@@ -51,21 +54,24 @@ pub fn trials() -> Vec<Trial> {
 /// The program of the document, on a Redis of the test's own.
 struct Program {
     connection: Connection,
+    /// Of the chunks.
+    chunks: Connection,
     id: String,
 }
 
 impl Program {
     fn new(redis: &Redis, id: &str) -> Self {
-        let connection = redis::Client::open(redis.url()).unwrap().get_connection().unwrap();
-        Self { connection, id: id.to_owned() }
+        Self::with_chunks_in(redis, redis, id)
+    }
+
+    /// One with a separate Redis for chunks.
+    fn with_chunks_in(chunks: &Redis, redis: &Redis, id: &str) -> Self {
+        let connect = |to: &Redis| redis::Client::open(to.url()).unwrap().get_connection().unwrap();
+        Self { connection: connect(redis), chunks: connect(chunks), id: id.to_owned() }
     }
 
     fn run(&mut self, words: &[&[u8]]) {
-        let mut command = redis::cmd(std::str::from_utf8(words[0]).unwrap());
-        for word in &words[1..] {
-            command.arg(*word);
-        }
-        command.exec(&mut self.connection).unwrap();
+        run(&mut self.connection, words);
     }
 
     fn key(&self, field: &str) -> String {
@@ -104,7 +110,7 @@ impl Program {
     /// Pattern 1 without its last line.
     fn put(&mut self, number: u32, bytes: &[u8], last: bool) {
         let (chunk, state) = (self.key(&format!("chunks:{number}")), self.key("state"));
-        self.run(&[b"SETEX", chunk.as_bytes(), b"3600", bytes]);
+        run(&mut self.chunks, &[b"SETEX", chunk.as_bytes(), b"3600", bytes]);
         self.run(&[b"HINCRBY", state.as_bytes(), b"received_chunks", b"1"]);
         if last {
             self.set(&[("is_last_received", "true"), ("total_chunks", &(number + 1).to_string())]);
@@ -119,6 +125,18 @@ impl Program {
     fn has(&mut self, field: &str) -> bool {
         redis::cmd("EXISTS").arg(self.key(field)).query(&mut self.connection).unwrap()
     }
+
+    fn chunks_left(&mut self) -> u64 {
+        redis::cmd("DBSIZE").query(&mut self.chunks).unwrap()
+    }
+}
+
+fn run(connection: &mut Connection, words: &[&[u8]]) {
+    let mut command = redis::cmd(std::str::from_utf8(words[0]).unwrap());
+    for word in &words[1..] {
+        command.arg(*word);
+    }
+    command.exec(connection).unwrap();
 }
 
 fn bytes(seed: u64, size: usize) -> Vec<u8> {
@@ -216,6 +234,45 @@ async fn chunks_that_were_announced_to_nobody_are_found() {
     let _ = rig.uploads.sweep(&mut cursor).await.unwrap();
     ship_and_complete(&rig, "abc123").await;
     check_ended(&rig, "abc123", KEY, &chunks.concat()).await;
+}
+
+async fn chunks_in_a_redis_of_their_own_are_found() {
+    let (redis, chunk_store, folder) = (redis().await, redis().await, TempDir::new().unwrap());
+    let place = Place { apart: Some(chunk_store.url()), ..place(&redis, &folder) };
+    let rig = place.open().await;
+    let multipart = begun(&rig).await;
+    let chunks = [bytes(1, 2000), bytes(2, 2000), bytes(3, 7)];
+    let mut program = Program::with_chunks_in(&chunk_store, &redis, "abc123");
+    program.begin(multipart.as_str(), KEY, 4007);
+    program.put(0, &chunks[0], false);
+    assert!(rig.uploads.adopt("abc123").await.unwrap());
+    assert_eq!(rig.uploads.ship_once(9).await.unwrap(), [Sent::Durable]);
+    assert_eq!(program.chunks_left(), 0, "they go once the ledger has them");
+    // One that is lost is asked for, and taken when it comes again.
+    program.put(1, &chunks[1], false);
+    let mut cursor = Cursor::default();
+    let _ = rig.uploads.sweep(&mut cursor).await.unwrap();
+    run(&mut program.chunks, &[b"FLUSHDB"]);
+    assert_eq!(rig.uploads.ship_once(9).await.unwrap(), [Sent::Missing]);
+    program.put(1, &chunks[1], false);
+    program.put(2, &chunks[2], true);
+    let _ = rig.uploads.sweep(&mut cursor).await.unwrap();
+    ship_and_complete(&rig, "abc123").await;
+    check_ended(&rig, "abc123", KEY, &chunks.concat()).await;
+    assert_eq!(program.chunks_left(), 0);
+}
+
+async fn chunks_in_a_cluster_are_not_looked_for() {
+    let (redis, folder) = (redis().await, TempDir::new().unwrap());
+    let cluster = tokio::task::spawn_blocking(|| Cluster::start(ClusterConfig::default())).await.unwrap();
+    let rig = Place { apart: Some(cluster.url()), ..place(&redis, &folder) }.open().await;
+    let multipart = begun(&rig).await;
+    let mut program = Program::new(&redis, "abc123");
+    program.begin(multipart.as_str(), KEY, 2000);
+    let refusal = rig.uploads.standing("abc123").await.unwrap_err();
+    assert_eq!(refusal.code(), Some(Code::UploadForeign), "{refusal}");
+    assert!(refusal.detail().contains("cluster"), "{refusal}");
+    assert!(rig.uploads.ledger().find("abc123").await.unwrap().is_none());
 }
 
 async fn bytes_stay_until_the_part_is_recorded() {

@@ -87,7 +87,7 @@ pub(crate) async fn create(services: &Services, input: Input<'_>) -> Answer {
             return Err(Problem::new(Code::UploadMismatch, detail).field("idempotency_key"));
         }
         Creation::NodeTaken => {
-            let detail = "another upload is for this node, and goes on or is remembered with its object";
+            let detail = "another upload is for this node, and goes on or is remembered with its object; or the node is another resource's";
             return Err(Problem::new(Code::UploadNode, detail).field("node_id"));
         }
     };
