@@ -14,7 +14,7 @@ use quaymaster_testkit::stage::Ask;
 
 use crate::step::{Act, Step};
 
-pub(crate) use verbs::VERBS;
+pub(crate) use verbs::{VERBS, Verb};
 
 /// Every file of the corpus.
 pub(crate) const KINDS: [&str; 15] = [
