@@ -221,6 +221,31 @@ async fn try_all(place: &Place, kind: &str) {
     assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
 }
 
+/// A `POST` that a token for reading may send.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_that_needs_only_the_role_read_changes_nothing() {
+    let described = quaymaster_server::describe();
+    let kinds = described["kinds"].as_array().unwrap().iter();
+    let reads: Vec<(&str, &str)> = kinds
+        .flat_map(|kind| kind["verbs"].as_array().unwrap().iter().map(move |verb| (kind, verb)))
+        .filter(|(_, verb)| verb["role"] == "read")
+        .map(|(kind, verb)| (kind["kind"].as_str().unwrap(), verb["verb"].as_str().unwrap()))
+        .collect();
+    let mut tried = 0;
+    for case in CASES.iter().filter(|case| reads.contains(&(case.call.0, case.call.1))) {
+        let folder = tempfile::tempdir().unwrap();
+        let tricked = Place::Embedded.open().await;
+        let runner = Runner::on(tricked.behind(), "p:", folder.path());
+        let fields = case.prepare(&runner).await;
+        let before = look(tricked.store(), "p:", folder.path()).await;
+        runner.run(case.call, Case::asked_as(&fields, "R1")).await.unwrap();
+        let after = look(tricked.store(), "p:", folder.path()).await;
+        assert!(before == after, "{case:?} changed {:?}", changes(&before, &after));
+        tried += 1;
+    }
+    assert!(tried > 0, "no verb that writes needs only `read`");
+}
+
 macro_rules! kinds {
     ($($name:ident)*) => {
         $(mod $name {
