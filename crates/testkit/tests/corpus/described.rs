@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use quaymaster_testkit::described::fits;
+use quaymaster_testkit::described::{fits, resolve};
 use serde_json::Value;
 
 use crate::make::{KINDS, VERBS, Verb};
@@ -71,6 +71,33 @@ impl Document {
         let body = serde_json::from_slice(&said.body).map_err(|error| error.to_string())?;
         fits(&self.0, schema, &body, "answer")
     }
+
+    /// The fields of an operation's body, or of its query; those of objects in it as `dedupe.name`.
+    fn fields(&self, operation: &Value) -> BTreeSet<String> {
+        let mut fields = BTreeSet::new();
+        let parameters = operation["parameters"].as_array().into_iter().flatten();
+        for parameter in parameters.filter(|parameter| parameter["in"] == "query") {
+            fields.insert(parameter["name"].as_str().unwrap().to_owned());
+        }
+        let body = &operation["requestBody"]["content"]["application/json"]["schema"];
+        self.inside(body, "", &mut fields);
+        fields
+    }
+
+    /// Collects the fields of what this schema holds, whichever of its forms that is. An object that takes any field has
+    /// none of its own.
+    fn inside(&self, schema: &Value, before: &str, fields: &mut BTreeSet<String>) {
+        let schema = resolve(&self.0, schema);
+        let own = schema["properties"].as_object().filter(|_| schema["additionalProperties"] == false);
+        for (name, field) in own.into_iter().flatten() {
+            fields.insert(format!("{before}{name}"));
+            self.inside(field, &format!("{before}{name}."), fields);
+        }
+        let forms = ["anyOf", "oneOf"].into_iter().filter_map(|word| schema[word].as_array()).flatten();
+        for form in forms.chain(schema.get("items")) {
+            self.inside(form, before, fields);
+        }
+    }
 }
 
 fn id_of(operation: &Value) -> &str {
@@ -87,6 +114,24 @@ fn every_operation_of_the_document_is_asked() {
     let asked: BTreeSet<String> = VERBS.iter().map(id).collect();
     let named = document.operations().into_keys().filter(|id| !BESIDE.contains(id)).map(str::to_owned);
     assert_eq!(named.collect::<BTreeSet<_>>(), asked, "the OpenAPI document and the table of verbs differ");
+}
+
+#[test]
+fn every_field_of_a_verb_has_a_good_value() {
+    let document = Document::served();
+    let mut given: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for verb in VERBS {
+        let fields = given.entry(id(verb)).or_default();
+        // `key.id` of a query is the field `key`.
+        fields.extend(verb.fields.iter().filter_map(|(name, _)| name.split('.').next()).map(str::to_owned));
+        for nested in verb.nested {
+            fields.insert(nested.field.to_owned());
+            fields.extend(nested.fields.iter().map(|(name, _)| format!("{}.{name}", nested.field)));
+        }
+    }
+    for (id, given) in &given {
+        assert_eq!(document.fields(document.operations()[id.as_str()]), *given, "{id}");
+    }
 }
 
 #[test]
