@@ -1,4 +1,14 @@
-//! The toy verb `dedupe.forget`: what a contributor writes, file by file in the order of CONTRIBUTING's steps.
+//! The toy verbs: what a contributor writes, file by file in the order of CONTRIBUTING's steps.
+
+/// A verb of dedupes.
+pub(crate) struct Toy {
+    pub(crate) verb: &'static str,
+    pub(crate) files: &'static [Touched],
+}
+
+/// One after the other in the same sources: a plain verb, and one that answers with an `outcome` and needs `operate`.
+pub(crate) const TOYS: &[Toy] =
+    &[Toy { verb: "forget", files: FORGET }, Toy { verb: "extend", files: EXTEND }];
 
 /// One file that the verb touches, and what is done to it.
 pub(crate) struct Touched {
@@ -18,7 +28,7 @@ pub(crate) enum Edit {
     Append(&'static str),
 }
 
-pub(crate) const RECIPE: &[Touched] = &[
+const FORGET: &[Touched] = &[
     Touched {
         file: "crates/quaymaster/lua/dedupe/forget.lua",
         edits: &[Edit::New(include_str!("forget/forget.lua"))],
@@ -56,6 +66,49 @@ pub(crate) const RECIPE: &[Touched] = &[
         edits: &[Edit::Before(
             "    \"guard\" \"enter\" \"guard\" []",
             "    \"dedupe\" \"forget\" \"seen\" [((\"dedupe\", \"first\", \"seen\"), \"{}\", None)] \"{}\";\n",
+        )],
+    },
+];
+
+const EXTEND: &[Touched] = &[
+    Touched {
+        file: "crates/quaymaster/lua/dedupe/extend.lua",
+        edits: &[Edit::New(include_str!("extend/extend.lua"))],
+    },
+    Touched {
+        file: "crates/quaymaster/src/dedupe/ops.rs",
+        edits: &[
+            Edit::Replace("{dedupe_first, dedupe_forget};", "{dedupe_extend, dedupe_first, dedupe_forget};"),
+            Edit::Append(include_str!("extend/ops.rs")),
+        ],
+    },
+    Touched {
+        file: "crates/quaymaster/src/dedupe/mod.rs",
+        edits: &[Edit::Before("    async fn ask(&self, key: Key<'_>", include_str!("extend/mod.rs"))],
+    },
+    Touched {
+        file: "crates/server/src/call/dedupe.rs",
+        edits: &[
+            Edit::Replace(
+                "use super::{Answer, Call, Input, No, call, pairs, written};",
+                "use super::{Answer, Call, Input, Needs, No, call, millis, pairs, written};",
+            ),
+            Edit::Replace("&[FIRST, FORGET];", "&[FIRST, FORGET, EXTEND];"),
+            Edit::Append(include_str!("extend/call.rs")),
+        ],
+    },
+    Touched {
+        file: "crates/testkit/tests/corpus/make/verbs.rs",
+        edits: &[Edit::Before(
+            "    writes(\"guard\", \"enter\"",
+            "    writes(\"dedupe\", \"extend\", \"seen\", &[KEY, REQUEST]),\n",
+        )],
+    },
+    Touched {
+        file: "crates/testkit/tests/verbs/cases.rs",
+        edits: &[Edit::Before(
+            "    \"guard\" \"enter\" \"guard\" []",
+            "    \"dedupe\" \"extend\" \"seen\" [((\"dedupe\", \"first\", \"seen\"), \"{}\", None)] \"{}\";\n",
         )],
     },
 ];
