@@ -170,6 +170,8 @@ pub(crate) async fn honest<T>(
 pub(crate) struct Call {
     pub(crate) kind: Kind,
     pub(crate) verb: &'static str,
+    /// `limit.take`, as errors and OpenAPI name it.
+    pub(crate) id: &'static str,
     pub(crate) effect: Effect,
     /// The path as OpenAPI and metrics name it.
     pub(crate) template: &'static str,
@@ -271,6 +273,7 @@ macro_rules! call {
         $crate::call::Call {
             kind: quaymaster::schema::Kind::$kind,
             verb: $verb,
+            id: concat!($word, ".", $verb),
             effect: $crate::call::Effect::$effect,
             template: concat!("/v1/", $word, "/{name}/", $verb),
             about: $about,
