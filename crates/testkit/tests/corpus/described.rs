@@ -141,7 +141,7 @@ fn every_recorded_answer_is_as_the_document_describes_it() {
     }
     let document = Document::served();
     let (mut answered, mut wrong) = (BTreeSet::from([UNRECORDED]), Vec::new());
-    for (step, written) in KINDS.into_iter().flat_map(play::recorded) {
+    for (step, written) in KINDS.iter().copied().flat_map(play::recorded) {
         let (Act::Ask(ask) | Act::Until(ask, _) | Act::Open(ask)) = &step.act else { continue };
         let Some(operation) = document.operation(ask) else { continue };
         let said = Said::read(&written);

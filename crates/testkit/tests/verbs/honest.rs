@@ -62,7 +62,7 @@ impl Play {
 }
 
 /// Where the cases run.
-enum Place {
+pub(crate) enum Place {
     Redis(Box<RedisServer>),
     Embedded,
 }
@@ -205,7 +205,7 @@ async fn steps(place: &Place, case: &Case, id: Option<&str>) -> u64 {
     steps
 }
 
-async fn try_all(place: &Place, kind: &str) {
+pub(crate) async fn try_all(place: &Place, kind: &str) {
     let mut tries = Vec::new();
     for case in CASES.iter().filter(|case| case.call.0 == kind) {
         for id in [None, Some("R1")] {
@@ -245,31 +245,3 @@ async fn a_call_that_needs_only_the_role_read_changes_nothing() {
     }
     assert!(tried > 0, "no verb that writes needs only `read`");
 }
-
-macro_rules! kinds {
-    ($($name:ident)*) => {
-        $(mod $name {
-            use super::*;
-
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn on_redis() {
-                let server = RedisServer::start(RedisConfig::default());
-                try_all(&Place::Redis(Box::new(server)), stringify!($name)).await;
-            }
-
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn on_the_embedded_store() {
-                try_all(&Place::Embedded, stringify!($name)).await;
-            }
-        })*
-
-        /// A kind that is not named here has no case either.
-        #[test]
-        fn every_kind_is_tried() {
-            let named = [$(stringify!($name)),*];
-            assert!(CASES.iter().all(|case| named.contains(&case.call.0)));
-        }
-    };
-}
-
-kinds! { limit lock idempotency cache dedupe guard batch event queue run stats upload }

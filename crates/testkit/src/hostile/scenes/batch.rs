@@ -30,7 +30,7 @@ const ROWS: &[Row] = &[
     (Kind::Batch, "camera", "request"),
 ];
 
-pub(super) const SCENES: &[Scene] =
+pub(crate) const SCENES: &[Scene] =
     &[Scene { name: "batch", schema: SCHEMA, values: VALUES, rows: ROWS, play }];
 
 fn batch(stage: &Stage) -> &Batch {

@@ -45,7 +45,7 @@ const ROWS: &[Row] = &[
     (Kind::Limit, "calls", "limit"),
 ];
 
-pub(super) const SCENES: &[Scene] =
+pub(crate) const SCENES: &[Scene] =
     &[Scene { name: "run", schema: SCHEMA, values: VALUES, rows: ROWS, play }];
 
 fn run(stage: &Stage) -> &Run {

@@ -42,7 +42,7 @@ const SHARED: &[Row] = &[
     (Kind::Upload, "docs", "in_flight_total"),
 ];
 
-pub(super) const SCENES: &[Scene] = &[
+pub(crate) const SCENES: &[Scene] = &[
     Scene { name: "upload", schema: SCHEMA, values: VALUES, rows: ROWS, play },
     Scene { name: "uploads, shared keys", schema: SCHEMA, values: VALUES, rows: SHARED, play: shared },
 ];

@@ -1,4 +1,8 @@
-//! Every verb, on which resource it is tried, and a good value for each of its fields.
+//! Every kind, and every verb: on which resource it is tried, and a good value for each of its fields.
+
+files! {
+    limit lock idempotency cache dedupe guard queue batch event run stats upload pages openapi commands
+}
 
 /// A verb with its fields.
 #[derive(Debug)]
