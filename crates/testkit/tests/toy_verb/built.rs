@@ -1,4 +1,4 @@
-//! The toy verbs in a copy of the sources: built, counted, tested and called.
+//! The toys in a copy of the sources: built, counted, tested and called.
 
 use std::collections::HashSet;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -10,23 +10,24 @@ use quaymaster_testkit::servers::any_port;
 use serde_json::{Value, json};
 
 use crate::recipe::{TOYS, Toy};
-use crate::{MOST, section};
+use crate::section;
 
 /// Folders that are no sources.
 const BESIDE: [&str; 3] = ["target", ".git", "node_modules"];
 /// What the command of CONTRIBUTING writes: nobody writes it by hand, so it does not count.
 const GENERATED: [&str; 4] =
     ["docs/calls.md", "docs/schema.md", "schemas/", "crates/testkit/tests/corpus/records/"];
-/// What a pull request with a new verb must pass, as far as it knows verbs.
-const CHECKED: [&str; 4] = [
+/// What a pull request with a new verb or primitive must pass, as far as it knows them.
+const CHECKED: [&str; 5] = [
     "cargo fmt --all --check",
-    "cargo nextest run -p quaymaster-testkit --test verbs dedupe every_verb role_read",
-    "cargo nextest run -p quaymaster-testkit --test corpus described dedupe openapi",
-    "cargo nextest run -p quaymaster-server -p quaymaster-cli",
+    "cargo nextest run -p quaymaster-testkit --test verbs dedupe berth every_verb every_kind role_read",
+    "cargo nextest run -p quaymaster-testkit --test conformance --test hostile_keys berth every_key",
+    "cargo nextest run -p quaymaster-testkit --test corpus",
+    "cargo nextest run -p quaymaster-schema -p quaymaster -p quaymaster-server -p quaymaster-cli",
 ];
 
-const SCHEMA: &str =
-    "[schema]\nname = \"toy\"\nowner = \"tests\"\n[dedupe.seen]\nkey = \"seen:{id}\"\nttl = \"1h\"\n";
+const SCHEMA: &str = "[schema]\nname = \"toy\"\nowner = \"tests\"\n[dedupe.seen]\nkey = \"seen:{id}\"\nttl = \"1h\"\n\
+     [berth.pier]\nkey = \"berth:{id}\"\nttl = \"1h\"\n";
 
 pub(crate) fn try_them(root: &Path) {
     // Always the same place: dependencies are built once, and only what changed is built again.
@@ -36,22 +37,22 @@ pub(crate) fn try_them(root: &Path) {
     copied.run("git init --quiet");
     copied.commit();
     for toy in TOYS {
-        let named = format!("### dedupe {}", toy.verb);
+        let named = format!("### {} {}", toy.kind, toy.verb);
         assert!(!copied.read("docs/calls.md").contains(&named));
         copied.add(toy);
         let section = section(toy);
         let commands = section.split("```sh\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
         commands.lines().for_each(|line| copied.run(line));
         let (generated, by_hand) = copied.changed();
-        println!("dedupe.{}: {} files by hand: {by_hand:#?}", toy.verb, by_hand.len());
+        println!("{}.{}: {} files by hand: {by_hand:#?}", toy.kind, toy.verb, by_hand.len());
         println!("{} files generated: {generated:#?}", generated.len());
         let mut wanted: Vec<&str> = toy.files.iter().map(|touched| touched.file).collect();
         wanted.sort_unstable();
         assert_eq!(by_hand, wanted, "what Git calls changed, and the recipe");
-        assert!(by_hand.len() <= MOST);
+        assert!(by_hand.len() <= toy.most);
         assert!(copied.read("docs/calls.md").contains(&named));
-        let records = copied.read("crates/testkit/tests/corpus/records/dedupe.txt");
-        assert!(records.contains(&format!("/v1/dedupe/seen/{}", toy.verb)));
+        let records = copied.read(&format!("crates/testkit/tests/corpus/records/{}.txt", toy.kind));
+        assert!(records.contains(&format!("# {}.{}: body: good\n", toy.kind, toy.verb)));
         copied.commit();
     }
     CHECKED.iter().for_each(|line| copied.run(line));
@@ -140,7 +141,18 @@ fn call(program: &Path) {
     assert_eq!(by_http("first"), json!({"first": true}));
     assert_eq!(by_http("extend"), json!({"outcome": "extended", "ttl_ms": 3_600_000}));
     assert_eq!(by_http("forget"), json!({"forgotten": true}));
+    // A verb knows the record that another one kept under the same id.
+    let asked = |verb: &str| {
+        let body = r#"{"key":{"id":"b"},"request_id":"r"}"#;
+        served.post(&format!("/v1/dedupe/seen/{verb}"), body)
+    };
+    assert_eq!(served.post("/v1/dedupe/seen/first", r#"{"key":{"id":"b"}}"#), json!({"first": true}));
+    assert_eq!(asked("forget"), json!({"forgotten": true}));
+    assert_eq!(asked("first")["code"], "request.reused");
     let url = format!("http://{}", served.address);
+    let take = || run(&["berth", "take", "pier", "--key", "id=a", "--server", &url, "--json"]);
+    assert_eq!(take(), (Some(0), json!({"taken": true})));
+    assert_eq!(take(), (Some(1), json!({"taken": false})));
     let by_command = run(&["dedupe", "forget", "seen", "--key", "id=a", "--server", &url, "--json"]);
     assert_eq!(by_command, (Some(1), json!({"forgotten": false})));
 

@@ -1,14 +1,29 @@
-//! The toy verbs: what a contributor writes, file by file in the order of CONTRIBUTING's steps.
+//! The toys: what a contributor writes, file by file in the order of CONTRIBUTING's steps.
 
-/// A verb of dedupes.
+use crate::primitive::BERTH;
+
+/// A verb, or a primitive with its first verb.
 pub(crate) struct Toy {
+    pub(crate) kind: &'static str,
     pub(crate) verb: &'static str,
+    /// The section of CONTRIBUTING.
+    pub(crate) title: &'static str,
+    /// The most files that it may touch.
+    pub(crate) most: usize,
     pub(crate) files: &'static [Touched],
 }
 
-/// One after the other in the same sources: a plain verb, and one that answers with an `outcome` and needs `operate`.
-pub(crate) const TOYS: &[Toy] =
-    &[Toy { verb: "forget", files: FORGET }, Toy { verb: "extend", files: EXTEND }];
+const fn verb(verb: &'static str, files: &'static [Touched]) -> Toy {
+    Toy { kind: "dedupe", verb, title: "How to add a verb", most: 6, files }
+}
+
+/// One after the other in the same sources: a plain verb, one that answers with an `outcome` and needs `operate`, and a
+/// primitive.
+pub(crate) const TOYS: &[Toy] = &[
+    verb("forget", FORGET),
+    verb("extend", EXTEND),
+    Toy { kind: "berth", verb: "take", title: "How to add a primitive", most: 15, files: BERTH },
+];
 
 /// One file that the verb touches, and what is done to it.
 pub(crate) struct Touched {
