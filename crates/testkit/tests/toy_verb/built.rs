@@ -42,7 +42,9 @@ pub(crate) fn try_them(root: &Path) {
         copied.add(toy);
         let section = section(toy);
         let commands = section.split("```sh\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
-        commands.lines().for_each(|line| copied.run(line));
+        for line in commands.lines() {
+            copied.run(line);
+        }
         let (generated, by_hand) = copied.changed();
         println!("{}.{}: {} files by hand: {by_hand:#?}", toy.kind, toy.verb, by_hand.len());
         println!("{} files generated: {generated:#?}", generated.len());
@@ -55,7 +57,9 @@ pub(crate) fn try_them(root: &Path) {
         assert!(records.contains(&format!("# {}.{}: body: good\n", toy.kind, toy.verb)));
         copied.commit();
     }
-    CHECKED.iter().for_each(|line| copied.run(line));
+    for line in CHECKED {
+        copied.run(line);
+    }
     call(&copied.target.join("debug/quaymaster"));
 }
 

@@ -8,7 +8,7 @@ use futures_util::{StreamExt as _, stream};
 use quaymaster::store::embedded::{EmbeddedOptions, EmbeddedStore};
 use quaymaster::{Code, Engine};
 use quaymaster_testkit::script_proxy::{ScriptProxy, Trick as Wire};
-use quaymaster_testkit::servers::{RedisConfig, RedisServer};
+use quaymaster_testkit::servers::RedisServer;
 use quaymaster_testkit::trickster::{Trick, Trickster};
 
 use crate::cases::{CASES, Case};

@@ -3,7 +3,6 @@
 use futures_util::future::BoxFuture;
 use quaymaster_schema::Kind;
 
-use super::Subject;
 use crate::hostile::{Row, Scene, Stage};
 
 const A: &[(&str, &str)] = &[("id", "a")];
