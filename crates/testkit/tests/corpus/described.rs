@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use quaymaster_testkit::described::{fits, resolve};
+use quaymaster_testkit::stage::Ask;
 use serde_json::Value;
 
 use crate::make::{KINDS, VERBS, Verb};
-use crate::step::{Act, Ask, Said};
+use crate::step::{Act, Said};
 use crate::{play, subject};
 
 /// Operations that are no verbs with a body or a query of their own; the scenes ask for them.
