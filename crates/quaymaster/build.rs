@@ -3,7 +3,7 @@
 #[path = "build/script.rs"]
 mod script;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::{env, fs, process};
 
@@ -25,18 +25,22 @@ fn main() {
     for path in lua_files(&root.join("lua/inc"), &mut problems) {
         includes.insert(stem(&path, &root.join("lua/inc")), read(&path, &mut problems));
     }
+    let mut texts = Vec::new();
+    for path in lua_files(&root.join("lua"), &mut problems) {
+        if !path.starts_with(root.join("lua/inc")) {
+            texts.push((stem(&path, &root.join("lua")), read(&path, &mut problems)));
+        }
+    }
+    if let Some(replay) = includes.get_mut("replay") {
+        *replay = replay.replace("@replayed", &replayed(&texts));
+    }
     let groups = script::header::groups(&includes).unwrap_or_else(|found| {
         problems.extend(found);
         script::header::Groups::default()
     });
     let mut scripts = Vec::new();
-    for path in lua_files(&root.join("lua"), &mut problems) {
-        if path.starts_with(root.join("lua/inc")) {
-            continue;
-        }
-        let name = stem(&path, &root.join("lua"));
-        let text = read(&path, &mut problems);
-        match script::build(&name, &text, &includes, &groups, &commands) {
+    for (name, text) in &texts {
+        match script::build(name, text, &includes, &groups, &commands) {
             Ok(script) => scripts.push(script),
             Err(found) => problems.extend(found),
         }
@@ -60,6 +64,14 @@ fn main() {
         println!("cargo::error=cannot write {}: {error}", out.display());
         process::exit(1);
     }
+}
+
+/// The names under which scripts keep their answer for a repeated request, so that `replay` knows our records.
+fn replayed(texts: &[(String, String)]) -> String {
+    let reads = texts.iter().flat_map(|(_, text)| text.split("replay_read(").skip(1));
+    let quoted = |word: &'_ str| word.trim().strip_prefix('"')?.strip_suffix('"').map(str::to_owned);
+    let names: BTreeSet<String> = reads.filter_map(|read| quoted(read.split(',').nth(1)?)).collect();
+    names.into_iter().collect::<Vec<_>>().join(" ")
 }
 
 fn read(path: &Path, problems: &mut Vec<String>) -> String {

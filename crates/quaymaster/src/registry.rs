@@ -19,21 +19,46 @@ use crate::queue::keys::Around;
 use crate::run::Run;
 use crate::stats::Stats;
 use crate::upload::Upload;
+use crate::{Quaymaster, Result};
 
-#[derive(Debug, Default)]
-pub(crate) struct Registry {
-    pub(crate) limits: HashMap<String, Limit>,
-    pub(crate) idempotencies: HashMap<String, Idempotency>,
-    pub(crate) locks: HashMap<String, Lock>,
-    pub(crate) caches: HashMap<String, Cache>,
-    pub(crate) dedupes: HashMap<String, Dedupe>,
-    pub(crate) batches: HashMap<String, Batch>,
-    pub(crate) events: HashMap<String, Event>,
-    pub(crate) guards: HashMap<String, Guard>,
-    pub(crate) queues: HashMap<String, Queue>,
-    pub(crate) uploads: HashMap<String, Upload>,
-    pub(crate) stats: HashMap<String, Stats>,
-    pub(crate) runs: HashMap<String, Run>,
+/// Keeps every resource of a kind by its name, and finds it for whoever asks.
+macro_rules! primitives {
+    ($($kind:ident $one:ident $many:ident;)*) => {
+        #[derive(Debug, Default)]
+        pub(crate) struct Registry {
+            $(pub(crate) $many: HashMap<String, $kind>,)*
+        }
+
+        impl Quaymaster {
+            $(
+                #[doc = concat!("The ", stringify!($one), " of this name.")]
+                pub fn $one(&self, name: &str) -> Result<&$kind> {
+                    let found = self.inner.registry.$many.get(name);
+                    found.ok_or_else(|| self.unknown(Kind::$kind, name))
+                }
+
+                #[doc = concat!("Every ", stringify!($one), " of the schema.")]
+                pub fn $many(&self) -> impl Iterator<Item = &$kind> {
+                    self.inner.registry.$many.values()
+                }
+            )*
+        }
+    };
+}
+
+primitives! {
+    Limit limit limits;
+    Idempotency idempotency idempotencies;
+    Lock lock locks;
+    Cache cache caches;
+    Dedupe dedupe dedupes;
+    Guard guard guards;
+    Batch batch batches;
+    Event event events;
+    Queue queue queues;
+    Run run runs;
+    Stats stats all_stats;
+    Upload upload uploads;
 }
 
 impl Registry {
@@ -63,7 +88,7 @@ impl Registry {
                     let event = Event::new(bound, spec.clone(), told_queues(schema, resource, spec));
                     all.events.insert(name, event);
                 }
-                Spec::Stats(spec) => drop(all.stats.insert(name, Stats::new(bound, spec.clone()))),
+                Spec::Stats(spec) => drop(all.all_stats.insert(name, Stats::new(bound, spec.clone()))),
                 _ => {}
             }
         }

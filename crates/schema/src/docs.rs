@@ -6,7 +6,9 @@ use std::fmt::Write as _;
 use crate::kind::{Kind, RedisType, Spelling};
 use crate::read::duration_text;
 use crate::schema::{Document, Resource, Schema, Ttl};
-use crate::spec::Spec;
+use crate::spec::{
+    BatchSpec, EventSpec, GuardSpec, IdempotencySpec, LimitSpec, QueueSpec, RunSpec, StatsSpec, UploadSpec,
+};
 
 /// The head of the keys that belong to no schema, unless the settings say otherwise.
 pub const OWN_PREFIX: &str = "quaymaster:";
@@ -60,7 +62,7 @@ fn resource_table(out: &mut String, resources: &[&Resource]) {
     line(out, "| resource | what it is | settings | on outage | owner |");
     line(out, "|---|---|---|---|---|");
     for resource in resources {
-        let mut settings = settings(&resource.spec);
+        let mut settings = resource.spec.in_words();
         if resource.sensitive {
             settings.push_str(", sensitive");
         }
@@ -82,97 +84,119 @@ fn resource_table(out: &mut String, resources: &[&Resource]) {
     out.push('\n');
 }
 
-/// What a resource declares, in a few words.
-fn settings(spec: &Spec) -> String {
-    let text = duration_text;
-    match spec {
-        Spec::Limit(limit) => {
-            let mut words = format!("{}, {} per {}", limit.algorithm, limit.limit, text(limit.window));
-            if limit.safety_buffer > 0 {
-                let _ =
-                    write!(words, ", {} usable after a buffer of {}", limit.effective(), limit.safety_buffer);
-            }
-            words
+impl LimitSpec {
+    pub(crate) fn in_words(&self) -> String {
+        let mut words = format!("{}, {} per {}", self.algorithm, self.limit, duration_text(self.window));
+        if self.safety_buffer > 0 {
+            let _ = write!(words, ", {} usable after a buffer of {}", self.effective(), self.safety_buffer);
         }
-        Spec::Idempotency(spec) => {
-            let (ttl, claim) = (text(spec.ttl), text(spec.in_progress_ttl));
-            if spec.compact {
-                format!("remembered for {ttl}, claims for {claim}, no response kept")
-            } else {
-                let max = spec.max_response;
-                format!("replayed for {ttl}, claims for {claim}, responses up to {max} bytes")
-            }
+        words
+    }
+}
+
+impl IdempotencySpec {
+    pub(crate) fn in_words(&self) -> String {
+        let (ttl, claim) = (duration_text(self.ttl), duration_text(self.in_progress_ttl));
+        if self.compact {
+            format!("remembered for {ttl}, claims for {claim}, no response kept")
+        } else {
+            let max = self.max_response;
+            format!("replayed for {ttl}, claims for {claim}, responses up to {max} bytes")
         }
-        Spec::Lock(spec) => format!("leases up to {}", text(spec.ttl)),
-        Spec::Cache(spec) => format!("{} for {}", spec.holds, spec.ttl),
-        Spec::Dedupe(spec) => format!("remembered for {}", text(spec.ttl)),
-        Spec::Guard(guard) => {
-            let limits = guard.limits.iter().map(|name| format!("limit.{name}"));
-            let idempotency = guard.idempotency.iter().map(|name| format!("idempotency.{name}"));
-            let lock = guard.lock.iter().map(|name| format!("lock.{name}"));
-            let parts: Vec<String> = limits.chain(idempotency).chain(lock).collect();
-            format!("enters {} in one step", parts.join(", "))
+    }
+}
+
+impl GuardSpec {
+    pub(crate) fn in_words(&self) -> String {
+        let limits = self.limits.iter().map(|name| format!("limit.{name}"));
+        let idempotency = self.idempotency.iter().map(|name| format!("idempotency.{name}"));
+        let lock = self.lock.iter().map(|name| format!("lock.{name}"));
+        let parts: Vec<String> = limits.chain(idempotency).chain(lock).collect();
+        format!("enters {} in one step", parts.join(", "))
+    }
+}
+
+impl QueueSpec {
+    pub(crate) fn in_words(&self) -> String {
+        let mut words = match self.max_size {
+            Some(size) => format!("{}, at most {size}, then {}", self.order, self.overflow),
+            None => format!("{}, unbounded", self.order),
+        };
+        let retry = &self.retry;
+        let _ = write!(
+            words,
+            ", lease {}, {} attempts from {} to {}, pressure at {}",
+            duration_text(self.lease),
+            retry.max_attempts,
+            duration_text(retry.base),
+            duration_text(retry.max),
+            self.pressure_at
+        );
+        if let Some(bytes) = self.compress_over {
+            let _ = write!(words, ", compressed over {bytes} bytes");
         }
-        Spec::Queue(queue) => {
-            let mut words = match queue.max_size {
-                Some(size) => format!("{}, at most {size}, then {}", queue.order, queue.overflow),
-                None => format!("{}, unbounded", queue.order),
-            };
-            let retry = &queue.retry;
-            let _ = write!(
-                words,
-                ", lease {}, {} attempts from {} to {}, pressure at {}",
-                text(queue.lease),
-                retry.max_attempts,
-                text(retry.base),
-                text(retry.max),
-                queue.pressure_at
-            );
-            if let Some(bytes) = queue.compress_over {
-                let _ = write!(words, ", compressed over {bytes} bytes");
-            }
-            if let Some(push) = &queue.push {
-                let _ = write!(words, ", pushed {} at once", push.concurrency);
-            }
-            words
+        if let Some(push) = &self.push {
+            let _ = write!(words, ", pushed {} at once", push.concurrency);
         }
-        Spec::Batch(batch) => format!(
+        words
+    }
+}
+
+impl BatchSpec {
+    pub(crate) fn in_words(&self) -> String {
+        format!(
             "by {}, window {}, idle {}, to queue.{}",
-            batch.by,
-            text(batch.window),
-            text(batch.idle),
-            batch.to
-        ),
-        Spec::Event(event) => {
-            let mut words = format!("channel `{}`", event.channel);
-            if let Some(status) = &event.status {
-                let _ = write!(words, ", a status every {}", text(status.every));
-            }
-            words
+            self.by,
+            duration_text(self.window),
+            duration_text(self.idle),
+            self.to
+        )
+    }
+}
+
+impl EventSpec {
+    pub(crate) fn in_words(&self) -> String {
+        let mut words = format!("channel `{}`", self.channel);
+        if let Some(status) = &self.status {
+            let _ = write!(words, ", a status every {}", duration_text(status.every));
         }
-        Spec::Run(run) => {
-            let mut words = format!("state {}, hour lists {}", text(run.state_ttl), text(run.hour_ttl));
-            let _ = write!(words, ", stale after {}", text(run.stale_after));
-            if let Some(limit) = &run.limit {
-                let _ = write!(words, ", counts limit.{limit}");
-            }
-            words
+        words
+    }
+}
+
+impl RunSpec {
+    pub(crate) fn in_words(&self) -> String {
+        let mut words =
+            format!("state {}, hour lists {}", duration_text(self.state_ttl), duration_text(self.hour_ttl));
+        let _ = write!(words, ", stale after {}", duration_text(self.stale_after));
+        if let Some(limit) = &self.limit {
+            let _ = write!(words, ", counts limit.{limit}");
         }
-        Spec::Stats(stats) => format!(
+        words
+    }
+}
+
+impl StatsSpec {
+    pub(crate) fn in_words(&self) -> String {
+        format!(
             "{} endpoints, {} samples each, flushed every {}",
-            stats.max_endpoints,
-            stats.samples,
-            text(stats.flush)
-        ),
-        Spec::Upload(upload) => format!(
+            self.max_endpoints,
+            self.samples,
+            duration_text(self.flush)
+        )
+    }
+}
+
+impl UploadSpec {
+    pub(crate) fn in_words(&self) -> String {
+        format!(
             "{} workers, chunks {} to {} bytes, {} bytes in flight, kept {} after the end",
-            upload.workers,
-            upload.chunk_min,
-            upload.chunk_max,
-            upload.max_bytes_in_flight,
-            text(upload.keep_after_done)
-        ),
-        Spec::Key(key) => format!("{} owned by another program", key.holds),
+            self.workers,
+            self.chunk_min,
+            self.chunk_max,
+            self.max_bytes_in_flight,
+            duration_text(self.keep_after_done)
+        )
     }
 }
 

@@ -25,7 +25,8 @@ pub use bundled::{BUNDLED, load_bundled};
 pub use check::EvictionLoss;
 pub use diagnostic::{Diagnostic, Severity};
 pub use docs::{OWN_PREFIX, docs};
-pub use field::{json_schema, reference};
+pub use field::declared::*;
+pub use field::{Spec, json_schema, reference};
 pub use keys::MOMENTS;
 pub use kind::{
     Algorithm, BucketUnit, CacheType, Kind, Order, Outage, Overflow, RedisType, ReplayErrors, Spelling,
@@ -35,7 +36,4 @@ pub use lint::{LINTS, Lint, lint_of};
 pub use load::{Loaded, Source, load, load_set};
 pub use pattern::{Bucket, KeyError, MAX_VALUE_CHARS, Parsed, Pattern, is_longer};
 pub use schema::{ChannelRow, Colocate, Document, Explained, Field, KeyRow, Resource, Schema, Ttl};
-pub use spec::{
-    BatchSpec, CacheSpec, DedupeSpec, EventSpec, GuardSpec, IdempotencySpec, KeySpec, LimitSpec, LockSpec,
-    PushSpec, QueueSpec, RetrySpec, RunSpec, Secret, Spec, StatsSpec, StatusSpec, UploadSpec,
-};
+pub use spec::{PushSpec, RetrySpec, Secret, StatusSpec};

@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use crate::diagnostic::{Diagnostic, nearest};
 use crate::explain::Index;
+use crate::field::Spec;
 use crate::kind::{Kind, Outage, RedisType};
 use crate::pattern::Pattern;
-use crate::spec::{LimitSpec, Spec};
+use crate::spec::LimitSpec;
 
 /// One schema file.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,29 +1,10 @@
-//! What each kind of resource declares, checked and with its defaults filled in.
+//! What kinds of resources declare, checked and with its defaults filled in; a simple kind does so in its module of
+//! `field`.
 
 use std::fmt;
 use std::time::Duration;
 
-use crate::kind::{Algorithm, CacheType, Kind, Order, Overflow, RedisType, ReplayErrors};
-use crate::schema::Ttl;
-
-/// What a resource declares beyond what every kind has.
-#[derive(Debug, Clone, PartialEq)]
-#[expect(missing_docs, reason = "each variant is the specification its type documents")]
-pub enum Spec {
-    Limit(LimitSpec),
-    Idempotency(IdempotencySpec),
-    Lock(LockSpec),
-    Cache(CacheSpec),
-    Dedupe(DedupeSpec),
-    Guard(GuardSpec),
-    Queue(QueueSpec),
-    Batch(BatchSpec),
-    Event(EventSpec),
-    Run(RunSpec),
-    Stats(StatsSpec),
-    Upload(UploadSpec),
-    Key(KeySpec),
-}
+use crate::kind::{Algorithm, Kind, Order, Overflow, ReplayErrors};
 
 /// So many per window.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,37 +41,6 @@ pub struct IdempotencySpec {
     pub replay_errors: ReplayErrors,
     /// No response is kept: the smallest record.
     pub compact: bool,
-}
-
-/// A lease on a name.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LockSpec {
-    /// The lease when the caller asks for none, and the longest it may ask for.
-    pub ttl: Duration,
-}
-
-impl LockSpec {
-    /// How long the last fence is remembered: longer than any lease, and long enough after it to notice a
-    /// clock that was set back.
-    pub fn fence_ttl(&self) -> Duration {
-        (self.ttl * 2).max(Duration::from_secs(600))
-    }
-}
-
-/// A value that may be forgotten.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CacheSpec {
-    /// How long an entry lives.
-    pub ttl: Ttl,
-    /// Bytes or fields.
-    pub holds: CacheType,
-}
-
-/// Whether something was seen before.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DedupeSpec {
-    /// How long it is remembered.
-    pub ttl: Duration,
 }
 
 /// Resources entered together, all or none; names of this schema's resources.
@@ -294,13 +244,4 @@ pub struct UploadSpec {
     pub connector: String,
     /// The topic of completions.
     pub topic: String,
-}
-
-/// A key some other program owns.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct KeySpec {
-    /// What it holds.
-    pub holds: RedisType,
-    /// How long it lives.
-    pub ttl: Ttl,
 }

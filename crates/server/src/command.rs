@@ -68,9 +68,9 @@ pub fn resource_path(kind: Kind, name: &str) -> Result<String> {
 }
 
 impl Command {
-    /// `limit.take`, as metrics and errors name it.
+    /// `limit.take`, as errors and OpenAPI name it.
     pub fn id(self) -> &'static str {
-        self.0.template
+        self.0.id
     }
 
     /// The kind of resource it is for.
@@ -171,8 +171,7 @@ impl Command {
             progress: Some(progress),
             note: None,
         };
-        let answer =
-            self.0.answer(services, input).await.map_err(|problem| problem.into_error(self.0.template))?;
+        let answer = self.0.answer(services, input).await.map_err(|problem| problem.into_error(self.0.id))?;
         Ok(String::from_utf8_lossy(&answer).into_owned())
     }
 
@@ -268,7 +267,7 @@ mod tests {
     fn a_query_made_here_reads_back_the_same() {
         let key = [("a".to_owned(), "1 +&=%ü/".to_owned()), ("b".to_owned(), "::1".to_owned())];
         let text = as_query(&key, &Fields::new());
-        let take = commands().find(|command| command.id() == "/v1/limit/{name}/peek").map(Command::request);
+        let take = commands().find(|command| command.id() == "limit.peek").map(Command::request);
         let read = query::query(take.unwrap_or(&crate::request::NOTHING), &text).map(|slots| {
             let own = |(name, value): &(Cow<'_, str>, Cow<'_, str>)| (name.to_string(), value.to_string());
             slots.key().iter().map(own).collect::<Vec<_>>()
@@ -290,11 +289,18 @@ mod tests {
             }
         }
         let of = |id: &str| commands().find(|command| command.id() == id);
-        let push = of("/v1/queue/{name}/push");
+        let push = of("queue.push");
         let fits = |name: &str| {
             push.is_some_and(|push| push.misfit(|field| (field == name).then_some("1")).is_none())
         };
         assert!(fits("accepted") && !fits("duplicate") && !fits("error"), "a call whose no may be left out");
+    }
+
+    #[test]
+    fn an_id_is_kind_and_verb_and_the_operation_of_errors() {
+        for command in commands() {
+            assert_eq!(command.id(), format!("{}.{}", command.kind(), command.verb()));
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 pub mod between;
 pub mod conformance;
 pub mod crew;
+pub mod described;
 pub mod differential;
 pub mod foreign;
 pub mod forger;

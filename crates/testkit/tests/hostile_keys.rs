@@ -9,6 +9,7 @@ use libtest_mimic::{Arguments, Trial};
 use quaymaster::Engine;
 use quaymaster_store::embedded::{Clock, EmbeddedOptions, EmbeddedStore};
 use quaymaster_store::redis::{RedisOptions, RedisStore};
+use quaymaster_testkit::conformance;
 use quaymaster_testkit::held_clock::HeldClock;
 use quaymaster_testkit::hostile::{Scene, play, scenes, uncovered, unmet};
 use quaymaster_testkit::servers::{RedisConfig, RedisServer};
@@ -23,11 +24,11 @@ fn main() {
     let mut arguments = Arguments::from_args();
     arguments.test_threads = arguments.test_threads.or(Some(2));
     let mut trials = vec![Trial::test("every_key_of_the_table_has_a_row", || {
-        let uncovered = uncovered(&scenes::all(), scenes::ELSEWHERE);
+        let uncovered = uncovered(&conformance::scenes(), scenes::ELSEWHERE);
         if uncovered.is_empty() { Ok(()) } else { Err(format!("no scene spoils {uncovered:?}").into()) }
     })];
     trials.push(Trial::test("every_script_meets_a_spoiled_key", every_script_is_played));
-    for scene in scenes::all() {
+    for scene in conformance::scenes() {
         let name = scene.name.replace(", ", "_").replace(' ', "_");
         trials.push(Trial::test(format!("memory::{name}"), move || on_memory(&scene)));
         trials.push(Trial::test(format!("redis::{name}"), move || on_redis(&scene)));
@@ -57,7 +58,7 @@ fn every_script_is_played() -> Result<(), libtest_mimic::Failed> {
         let clock = Clock::Manual(running_clock());
         let store =
             EmbeddedStore::memory(EmbeddedOptions { clock, ..EmbeddedOptions::default() }).await.unwrap();
-        let unmet = unmet(Arc::new(store), &scenes::all(), scenes::SCRIPTS_ELSEWHERE).await;
+        let unmet = unmet(Arc::new(store), &conformance::scenes(), scenes::SCRIPTS_ELSEWHERE).await;
         if unmet.is_empty() { Ok(()) } else { Err(format!("no scene plays {unmet:?}").into()) }
     })
 }

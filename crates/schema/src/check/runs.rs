@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use crate::field::Spec;
 use crate::kind::Kind;
 use crate::read::draft::Draft;
 use crate::read::duration_text;
 use crate::read::report::Report;
-use crate::spec::Spec;
 
 const HOUR: Duration = Duration::from_secs(3600);
 

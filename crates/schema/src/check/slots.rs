@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 
 use crate::diagnostic::{Diagnostic, Severity};
+use crate::field::Spec;
 use crate::kind::Kind;
 use crate::read::draft::Draft;
 use crate::read::report::{MOST, Report};
-use crate::spec::{PushSpec, QueueSpec, Spec};
+use crate::spec::{PushSpec, QueueSpec};
 
 /// Warns, and returns the same problems as errors for whoever starts on a cluster.
 pub(crate) fn slots(drafts: &[Draft], report: &Report<'_>) -> Vec<Diagnostic> {

@@ -34,6 +34,8 @@ pub(crate) use types::{
 };
 
 use crate::kind::Kind;
+use crate::read::common::{Body, Reading};
+use crate::{read, spec};
 
 pub(crate) const MILLISECOND: Duration = Duration::from_millis(1);
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
@@ -198,21 +200,59 @@ impl Table {
     }
 }
 
-/// The table of a resource of this kind.
-pub(crate) fn table_of(kind: Kind) -> &'static Table {
-    match kind {
-        Kind::Limit => &limit::TABLE,
-        Kind::Idempotency => &idempotency::TABLE,
-        Kind::Lock => &lock::TABLE,
-        Kind::Cache => &cache::TABLE,
-        Kind::Dedupe => &dedupe::TABLE,
-        Kind::Guard => &guard::TABLE,
-        Kind::Queue => &queue::TABLE,
-        Kind::Batch => &batch::TABLE,
-        Kind::Event => &event::TABLE,
-        Kind::Run => &run::TABLE,
-        Kind::Stats => &stats::TABLE,
-        Kind::Upload => &upload::TABLE,
-        Kind::Key => &key::TABLE,
-    }
+/// What is made of the kinds: each declares this, has a module with its table, and is read by this function.
+macro_rules! kinds {
+    ($($kind:ident($($spec:ident)::+), $module:ident, $($read:ident)::+;)*) => {
+        /// The table of a resource of this kind.
+        pub(crate) fn table_of(kind: Kind) -> &'static Table {
+            match kind {
+                $(Kind::$kind => &$module::TABLE,)*
+            }
+        }
+
+        /// Reads what a resource of its kind declares.
+        pub(crate) fn read_body(reading: &mut Reading<'_, '_>) -> Option<Body> {
+            match reading.kind {
+                $(Kind::$kind => $($read)::+(reading),)*
+            }
+        }
+
+        /// What a resource declares beyond what every kind has.
+        #[derive(Debug, Clone, PartialEq)]
+        #[expect(missing_docs, reason = "each variant is the specification its type documents")]
+        pub enum Spec {
+            $($kind($($spec)::+),)*
+        }
+
+        impl Spec {
+            /// What is declared, in a few words.
+            pub(crate) fn in_words(&self) -> String {
+                match self {
+                    $(Self::$kind(spec) => spec.in_words(),)*
+                }
+            }
+        }
+
+        /// The specification of every kind.
+        pub(crate) mod declared {
+            $(pub use super::$($spec)::+;)*
+        }
+    };
+}
+
+// A simple kind has everything in its module; others are read in `read` and specified in `spec`.
+kinds! {
+    Limit(spec::LimitSpec), limit, read::limit::read;
+    Idempotency(spec::IdempotencySpec), idempotency, read::kinds::idempotency;
+    Lock(lock::LockSpec), lock, lock::read;
+    Cache(cache::CacheSpec), cache, cache::read;
+    Dedupe(dedupe::DedupeSpec), dedupe, dedupe::read;
+    Guard(spec::GuardSpec), guard, read::kinds::guard;
+    Queue(spec::QueueSpec), queue, read::queue::read;
+    Batch(spec::BatchSpec), batch, read::batch::read;
+    Event(spec::EventSpec), event, read::event::read;
+    Run(spec::RunSpec), run, read::run::read;
+    Stats(spec::StatsSpec), stats, read::kinds::stats;
+    Upload(spec::UploadSpec), upload, read::upload::read;
+    Key(key::KeySpec), key, key::read;
 }

@@ -1,4 +1,4 @@
-//! The key table of every kind: which keys a resource has, what they hold, how long they live.
+//! The key tables: which keys a resource has, what they hold, how long they live.
 //!
 //! Documented keys are spelled as the documents spell them. Everything else Quaymaster needs is a side key,
 //! `{primary}:role`, whose hash tag is the primary key, so that it shares the primary's slot on a cluster. The schema's
@@ -14,7 +14,7 @@ mod upload;
 pub(crate) use event::{PUBLISH_ID, event_rows};
 pub(crate) use pipeline::{batch_rows, run_rows};
 pub(crate) use queue::queue_rows;
-pub(crate) use simple::{cache_rows, dedupe_rows, idempotency_rows, key_row, limit_rows, lock_rows};
+pub(crate) use simple::{idempotency_rows, limit_rows};
 pub(crate) use stats::stats_rows;
 pub(crate) use upload::{ChannelFacts, upload_channels, upload_rows};
 

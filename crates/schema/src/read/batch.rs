@@ -2,12 +2,13 @@
 
 use super::common::{Body, Reading};
 use super::fields::Got;
+use crate::field::Spec;
 use crate::field::batch::{BY, IDLE, ITEMS, ITEMS_AS, KEY, MAX_ITEMS, TO, TTL, WINDOW};
 use crate::keys::batch_rows;
 use crate::kind::Kind;
-use crate::spec::{BatchSpec, Spec};
+use crate::spec::BatchSpec;
 
-pub(super) fn read(reading: &mut Reading<'_, '_>) -> Option<Body> {
+pub(crate) fn read(reading: &mut Reading<'_, '_>) -> Option<Body> {
     let fields = &reading.fields;
     let by = fields.required(&BY);
     let window = fields.required(&WINDOW);

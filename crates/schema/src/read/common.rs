@@ -6,38 +6,38 @@ use super::draft::{ChannelDraft, Draft, Reference};
 use super::fields::{Fields, Got, listed};
 use super::report::At;
 use super::value::WrittenTtl;
+use crate::field::Spec;
 use crate::field::{self, Expiry, Form, Meanings, Optional, Or, Required, Text, common};
 use crate::keys::RowDraft;
 use crate::kind::Kind;
 use crate::pattern::{Fault, Template};
 use crate::schema::{Document, Field, Ttl};
-use crate::spec::Spec;
 
 /// A resource being read.
-pub(super) struct Reading<'a, 'i> {
-    pub(super) fields: Fields<'a, 'i>,
-    pub(super) kind: Kind,
-    pub(super) name: String,
-    pub(super) document: &'a Document,
-    pub(super) document_index: usize,
-    pub(super) references: Vec<Reference>,
+pub(crate) struct Reading<'a, 'i> {
+    pub(crate) fields: Fields<'a, 'i>,
+    pub(crate) kind: Kind,
+    pub(crate) name: String,
+    pub(crate) document: &'a Document,
+    pub(crate) document_index: usize,
+    pub(crate) references: Vec<Reference>,
 }
 
 /// What a kind makes of its own fields.
-pub(super) struct Body {
-    pub(super) spec: Spec,
-    pub(super) rows: Vec<RowDraft>,
-    pub(super) channels: Vec<ChannelDraft>,
+pub(crate) struct Body {
+    pub(crate) spec: Spec,
+    pub(crate) rows: Vec<RowDraft>,
+    pub(crate) channels: Vec<ChannelDraft>,
     /// The hash tag unless `colocate` names another.
-    pub(super) tag: Template,
-    pub(super) key_at: At,
+    pub(crate) tag: Template,
+    pub(crate) key_at: At,
     /// The placeholder that may contain `:` unless `colon` names another.
-    pub(super) wide: Option<String>,
+    pub(crate) wide: Option<String>,
 }
 
 impl Body {
     /// A resource of which the first row is the primary key and gives the tag.
-    pub(super) fn new(spec: Spec, rows: Vec<RowDraft>, key_at: At) -> Self {
+    pub(crate) fn new(spec: Spec, rows: Vec<RowDraft>, key_at: At) -> Self {
         let primary = rows.first().map(|row| row.template.clone()).unwrap_or_default();
         let wide = primary.names().last().map(str::to_owned);
         Self { spec, rows, channels: Vec::new(), tag: primary.without_bucket(), key_at, wide }
@@ -45,12 +45,12 @@ impl Body {
 }
 
 impl Reading<'_, '_> {
-    pub(super) fn add(&self, at: At, code: &'static str, message: impl Into<String>, help: Option<&str>) {
+    pub(crate) fn add(&self, at: At, code: &'static str, message: impl Into<String>, help: Option<&str>) {
         self.fields.add(at, code, message, help.map(str::to_owned));
     }
 
     /// A pattern with the document's prefix in front.
-    pub(super) fn pattern(&self, text: &str, at: At) -> Option<Template> {
+    pub(crate) fn pattern(&self, text: &str, at: At) -> Option<Template> {
         match Template::parse(&format!("{}{text}", self.document.prefix)) {
             Ok(template) => Some(template),
             Err(Fault { code, message }) => {
@@ -61,13 +61,13 @@ impl Reading<'_, '_> {
     }
 
     /// A required pattern.
-    pub(super) fn key(&self, field: &field::Field<Text, Required>) -> Option<(Template, At)> {
+    pub(crate) fn key(&self, field: &field::Field<Text, Required>) -> Option<(Template, At)> {
         let (text, at) = self.fields.required(field)?;
         Some((self.pattern(&text, at)?, at))
     }
 
     /// A pattern with a declared default.
-    pub(super) fn key_or_default(
+    pub(crate) fn key_or_default(
         &self,
         field: &field::Field<Text, Or<&'static str>>,
     ) -> Option<(Template, At)> {
@@ -75,7 +75,7 @@ impl Reading<'_, '_> {
     }
 
     /// A pattern whose default follows from something else.
-    pub(super) fn key_or<P>(&self, field: &field::Field<Text, P>, default: &str) -> Option<(Template, At)> {
+    pub(crate) fn key_or<P>(&self, field: &field::Field<Text, P>, default: &str) -> Option<(Template, At)> {
         let (text, at) = match self.fields.read(field) {
             Got::Value(text, at) => (text, at),
             Got::Bad => return None,
@@ -85,7 +85,7 @@ impl Reading<'_, '_> {
     }
 
     /// A name of letters, digits, `.`, `_` and `-`, as long as its field says. Whoever uses another one refuses it later.
-    pub(super) fn label(&self, field: &field::Field<Text, Or<&'static str>>) -> Option<String> {
+    pub(crate) fn label(&self, field: &field::Field<Text, Or<&'static str>>) -> Option<String> {
         let (text, at) = self.fields.placed(field);
         let most = match field.holds.0 {
             Form::Label(most) => most,
@@ -102,7 +102,7 @@ impl Reading<'_, '_> {
     }
 
     /// A `ttl` that is a duration, required when there is no default.
-    pub(super) fn lifetime<P>(
+    pub(crate) fn lifetime<P>(
         &self,
         field: &field::Field<Expiry, P>,
         default: Option<Duration>,
@@ -133,7 +133,7 @@ impl Reading<'_, '_> {
     }
 
     /// A `ttl` that may be `never`, if the schema says why.
-    pub(super) fn ttl(
+    pub(crate) fn ttl(
         &self,
         field: &field::Field<Expiry, Required>,
         why: &field::Field<Text, Optional>,
@@ -166,18 +166,18 @@ impl Reading<'_, '_> {
     }
 
     /// The documented fields of the value.
-    pub(super) fn documented_fields(&self, field: &field::Field<Meanings, Optional>) -> Vec<Field> {
+    pub(crate) fn documented_fields(&self, field: &field::Field<Meanings, Optional>) -> Vec<Field> {
         let meanings = self.fields.meanings(field).into_iter();
         meanings.map(|(name, meaning)| Field { name, meaning }).collect()
     }
 
     /// Remembers a reference to another resource, to be checked when all are known.
-    pub(super) fn refer(&mut self, kind: Kind, name: &str, at: At) {
+    pub(crate) fn refer(&mut self, kind: Kind, name: &str, at: At) {
         self.references.push(Reference { kind, name: name.to_owned(), at });
     }
 
     /// Adds the fields of every resource.
-    pub(super) fn finish(self, body: Option<Body>) -> Option<Draft> {
+    pub(crate) fn finish(self, body: Option<Body>) -> Option<Draft> {
         let fields = &self.fields;
         let on_outage = fields.or_default(common::on_outage(self.kind));
         let owner = fields.read(&common::OWNER).option().or_else(|| self.document.owner.clone());
@@ -289,7 +289,7 @@ fn check_reserved(fields: &Fields<'_, '_>, draft: &Draft) {
     }
 }
 
-pub(super) fn reserved_placeholder(fields: &Fields<'_, '_>, at: At, name: &str) {
+pub(crate) fn reserved_placeholder(fields: &Fields<'_, '_>, at: At, name: &str) {
     let message = format!("[{}] has other keys with a `{{{name}}}` of their own", fields.path);
     fields.add(at, "reserved-placeholder", message, Some("give this placeholder another name".to_owned()));
 }

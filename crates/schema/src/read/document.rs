@@ -6,12 +6,11 @@ use toml::de::{DeTable, DeValue};
 use super::common::Reading;
 use super::draft::Draft;
 use super::fields::{Fields, Got, listed};
-use super::kinds;
 use super::report::{At, Report};
 use crate::Source;
 use crate::diagnostic::{excerpt, nearest};
 use crate::field::document::{self as declared, POLICIES};
-use crate::field::table_of;
+use crate::field::{read_body, table_of};
 use crate::kind::Kind;
 use crate::pattern::Template;
 use crate::schema::Document;
@@ -150,7 +149,7 @@ impl<'a> Frame<'a> {
             document_index: index,
             references: Vec::new(),
         };
-        let body = kinds::read(&mut reading);
+        let body = read_body(&mut reading);
         reading.finish(body)
     }
 }

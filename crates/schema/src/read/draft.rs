@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use super::report::At;
+use crate::field::Spec;
 use crate::keys::RowDraft;
 use crate::kind::{Kind, Outage};
 use crate::pattern::{Class, Placeholder, Template};
 use crate::schema::Field;
-use crate::spec::Spec;
 
 /// A name of another resource.
 #[derive(Debug, Clone)]
@@ -23,6 +23,14 @@ pub(crate) struct ChannelDraft {
     pub(crate) template: Template,
     pub(crate) purpose: String,
     pub(crate) fields: Vec<Field>,
+}
+
+impl ChannelDraft {
+    /// A channel beside the key on which whoever waits is woken: an ACL user must be allowed it.
+    pub(crate) fn hint(key: &Template, role: &'static str, purpose: &str) -> Self {
+        let template = key.without_bucket().side(role);
+        Self { role, template, purpose: purpose.to_owned(), fields: Vec::new() }
+    }
 }
 
 /// A resource that has been read; its patterns wait for what the other resources leave free.

@@ -2,12 +2,13 @@
 
 use super::common::{Body, Reading, reserved_placeholder};
 use super::draft::ChannelDraft;
+use crate::field::Spec;
 use crate::field::event::{CHANNEL, DOCUMENTED, STATUS, status as status_fields};
 use crate::keys::{PUBLISH_ID, event_rows};
 use crate::kind::Kind;
-use crate::spec::{EventSpec, Spec, StatusSpec};
+use crate::spec::{EventSpec, StatusSpec};
 
-pub(super) fn read(reading: &mut Reading<'_, '_>) -> Option<Body> {
+pub(crate) fn read(reading: &mut Reading<'_, '_>) -> Option<Body> {
     let name = reading.name.clone();
     let channel = reading.key_or(&CHANNEL, &name);
     let status = status(reading);

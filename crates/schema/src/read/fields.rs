@@ -35,7 +35,7 @@ impl<T> Got<T> {
         }
     }
 
-    pub(super) fn and_then<U>(self, convert: impl FnOnce(T, At) -> Option<U>) -> Got<U> {
+    pub(crate) fn and_then<U>(self, convert: impl FnOnce(T, At) -> Option<U>) -> Got<U> {
         match self {
             Got::Absent => Got::Absent,
             Got::Bad => Got::Bad,
@@ -45,14 +45,14 @@ impl<T> Got<T> {
 }
 
 /// A scalar, from the file or from the environment.
-pub(super) struct Scalar {
-    pub(super) raw: Raw,
+pub(crate) struct Scalar {
+    pub(crate) raw: Raw,
     /// The variable it came from.
-    pub(super) variable: Option<String>,
-    pub(super) unit: Option<String>,
+    pub(crate) variable: Option<String>,
+    pub(crate) unit: Option<String>,
 }
 
-pub(super) enum Raw {
+pub(crate) enum Raw {
     Text(String),
     Integer(i128),
     Float(f64),
@@ -101,11 +101,11 @@ impl<'a, 'i> Fields<'a, 'i> {
         self.report.add(at, code, message, help);
     }
 
-    pub(super) fn place<T>(&self, spanned: &Spanned<T>) -> At {
+    pub(crate) fn place<T>(&self, spanned: &Spanned<T>) -> At {
         At { source: self.at.source, offset: spanned.span().start }
     }
 
-    pub(super) fn find(&self, name: &str) -> Option<&'a Spanned<DeValue<'i>>> {
+    pub(crate) fn find(&self, name: &str) -> Option<&'a Spanned<DeValue<'i>>> {
         self.table.get(name)
     }
 
@@ -139,7 +139,7 @@ impl<'a, 'i> Fields<'a, 'i> {
         }
     }
 
-    pub(super) fn wrong<T>(&self, name: &str, at: At, wanted: &str, found: &str) -> Got<T> {
+    pub(crate) fn wrong<T>(&self, name: &str, at: At, wanted: &str, found: &str) -> Got<T> {
         self.add(at, "wrong-type", format!("`{name}` must be {wanted}, not {found}"), None);
         Got::Bad
     }
@@ -196,7 +196,7 @@ impl<'a, 'i> Fields<'a, 'i> {
     }
 
     /// Reads a scalar with `read`; what it cannot read is reported as `code`, or as the variable's fault.
-    pub(super) fn typed<T>(
+    pub(crate) fn typed<T>(
         &self,
         name: &str,
         code: &'static str,

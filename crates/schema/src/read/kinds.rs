@@ -1,36 +1,17 @@
-//! Reading the kinds that guard single operations.
+//! Reading idempotencies, guards and stats.
 
 use std::time::Duration;
 
 use super::common::{Body, Reading};
 use super::draft::ChannelDraft;
-use super::{batch, event, limit, queue, run, upload};
 use crate::field::guard::MOST_LIMITS;
-use crate::field::{self, Period};
-use crate::keys::{cache_rows, dedupe_rows, idempotency_rows, key_row, lock_rows, stats_rows};
+use crate::field::{self, Period, Spec};
+use crate::keys::{idempotency_rows, stats_rows};
 use crate::kind::Kind;
 use crate::pattern::Template;
-use crate::spec::{CacheSpec, DedupeSpec, GuardSpec, IdempotencySpec, KeySpec, LockSpec, Spec, StatsSpec};
+use crate::spec::{GuardSpec, IdempotencySpec, StatsSpec};
 
-pub(super) fn read(reading: &mut Reading<'_, '_>) -> Option<Body> {
-    match reading.kind {
-        Kind::Limit => limit::read(reading),
-        Kind::Idempotency => idempotency(reading),
-        Kind::Lock => lock(reading),
-        Kind::Cache => cache(reading),
-        Kind::Dedupe => dedupe(reading),
-        Kind::Guard => Some(guard(reading)),
-        Kind::Queue => queue::read(reading),
-        Kind::Batch => batch::read(reading),
-        Kind::Event => event::read(reading),
-        Kind::Run => run::read(reading),
-        Kind::Stats => stats(reading),
-        Kind::Upload => upload::read(reading),
-        Kind::Key => key(reading),
-    }
-}
-
-fn idempotency(reading: &mut Reading<'_, '_>) -> Option<Body> {
+pub(crate) fn idempotency(reading: &mut Reading<'_, '_>) -> Option<Body> {
     use field::idempotency as declared;
 
     let fields = &reading.fields;
@@ -69,78 +50,15 @@ fn idempotency(reading: &mut Reading<'_, '_>) -> Option<Body> {
         );
     }
     let spec = IdempotencySpec { ttl, in_progress_ttl, max_response, replay_errors, compact };
-    let done = hint(&key, "done", "The end of a claim, for those who wait for it");
+    let done = ChannelDraft::hint(&key, "done", "The end of a claim, for those who wait for it");
     let rows = idempotency_rows(key, &spec);
     let mut body = Body::new(Spec::Idempotency(spec), rows, key_at);
     body.channels.push(done);
     Some(body)
 }
 
-fn lock(reading: &mut Reading<'_, '_>) -> Option<Body> {
-    let key = reading.key(&field::lock::KEY);
-    let ttl = reading.lifetime(&field::lock::TTL, None);
-    let ((key, key_at), (ttl, _)) = (key?, ttl?);
-    if key.bucket().is_some() {
-        let message = "a lock has no time bucket: its holder could not be found again in the next one";
-        reading.add(key_at, "bad-pattern", message, Some("drop the bucket; `ttl` ends the lease"));
-        return None;
-    }
-    let spec = LockSpec { ttl };
-    let wake = hint(&key, "wake", "Whose turn it is, for those who wait");
-    let rows = lock_rows(key, &spec);
-    let mut body = Body::new(Spec::Lock(spec), rows, key_at);
-    body.channels.push(wake);
-    Some(body)
-}
-
-/// A channel beside the key on which whoever waits is woken: an ACL user must be allowed it.
-fn hint(key: &Template, role: &'static str, purpose: &str) -> ChannelDraft {
-    let template = key.without_bucket().side(role);
-    ChannelDraft { role, template, purpose: purpose.to_owned(), fields: Vec::new() }
-}
-
-fn cache(reading: &mut Reading<'_, '_>) -> Option<Body> {
-    use field::cache as declared;
-
-    let key = reading.key(&declared::KEY);
-    let ttl = reading.ttl(&declared::TTL, &declared::REASON);
-    let holds = reading.fields.or_default(&declared::TYPE);
-    let fields = reading.documented_fields(&declared::DOCUMENTED);
-    let format = reading.fields.read(&declared::FORMAT).option();
-    let ((key, key_at), ttl) = (key?, ttl?);
-    let spec = CacheSpec { ttl, holds };
-    let loaded = hint(&key, "loaded", "The end of a load, for those who wait for it");
-    let rows = cache_rows(key, &spec, fields, format);
-    let mut body = Body::new(Spec::Cache(spec), rows, key_at);
-    body.channels.push(loaded);
-    Some(body)
-}
-
-fn dedupe(reading: &mut Reading<'_, '_>) -> Option<Body> {
-    let key = reading.key(&field::dedupe::KEY);
-    let ttl = reading.lifetime(&field::dedupe::TTL, None);
-    let format = reading.fields.read(&field::dedupe::FORMAT).option();
-    let ((key, key_at), (ttl, _)) = (key?, ttl?);
-    let spec = DedupeSpec { ttl };
-    let rows = dedupe_rows(key, &spec, format);
-    Some(Body::new(Spec::Dedupe(spec), rows, key_at))
-}
-
-fn key(reading: &mut Reading<'_, '_>) -> Option<Body> {
-    use field::key as declared;
-
-    let key = reading.key(&declared::KEY);
-    let holds = reading.fields.required(&declared::TYPE);
-    let ttl = reading.ttl(&declared::TTL, &declared::REASON);
-    let fields = reading.documented_fields(&declared::DOCUMENTED);
-    let format = reading.fields.read(&declared::FORMAT).option();
-    let ((key, key_at), (holds, _), ttl) = (key?, holds?, ttl?);
-    let spec = KeySpec { holds, ttl };
-    let row = key_row(key, &spec, fields, format);
-    Some(Body::new(Spec::Key(spec), vec![row], key_at))
-}
-
-fn guard(reading: &mut Reading<'_, '_>) -> Body {
+#[expect(clippy::unnecessary_wraps, reason = "as every kind is read")]
+pub(crate) fn guard(reading: &mut Reading<'_, '_>) -> Option<Body> {
     let mut limits = reading.fields.or_default(&field::guard::LIMITS);
     if let Some((_, at)) = limits.get(MOST_LIMITS) {
         let message = format!("a guard takes at most {MOST_LIMITS} limits, not {}", limits.len());
@@ -175,10 +93,10 @@ fn guard(reading: &mut Reading<'_, '_>) -> Body {
             Some("name `limits`, an `idempotency` or a `lock`"),
         );
     }
-    Body::new(Spec::Guard(spec), Vec::new(), reading.fields.at)
+    Some(Body::new(Spec::Guard(spec), Vec::new(), reading.fields.at))
 }
 
-fn stats(reading: &mut Reading<'_, '_>) -> Option<Body> {
+pub(crate) fn stats(reading: &mut Reading<'_, '_>) -> Option<Body> {
     use field::stats as declared;
 
     let fields = &reading.fields;

@@ -5,17 +5,18 @@ use std::time::Duration;
 use super::common::{Body, Reading};
 use super::duration_text;
 use crate::field::MILLISECOND;
+use crate::field::Spec;
 use crate::field::limit::{ALGORITHM, KEY, LIMIT, SAFETY_BUFFER, TTL, WINDOW};
 use crate::keys::limit_rows;
 use crate::kind::Algorithm;
-use crate::spec::{LimitSpec, Spec};
+use crate::spec::LimitSpec;
 
 /// One member each: more would make one key a database.
 const MOST_LOGGED: u64 = 1_000_000;
 /// Doubles are exact up to here.
 const EXACT: u128 = 1 << 53;
 
-pub(super) fn read(reading: &mut Reading<'_, '_>) -> Option<Body> {
+pub(crate) fn read(reading: &mut Reading<'_, '_>) -> Option<Body> {
     let fields = &reading.fields;
     let key = reading.key(&KEY);
     let algorithm = fields.required(&ALGORITHM);

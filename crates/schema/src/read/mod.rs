@@ -1,18 +1,18 @@
 //! From TOML text to drafts of resources.
 
-mod batch;
-mod common;
+pub(crate) mod batch;
+pub(crate) mod common;
 mod document;
 pub(crate) mod draft;
-mod event;
-mod fields;
-mod kinds;
-mod limit;
-mod queue;
+pub(crate) mod event;
+pub(crate) mod fields;
+pub(crate) mod kinds;
+pub(crate) mod limit;
+pub(crate) mod queue;
 pub(crate) mod report;
-mod run;
+pub(crate) mod run;
 mod scalar;
-mod upload;
+pub(crate) mod upload;
 mod value;
 
 pub(crate) use document::read;

@@ -4,15 +4,16 @@ use std::time::Duration;
 
 use super::common::{Body, Reading};
 use super::fields::Got;
+use crate::field::Spec;
 use crate::field::queue::{
     COMPRESS_OVER, DOCUMENTED, KEY, LEASE, MAX_SIZE, ORDER, OVERFLOW, PRESSURE_AT, PUSH, RETRY,
     push as push_fields, retry as retry_fields,
 };
 use crate::keys::queue_rows;
 use crate::kind::Kind;
-use crate::spec::{PushSpec, QueueSpec, RetrySpec, Secret, Spec};
+use crate::spec::{PushSpec, QueueSpec, RetrySpec, Secret};
 
-pub(super) fn read(reading: &mut Reading<'_, '_>) -> Option<Body> {
+pub(crate) fn read(reading: &mut Reading<'_, '_>) -> Option<Body> {
     let name = reading.name.clone();
     let key = reading.key_or(&KEY, &name);
     let fields = &reading.fields;

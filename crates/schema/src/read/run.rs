@@ -4,18 +4,19 @@ use std::time::Duration;
 
 use super::common::{Body, Reading, reserved_placeholder};
 use super::fields::Got;
+use crate::field::Spec;
 use crate::field::run::{
     CALLS_FIELD, FAILED_KEY, HOUR_TTL, KEY, LIMIT, PROCESSED_FIELD, STALE_AFTER, STATE_TTL, TASK_KEY,
 };
 use crate::keys::run_rows;
 use crate::kind::{BucketUnit, Kind};
 use crate::pattern::Template;
-use crate::spec::{RunSpec, Spec};
+use crate::spec::RunSpec;
 
 /// Ten minutes without a sign of life.
 const STALE: Duration = Duration::from_secs(600);
 
-pub(super) fn read(reading: &mut Reading<'_, '_>) -> Option<Body> {
+pub(crate) fn read(reading: &mut Reading<'_, '_>) -> Option<Body> {
     let fields = &reading.fields;
     let key = reading.key(&KEY);
     let state_ttl = fields.required(&STATE_TTL);

@@ -5,12 +5,13 @@ use super::draft::ChannelDraft;
 use super::fields::Got;
 use super::report::At;
 use crate::diagnostic::excerpt;
+use crate::field::Spec;
 use crate::field::upload::{self as declared, CONNECTOR_MAX, S3_PART_MIN};
 use crate::field::{self, Form, Or, Text};
 use crate::keys::{upload_channels, upload_rows};
 use crate::pattern::Template;
 use crate::schema::Field;
-use crate::spec::{Spec, UploadSpec};
+use crate::spec::UploadSpec;
 
 /// A document's id is a UUID.
 const NODE_ID: usize = 36;
@@ -21,7 +22,7 @@ const KEY_MAX: usize = 1024;
 /// Bytes of a key between two slashes, as file systems bound them.
 const SEGMENT_MAX: usize = 255;
 
-pub(super) fn read(reading: &mut Reading<'_, '_>) -> Option<Body> {
+pub(crate) fn read(reading: &mut Reading<'_, '_>) -> Option<Body> {
     let fields = &reading.fields;
     let key = reading.key_or_default(&declared::KEY);
     let (chunk_ttl, chunk_at) = fields.placed(&declared::CHUNK_TTL);

@@ -53,7 +53,7 @@ request! {
 request! {
     /// What `list` is asked.
     pub(crate) struct BatchAsk<'a> {
-        /// At most so many, up to 1000; 100 unless given.
+        /// At most so many, up to 1000.
         count: u64 = Spec::integer(1, LIST_MAX).default("100"),
         /// After so many others.
         offset: u64 = Spec::integer(0, 1 << 53).default("0"),

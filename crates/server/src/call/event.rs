@@ -112,7 +112,7 @@ request! {
         /// An object: 1 to 64 names and their values, any JSON; timestamp and queue_depths are the status's own.
         data: &'a RawValue =
             Spec::of(Holds::Map).required("").also(REPORTED).example(r#"{"gpu_utilization": 45.2, "cameras_online": 4}"#),
-        /// How long they count; a minute unless given.
+        /// How long they count.
         ttl_ms: u64 = Spec::integer(1, 86_400_000).default("60000"),
         #[expect(dead_code, reason = "reporting twice is reporting once")]
         request_id: Option<Cow<'a, str>> = REQUEST_ID_UNUSED,

@@ -47,7 +47,7 @@ request! {
         key: KeyValues<'a> = OPERATION_KEY,
         /// What the request is, as text; only a digest is kept. Another one under the same key is a mismatch.
         fingerprint: Option<Cow<'a, str>> = Spec::text(),
-        /// How long to wait while somebody else runs it; 0 unless given, more than 30000 counts as 30000.
+        /// How long to wait while somebody else runs it; more than 30000 counts as 30000.
         wait_ms: u64 = MILLIS.default("0"),
         /// The same id again finds its own claim and is told again that it started.
         request_id: Option<Cow<'a, str>> = REQUEST_ID,

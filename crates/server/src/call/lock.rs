@@ -45,7 +45,7 @@ request! {
         owner: Option<Cow<'a, str>> = Spec::text_of(1, OWNER_MAX).also(VISIBLE),
         /// The lease; at most the declared ttl, which it is unless given.
         ttl_ms: Option<u64> = TTL_MS,
-        /// How long to wait while the lock is held; 0 unless given.
+        /// How long to wait while the lock is held.
         wait_ms: u64 = Spec::integer(0, WAIT_MAX.as_millis() as u64).default("0"),
         /// The same id again finds its own lease, and renews it.
         request_id: Option<Cow<'a, str>> = REQUEST_ID,

@@ -63,7 +63,7 @@ mod tests {
     use serde_json::Map;
 
     use super::*;
-    use crate::call::{Handler, OPERATIONS};
+    use crate::call::{Handler, No, OPERATIONS};
     use crate::page::PAGES;
 
     #[test]
@@ -117,53 +117,54 @@ mod tests {
             .collect()
     }
 
+    /// The schema of that name that `$ref` leads to, or the schema itself.
+    fn resolved<'a>(schema: &'a Value, schemas: &'a Map<String, Value>) -> &'a Value {
+        let name = schema["$ref"].as_str().and_then(|path| path.strip_prefix("#/components/schemas/"));
+        name.map_or(schema, |name| schemas.get(name).unwrap_or(&Value::Null))
+    }
+
+    /// The outcomes of a union, each with the reference to its branch.
+    fn outcomes(union: &Value, schemas: &Map<String, Value>) -> Map<String, Value> {
+        let branches = union["oneOf"].as_array().into_iter().flatten();
+        let named = branches.filter_map(|branch| {
+            let word = resolved(branch, schemas)["properties"]["outcome"]["const"].as_str()?;
+            Some((word.to_owned(), branch["$ref"].clone()))
+        });
+        named.collect()
+    }
+
     #[test]
     fn every_union_of_outcomes_has_a_discriminator_and_a_schema_for_each() {
         let schemas = parsed()["components"]["schemas"].as_object().cloned().unwrap_or_default();
-        let resolved = |reference: &Value| {
-            let name = reference.as_str().and_then(|path| path.strip_prefix("#/components/schemas/"));
-            schemas.get(name.unwrap_or_default()).cloned().unwrap_or_default()
-        };
-        let mut unions = Vec::new();
+        let mut branches = BTreeSet::new();
         for (name, schema) in &schemas {
-            let Some(branches) = schema["oneOf"].as_array() else { continue };
-            let words: Vec<_> = branches
-                .iter()
-                .map(|branch| (resolved(&branch["$ref"]), branch))
-                .filter(|(branch, _)| branch["properties"].get("outcome").is_some())
-                .map(|(branch, reference)| {
-                    (branch["properties"]["outcome"]["const"].clone(), reference["$ref"].clone())
-                })
-                .collect();
-            if words.is_empty() {
-                // A union of something else: inline branches of outcomes would be one without a discriminator.
-                let outcome = |branch: &Value| branch["properties"].get("outcome").is_some();
-                assert!(!branches.iter().any(outcome), "{name}");
+            let outcomes = outcomes(schema, &schemas);
+            if outcomes.is_empty() {
                 continue;
             }
-            let mapping: Map<String, Value> = words
-                .into_iter()
-                .map(|(word, reference)| (word.as_str().unwrap_or_default().to_owned(), reference))
-                .collect();
-            assert_eq!(mapping.len(), branches.len(), "{name}");
-            let wanted = json!({ "propertyName": "outcome", "mapping": mapping });
+            assert_eq!(outcomes.len(), schema["oneOf"].as_array().map_or(0, Vec::len), "{name}");
+            let wanted = json!({ "propertyName": "outcome", "mapping": outcomes });
             assert_eq!(schema["discriminator"], wanted, "{name}");
-            unions.push(name.as_str());
+            branches.extend(outcomes.values().filter_map(Value::as_str).map(str::to_owned));
         }
-        let wanted = [
-            "BatchClosed",
-            "GuardEntered",
-            "GuardLeft",
-            "IdempotencyAbandoned",
-            "IdempotencyBegun",
-            "IdempotencyFinished",
-            "LockAcquired",
-            "LockReleased",
-            "LockRenewed",
-            "QueueExtended",
-            "QueueNacked",
-        ];
-        assert_eq!(unions, wanted);
+        // What has one outcome of its own is a branch of a union and nothing else.
+        let single =
+            schemas.iter().filter(|(_, schema)| schema["properties"]["outcome"].get("const").is_some());
+        let single = single.map(|(name, _)| format!("#/components/schemas/{name}"));
+        assert_eq!(single.collect::<BTreeSet<_>>(), branches);
+    }
+
+    #[test]
+    fn a_no_that_is_an_outcome_is_one_of_its_union() {
+        let schemas = parsed()["components"]["schemas"].as_object().cloned().unwrap_or_default();
+        let described = described();
+        for one in OPERATIONS.iter() {
+            let No::Words("outcome", words) = one.no else { continue };
+            let id = format!("{}.{}", one.kind, one.verb);
+            let answer = &described[&id]["responses"]["200"]["content"]["application/json"]["schema"];
+            let outcomes = outcomes(resolved(answer, &schemas), &schemas);
+            assert!(words.iter().all(|word| outcomes.contains_key(*word)), "{id}: {words:?} of {outcomes:?}");
+        }
     }
 
     #[test]
@@ -178,29 +179,33 @@ mod tests {
         }
     }
 
+    /// Whether an answer has a field `outage`, at any depth.
+    fn tells_outage(schema: &Value, schemas: &Map<String, Value>) -> bool {
+        let schema = resolved(schema, schemas);
+        let fields = schema["properties"].as_object().into_iter().flatten();
+        let forms = ["oneOf", "anyOf"].into_iter().filter_map(|word| schema[word].as_array()).flatten();
+        let inside = ["items", "additionalProperties"].into_iter().filter_map(|word| schema.get(word));
+        fields.into_iter().any(|(name, field)| name == "outage" || tells_outage(field, schemas))
+            || forms.chain(inside).any(|form| tells_outage(form, schemas))
+    }
+
     #[test]
-    fn answers_that_a_policy_can_give_have_its_header_and_no_others() {
-        let told =
-            |operation: &Value| operation["responses"]["200"]["headers"].get("Quaymaster-Outage").is_some();
-        let told: Vec<_> = described().into_iter().filter(|(_, one)| told(one)).map(|(id, _)| id).collect();
-        let wanted = [
-            "cache.exists",
-            "cache.get",
-            "cache.put",
-            "guard.enter",
-            "guard.leave",
-            "idempotency.abandon",
-            "idempotency.begin",
-            "idempotency.finish",
-            "limit.peek",
-            "limit.refund",
-            "limit.reset",
-            "limit.take",
-            "lock.acquire",
-            "lock.release",
-            "lock.renew",
-        ];
-        assert_eq!(told, wanted);
+    fn answers_that_a_policy_can_give_tell_it_in_outage_and_in_the_header_and_no_others_do() {
+        let schemas = parsed()["components"]["schemas"].as_object().cloned().unwrap_or_default();
+        for (id, operation) in described() {
+            let answer = &operation["responses"]["200"];
+            let told = tells_outage(&answer["content"]["application/json"]["schema"], &schemas);
+            assert_eq!(answer["headers"].get("Quaymaster-Outage").is_some(), told, "{id}");
+            let can = ["limit.take", "lock.acquire", "cache.get"].contains(&id.as_str());
+            assert!(told || !can, "{id}: a policy can answer it");
+        }
+        // A policy is a field of that name wherever it is one.
+        let policy = json!("#/components/schemas/OutagePolicy");
+        for (name, schema) in &schemas {
+            for (field, property) in schema["properties"].as_object().into_iter().flatten() {
+                assert_eq!(property["$ref"] == policy, field == "outage", "{name}.{field}");
+            }
+        }
     }
 
     #[test]

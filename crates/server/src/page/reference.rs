@@ -60,9 +60,8 @@ fn one(page: &mut String, kind: &str, verb: &Value, schemas: &Map<String, Value>
         let mark = if field["required"] == true { "" } else { "?" };
         let holds = holds(&field["schema"], schemas);
         let about = text(&field["about"]);
-        // Many fields say it themselves, in words: "a minute unless given".
-        let default = field.get("default").filter(|_| !about.contains("unless given"));
-        let default = default.map(|default| format!("; {default} unless given")).unwrap_or_default();
+        let default = field.get("default").map(|default| format!("; {default} unless given"));
+        let default = default.unwrap_or_default();
         let place = match text(&field["in"]) {
             "path" => "; in the path",
             "header" => "; a header",

@@ -240,6 +240,8 @@ fn every_declaration_is_whole() {
             let place = format!("{}.{}", shape.name, field.name);
             assert!(field.about().trim().ends_with('.'), "{place}: {:?} is no sentence", field.about());
             assert!(shape.fields[..at].iter().all(|known| known.name != field.name), "{place} twice");
+            let said = field.about().contains("unless given");
+            assert!(field.spec.default.is_none() || !said, "{place} tells its default twice");
             for given in field.spec.default.into_iter().chain(field.spec.example) {
                 let json: &RawValue = serde_json::from_str(given).expect(&place);
                 assert!(read::fits(json, field), "{place}: {given} is refused");

@@ -12,13 +12,13 @@ use quaymaster::{Engine, Quaymaster};
 use quaymaster_server::ChunkPlace;
 use quaymaster_testkit::between::Between;
 use quaymaster_testkit::conformance::command_int;
+use quaymaster_testkit::described::check;
 use quaymaster_upload::ledger::{Claim, Ledger, LedgerOptions};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::client::{Answer, Connection, request};
 use crate::fixture::{Fixture, schema, settings};
-use crate::openapi::check;
 use crate::uploads::{Scene, bytes, config_in};
 
 const SCHEMA: &str = r#"

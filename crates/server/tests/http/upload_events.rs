@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use quaymaster::store::embedded::{EmbeddedOptions, EmbeddedStore};
 use quaymaster_server::{ChunkPlace, UploadConfig};
+use quaymaster_testkit::described::check;
 use quaymaster_upload::ledger::{Ledger, LedgerOptions, Sync};
 use quaymaster_upload::objects::{Fsync, ObjectsOptions};
 use serde_json::{Value, json};
@@ -12,7 +13,6 @@ use tempfile::TempDir;
 use crate::client::{Answer, request};
 use crate::fixture::{Fixture, settings};
 use crate::listening::Sse;
-use crate::openapi::check;
 use crate::uploads::{Scene, config_in};
 
 /// Both in one database, and so in one outbox, and under one topic.

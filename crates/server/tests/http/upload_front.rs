@@ -7,13 +7,13 @@ use std::time::{Duration, Instant, SystemTime};
 
 use quaymaster::store::embedded::{Clock, EmbeddedOptions, EmbeddedStore};
 use quaymaster_server::ChunkPlace;
+use quaymaster_testkit::described::check;
 use quaymaster_upload::objects::{Checksums, Fsync};
 use serde_json::json;
 use tempfile::TempDir;
 
 use crate::client::request;
 use crate::fixture::{Fixture, settings};
-use crate::openapi::check;
 use crate::uploads::{Scene, bytes, config_in};
 
 const SCHEMA: &str = r#"

@@ -9,6 +9,7 @@ use base64::prelude::BASE64_STANDARD;
 use quaymaster::store::embedded::{EmbeddedOptions, EmbeddedStore};
 use quaymaster::store::{StoreOptions, open};
 use quaymaster_server::{ChunkPlace, UploadConfig};
+use quaymaster_testkit::described::check;
 use quaymaster_testkit::servers::{RedisConfig, RedisServer};
 use quaymaster_upload::ledger::{Ledger, LedgerOptions};
 use serde_json::{Value, json};
@@ -16,19 +17,6 @@ use tempfile::TempDir;
 
 use crate::client::{Answer, Connection, request};
 use crate::fixture::{Fixture, settings};
-use crate::openapi::check;
-
-pub(crate) const TEMPLATES: &[&str] = &[
-    "/v1/upload/{name}/create",
-    "/v1/upload/{name}/status",
-    "/v1/upload/{name}/abort",
-    "/v1/upload/{name}/resume",
-    "/v1/upload/{name}/events",
-    "/v1/upload/{name}/{upload_id}",
-    "/v1/upload/{name}/{upload_id}/chunk/{n}",
-    "/v1/upload/{name}/{upload_id}/progress",
-    "/v1/upload/{name}/{upload_id}/content",
-];
 
 const SCHEMA: &str = r#"
 [schema]

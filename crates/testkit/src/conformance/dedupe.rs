@@ -1,10 +1,12 @@
-//! What every dedupe must do on every store.
+//! What every dedupe must do on every store, and a scene of hostile keys.
 
-use futures_util::future::join_all;
+use futures_util::future::{BoxFuture, join_all};
 use quaymaster::dedupe::{First, Seen};
 use quaymaster::{Code, Quaymaster, Seal, Settings};
+use quaymaster_schema::Kind;
 
 use super::{Subject, command_int, command_text};
+use crate::hostile::{Row, Scene, Stage};
 
 const A: &[(&str, &str)] = &[("id", "a")];
 
@@ -97,4 +99,22 @@ crate::cases! {
         assert!(!lies.expect("a value").contains("hunter2"));
         assert_eq!(secret.first(A, of("other")).await.expect("first"), duplicate("hunter2"));
     }
+}
+
+const SCHEMA: &str = "[dedupe.seen]\nkey = \"seen:{id}\"\nttl = \"1h\"\n";
+const VALUES: &[(&str, &str)] = &[("id", "a"), ("request_id", "asked")];
+const ROWS: &[Row] = &[(Kind::Dedupe, "seen", "first"), (Kind::Dedupe, "seen", "request")];
+
+pub(crate) const SCENES: &[Scene] =
+    &[Scene { name: "dedupe", schema: SCHEMA, values: VALUES, rows: ROWS, play }];
+
+fn play(stage: &Stage) -> BoxFuture<'_, ()> {
+    Box::pin(async move {
+        let dedupe = stage.quaymaster.dedupe("seen").expect("declared");
+        stage.call("first", dedupe.first(A, First::default())).await;
+        stage.spoil().await;
+        stage.call("first", dedupe.first(A, First::default())).await;
+        let asked = First { request_id: Some("asked"), ..First::default() };
+        stage.call("first with a request", dedupe.first(A, asked)).await;
+    })
 }

@@ -64,6 +64,8 @@ pub use subject::{Subject, command, command_int, command_text};
 
 use futures_util::future::BoxFuture;
 
+use crate::hostile::{Scene, scenes};
+
 /// One case: a name that is a sentence, and what must hold.
 pub struct Case {
     /// The sentence.
@@ -126,6 +128,25 @@ pub fn all() -> impl Iterator<Item = &'static Case> {
         .chain(clean::CASES)
         .chain(respell::CASES)
         .chain(foreign::CASES)
+}
+
+/// Every scene of hostile keys.
+pub fn scenes() -> Vec<Scene> {
+    [
+        scenes::queue::SCENES,
+        scenes::lock::SCENES,
+        scenes::idempotency::SCENES,
+        scenes::limit::SCENES,
+        scenes::cache::SCENES,
+        dedupe::SCENES,
+        scenes::guard::SCENES,
+        scenes::event::SCENES,
+        scenes::batch::SCENES,
+        scenes::run::SCENES,
+        &scenes::stats::scenes(),
+        scenes::upload::SCENES,
+    ]
+    .concat()
 }
 
 /// Runs every case, one after the other, each under keys of its own.

@@ -5,67 +5,37 @@
 //! `QUAYMASTER_CORPUS_BINARY` names another program than the one that was just built.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+/// Declares the files of the corpus, with a test for each.
+macro_rules! files {
+    ($($kind:ident)*) => {
+        /// Every file of the corpus.
+        pub(crate) const KINDS: &[&str] = &[$(stringify!($kind)),*];
+
+        mod played {
+            $(
+                #[test]
+                fn $kind() {
+                    crate::play::play(stringify!($kind), &crate::make::steps(stringify!($kind)));
+                }
+            )*
+        }
+    };
+}
+
+mod described;
 mod make;
 mod mask;
 mod play;
 mod step;
 mod subject;
 
-use std::collections::BTreeSet;
-
 use step::Act;
-
-macro_rules! kinds {
-    ($($kind:ident)*) => {$(
-        #[test]
-        fn $kind() {
-            play::play(stringify!($kind), &make::steps(stringify!($kind)));
-        }
-    )*
-        #[test]
-        fn every_file_has_its_test() {
-            assert_eq!([$(stringify!($kind)),*], make::KINDS);
-        }
-    };
-}
-
-kinds! {
-    limit lock idempotency cache dedupe guard queue batch event run stats upload pages openapi commands
-}
 
 #[test]
 fn the_corpus_is_large_and_made_the_same_every_time() {
-    let steps = || make::KINDS.map(make::steps).concat();
+    let steps = || make::KINDS.iter().copied().map(make::steps).collect::<Vec<_>>().concat();
     assert_eq!(steps(), steps());
     let asked = steps().iter().filter(|step| matches!(step.act, Act::Ask(_) | Act::Until(..))).count();
     let run = steps().iter().filter(|step| matches!(step.act, Act::Run(_))).count();
     assert!(asked >= 2_000 && run >= 150, "{asked} requests, {run} commands");
 }
-
-#[test]
-fn every_operation_of_the_document_is_asked() {
-    let document = subject::start().get("/openapi.json").expect(200);
-    let asked: BTreeSet<String> =
-        make::VERBS.iter().map(|verb| format!("{}.{}", verb.kind, verb.word)).collect();
-    let paths = document["paths"].as_object().unwrap();
-    let named: BTreeSet<String> = paths
-        .values()
-        .flat_map(|path| path.as_object().unwrap().values())
-        .filter_map(|operation| operation["operationId"].as_str())
-        .filter(|id| id.contains('.') && !BESIDE.contains(id))
-        .map(str::to_owned)
-        .collect();
-    assert_eq!(named, asked, "the table of verbs and the OpenAPI document differ");
-}
-
-/// Operations that are no verbs with a body or a query of their own; the scenes ask for them.
-const BESIDE: [&str; 8] = [
-    "event.stream",
-    "event.ws",
-    "key.explain",
-    "upload.chunk",
-    "upload.content",
-    "upload.delete",
-    "upload.progress",
-    "upload.show",
-];

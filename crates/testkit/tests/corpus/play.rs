@@ -25,9 +25,21 @@ fn file(kind: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus/records").join(format!("{kind}.txt"))
 }
 
+/// Whether the records are made anew.
+pub(crate) fn is_recording() -> bool {
+    std::env::var_os(MODE).is_some_and(|mode| mode == "record")
+}
+
+/// The recorded steps of `kind`, and what was answered, as written.
+pub(crate) fn recorded(kind: &str) -> Vec<(Step, String)> {
+    let text = std::fs::read_to_string(file(kind))
+        .unwrap_or_else(|error| panic!("{}: {error}", file(kind).display()));
+    parse(&text)
+}
+
 /// Plays the steps of `kind` and compares each answer with its record; or records them.
 pub(crate) fn play(kind: &str, made: &[Step]) {
-    if std::env::var_os(MODE).is_some_and(|mode| mode == "record") {
+    if is_recording() {
         let mut player = Player::start();
         let blocks = made.iter().map(|step| format!("{}{}", step.written(), player.act(step).written()));
         let text = blocks.collect::<Vec<_>>().join("\n");
@@ -35,9 +47,7 @@ pub(crate) fn play(kind: &str, made: &[Step]) {
         std::fs::write(file(kind), text).unwrap();
         return;
     }
-    let text = std::fs::read_to_string(file(kind))
-        .unwrap_or_else(|error| panic!("{}: {error}", file(kind).display()));
-    let recorded = parse(&text);
+    let recorded = recorded(kind);
     let mut player = Player::start();
     let mut differences = Vec::new();
     for (step, wanted) in &recorded {

@@ -121,6 +121,22 @@ impl Said {
     }
 }
 
+impl Said {
+    /// The status and the body of an answer, as written.
+    pub(crate) fn read(written: &str) -> Self {
+        let mut said = Self::default();
+        for line in written.lines() {
+            match line.split_once(' ').unwrap_or((line, "")) {
+                ("<", status) => status.clone_into(&mut said.status),
+                ("<l", line) => said.body.extend([unescaped(line), b"\n".to_vec()].concat()),
+                ("<b", piece) => said.body.extend(unescaped(piece)),
+                _ => {}
+            }
+        }
+        said
+    }
+}
+
 /// A longer line is written in pieces, so that a difference in it can be seen.
 const LONG: usize = 4_000;
 
@@ -280,6 +296,8 @@ fn what_is_written_is_read_again() {
             body: b"line\n\nlast".to_vec(),
             beside: b"note\n".to_vec(),
         };
+        let read = Said::read(&said.written());
+        assert_eq!((&read.status, &read.body), (&said.status, &said.body));
         let block = format!("{}{}", step.written(), said.written());
         assert_eq!(parse(&format!("{block}\n{block}")), vec![(step.clone(), said.written()); 2], "{block}");
     }

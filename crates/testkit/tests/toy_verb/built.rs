@@ -1,4 +1,4 @@
-//! The toy verb in a copy of the sources: built, and called.
+//! The toys in a copy of the sources: built, counted, tested and called.
 
 use std::collections::HashSet;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -9,41 +9,108 @@ use std::process::{Child, Command, Stdio};
 use quaymaster_testkit::servers::any_port;
 use serde_json::{Value, json};
 
-use crate::recipe::RECIPE;
+use crate::recipe::{TOYS, Toy};
+use crate::section;
 
 /// Folders that are no sources.
 const BESIDE: [&str; 3] = ["target", ".git", "node_modules"];
+/// What the command of CONTRIBUTING writes: nobody writes it by hand, so it does not count. Nor do documents.
+const GENERATED: [&str; 3] = ["docs/", "schemas/", "crates/testkit/tests/corpus/records/"];
+/// What a pull request with a new verb or primitive must pass, as far as it knows them.
+const CHECKED: [&str; 5] = [
+    "cargo fmt --all --check",
+    "cargo nextest run -p quaymaster-testkit --test verbs dedupe berth every_verb every_kind role_read",
+    "cargo nextest run -p quaymaster-testkit --test conformance --test hostile_keys berth every_key",
+    "cargo nextest run -p quaymaster-testkit --test corpus",
+    "cargo nextest run -p quaymaster-schema -p quaymaster -p quaymaster-server -p quaymaster-cli",
+];
 
-const SCHEMA: &str =
-    "[schema]\nname = \"toy\"\nowner = \"tests\"\n[dedupe.seen]\nkey = \"seen:{id}\"\nttl = \"1h\"\n";
+const SCHEMA: &str = "[schema]\nname = \"toy\"\nowner = \"tests\"\n[dedupe.seen]\nkey = \"seen:{id}\"\nttl = \"1h\"\n\
+     [berth.pier]\nkey = \"berth:{id}\"\nttl = \"1h\"\n";
 
-pub(crate) fn try_it(root: &Path, section: &str) {
+pub(crate) fn try_them(root: &Path) {
     // Always the same place: dependencies are built once, and only what changed is built again.
     let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("toy-verb");
-    let (source, target) = (place.join("source"), place.join("build"));
-    copy(root, &source);
-    let docs = source.join("docs/calls.md");
-    assert!(!std::fs::read_to_string(&docs).unwrap().contains("dedupe forget"));
-    let tools =
-        std::env::var_os("QUAYMASTER_TEST_TOOLS").map_or(root.join("target/test-tools"), PathBuf::from);
-    let commands = section.split("```sh\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
-    let checked =
-        "cargo fmt --all --check\ncargo nextest run -p quaymaster-testkit --test verbs dedupe every_verb\n";
-    for line in commands.lines().chain(checked.lines()) {
+    let copied = Copied { source: place.join("source"), target: place.join("build"), root };
+    copy(root, &copied.source);
+    copied.run("git init --quiet");
+    copied.commit();
+    for toy in TOYS {
+        let named = format!("### {} {}", toy.kind, toy.verb);
+        assert!(!copied.read("docs/calls.md").contains(&named));
+        copied.add(toy);
+        let section = section(toy);
+        let commands = section.split("```sh\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+        for line in commands.lines() {
+            copied.run(line);
+        }
+        let (generated, by_hand) = copied.changed();
+        println!("{}.{}: {} files by hand: {by_hand:#?}", toy.kind, toy.verb, by_hand.len());
+        println!("{} files generated: {generated:#?}", generated.len());
+        let mut wanted: Vec<&str> = toy.files.iter().map(|touched| touched.file).collect();
+        wanted.sort_unstable();
+        assert_eq!(by_hand, wanted, "what Git calls changed, and the recipe");
+        assert!(by_hand.len() <= toy.most);
+        assert!(copied.read("docs/calls.md").contains(&named));
+        let records = copied.read(&format!("crates/testkit/tests/corpus/records/{}.txt", toy.kind));
+        assert!(records.contains(&format!("# {}.{}: body: good\n", toy.kind, toy.verb)));
+        copied.commit();
+    }
+    for line in CHECKED {
+        copied.run(line);
+    }
+    call(&copied.target.join("debug/quaymaster"));
+}
+
+/// A copy of the sources, under Git.
+struct Copied<'a> {
+    source: PathBuf,
+    target: PathBuf,
+    root: &'a Path,
+}
+
+impl Copied<'_> {
+    fn command(&self, line: &str) -> Command {
         let mut command = Command::new("bash");
-        command.args(["-c", line]).current_dir(&source);
+        command.args(["-c", line]).current_dir(&self.source);
         // A cargo in a cargo: what the outer one says is not meant for the inner one.
         for (name, _) in std::env::vars_os().filter(|(name, _)| is_ours(&name.to_string_lossy())) {
             command.env_remove(name);
         }
-        command.env("CARGO_TARGET_DIR", &target).env("CARGO_PROFILE_DEV_DEBUG", "false");
+        let tools = std::env::var_os("QUAYMASTER_TEST_TOOLS");
+        let tools = tools.map_or(self.root.join("target/test-tools"), PathBuf::from);
+        command.env("CARGO_TARGET_DIR", &self.target).env("CARGO_PROFILE_DEV_DEBUG", "false");
         command.env("QUAYMASTER_TEST_TOOLS", &tools);
-        assert!(command.status().unwrap().success(), "{line}");
+        command
     }
-    assert!(std::fs::read_to_string(&docs).unwrap().contains("### dedupe forget"));
-    let records = source.join("crates/testkit/tests/corpus/records/dedupe.txt");
-    assert!(std::fs::read_to_string(records).unwrap().contains("/v1/dedupe/seen/forget"));
-    call(&target.join("debug/quaymaster"));
+
+    fn run(&self, line: &str) {
+        assert!(self.command(line).status().unwrap().success(), "{line}");
+    }
+
+    fn commit(&self) {
+        let who = "-c user.name=toy -c user.email=toy@localhost -c commit.gpgsign=false";
+        self.run(&format!("git add --all && git {who} commit --quiet --allow-empty --no-verify -m toy"));
+    }
+
+    /// Files that differ from the last commit: those that a command wrote, and those written by hand.
+    fn changed(&self) -> (Vec<String>, Vec<String>) {
+        let listed = self.command("git add --all && git diff --cached --name-only").output().unwrap();
+        let names = String::from_utf8(listed.stdout).unwrap();
+        let is_generated = |name: &String| GENERATED.iter().any(|generated| name.starts_with(generated));
+        names.lines().map(str::to_owned).partition(is_generated)
+    }
+
+    fn read(&self, file: &str) -> String {
+        std::fs::read_to_string(self.source.join(file)).unwrap()
+    }
+
+    fn add(&self, toy: &Toy) {
+        for touched in toy.files {
+            let file = self.source.join(touched.file);
+            put(&file, touched.edited(std::fs::read_to_string(&file).ok()).as_bytes());
+        }
+    }
 }
 
 fn is_ours(name: &str) -> bool {
@@ -51,7 +118,7 @@ fn is_ours(name: &str) -> bool {
     cargo || name.starts_with("NEXTEST") || name.starts_with("QUAYMASTER")
 }
 
-/// Calls the verb by every way there is.
+/// Calls the verbs by every way there is.
 fn call(program: &Path) {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("toy.toml"), SCHEMA).unwrap();
@@ -65,7 +132,9 @@ fn call(program: &Path) {
     assert_eq!(on_store("forget"), (Some(1), json!({"forgotten": false})));
     assert_eq!(on_store("first"), (Some(0), json!({"first": true})));
     assert_eq!(on_store("forget"), (Some(0), json!({"forgotten": true})));
+    assert_eq!(on_store("extend"), (Some(1), json!({"outcome": "absent"})));
     assert_eq!(on_store("first"), (Some(0), json!({"first": true})));
+    assert_eq!(on_store("extend"), (Some(0), json!({"outcome": "extended", "ttl_ms": 3_600_000})));
 
     let mut served = Command::new(program);
     served.args(["serve", "--store", "memory", "--schema", "toy.toml", "--listen", &any_port().to_string()]);
@@ -73,21 +142,33 @@ fn call(program: &Path) {
     let by_http = |verb: &str| served.post(&format!("/v1/dedupe/seen/{verb}"), r#"{"key":{"id":"a"}}"#);
     assert_eq!(by_http("forget"), json!({"forgotten": false}));
     assert_eq!(by_http("first"), json!({"first": true}));
+    assert_eq!(by_http("extend"), json!({"outcome": "extended", "ttl_ms": 3_600_000}));
     assert_eq!(by_http("forget"), json!({"forgotten": true}));
+    // A verb knows the record that another one kept under the same id.
+    let asked = |verb: &str| {
+        let body = r#"{"key":{"id":"b"},"request_id":"r"}"#;
+        served.post(&format!("/v1/dedupe/seen/{verb}"), body)
+    };
+    assert_eq!(served.post("/v1/dedupe/seen/first", r#"{"key":{"id":"b"}}"#), json!({"first": true}));
+    assert_eq!(asked("forget"), json!({"forgotten": true}));
+    assert_eq!(asked("first")["code"], "request.reused");
     let url = format!("http://{}", served.address);
+    let take = || run(&["berth", "take", "pier", "--key", "id=a", "--server", &url, "--json"]);
+    assert_eq!(take(), (Some(0), json!({"taken": true})));
+    assert_eq!(take(), (Some(1), json!({"taken": false})));
     let by_command = run(&["dedupe", "forget", "seen", "--key", "id=a", "--server", &url, "--json"]);
     assert_eq!(by_command, (Some(1), json!({"forgotten": false})));
 
     let (_, described) = run(&["describe", "--json"]);
     let kinds = described["kinds"].as_array().unwrap();
-    let verbs = kinds
-        .iter()
-        .filter(|kind| kind["kind"] == "dedupe")
-        .flat_map(|kind| kind["verbs"].as_array().unwrap());
-    let forget = verbs.into_iter().find(|verb| verb["verb"] == "forget").unwrap();
-    assert_eq!((&forget["role"], &forget["method"]), (&json!("write"), &json!("POST")), "{forget}");
+    let verbs = kinds.iter().find(|kind| kind["kind"] == "dedupe").unwrap()["verbs"].as_array().unwrap();
     let (_, document) = run(&["openapi"]);
-    assert_eq!(document["paths"]["/v1/dedupe/{name}/forget"]["post"]["operationId"], "dedupe.forget");
+    for (word, role) in [("forget", "write"), ("extend", "operate")] {
+        let verb = verbs.iter().find(|verb| verb["verb"] == word).unwrap();
+        assert_eq!((&verb["role"], &verb["method"]), (&json!(role), &json!("POST")), "{verb}");
+        let operation = &document["paths"][format!("/v1/dedupe/{{name}}/{word}")]["post"];
+        assert_eq!(operation["operationId"], format!("dedupe.{word}"));
+    }
 }
 
 /// A running server; ended when dropped.
@@ -128,21 +209,15 @@ impl Drop for Served {
     }
 }
 
-/// Makes `to` the same as the sources in `from` with the recipe applied. A file that is the same already is left alone.
+/// Makes `to` the same as the sources in `from`. A file that is the same already is left alone.
 fn copy(from: &Path, to: &Path) {
     let mut wanted = HashSet::new();
     for file in files(from) {
-        let name = file.strip_prefix(from).unwrap();
-        let held = std::fs::read(&file).unwrap();
-        let touched = RECIPE.iter().find(|touched| Path::new(touched.file) == name);
-        let held =
-            touched.map_or(held.clone(), |touched| touched.edited(String::from_utf8(held).ok()).into());
-        put(&to.join(name), &held);
-        wanted.insert(to.join(name));
-    }
-    for touched in RECIPE.iter().filter(|touched| !from.join(touched.file).exists()) {
-        put(&to.join(touched.file), touched.edited(None).as_bytes());
-        wanted.insert(to.join(touched.file));
+        let copied = to.join(file.strip_prefix(from).unwrap());
+        put(&copied, &std::fs::read(&file).unwrap());
+        // Scripts stay programs.
+        std::fs::set_permissions(&copied, file.metadata().unwrap().permissions()).unwrap();
+        wanted.insert(copied);
     }
     for file in files(to).into_iter().filter(|file| !wanted.contains(file)) {
         std::fs::remove_file(file).unwrap();

@@ -1,4 +1,29 @@
-//! The toy verb `dedupe.forget`: what a contributor writes, file by file in the order of CONTRIBUTING's steps.
+//! The toys: what a contributor writes, file by file in the order of CONTRIBUTING's steps.
+
+use crate::primitive::BERTH;
+
+/// A verb, or a primitive with its first verb.
+pub(crate) struct Toy {
+    pub(crate) kind: &'static str,
+    pub(crate) verb: &'static str,
+    /// The section of CONTRIBUTING.
+    pub(crate) title: &'static str,
+    /// The most files that it may touch.
+    pub(crate) most: usize,
+    pub(crate) files: &'static [Touched],
+}
+
+const fn verb(verb: &'static str, files: &'static [Touched]) -> Toy {
+    Toy { kind: "dedupe", verb, title: "How to add a verb", most: 6, files }
+}
+
+/// One after the other in the same sources: a plain verb, one that answers with an `outcome` and needs `operate`, and a
+/// primitive.
+pub(crate) const TOYS: &[Toy] = &[
+    verb("forget", FORGET),
+    verb("extend", EXTEND),
+    Toy { kind: "berth", verb: "take", title: "How to add a primitive", most: 15, files: BERTH },
+];
 
 /// One file that the verb touches, and what is done to it.
 pub(crate) struct Touched {
@@ -18,7 +43,7 @@ pub(crate) enum Edit {
     Append(&'static str),
 }
 
-pub(crate) const RECIPE: &[Touched] = &[
+const FORGET: &[Touched] = &[
     Touched {
         file: "crates/quaymaster/lua/dedupe/forget.lua",
         edits: &[Edit::New(include_str!("forget/forget.lua"))],
@@ -56,6 +81,49 @@ pub(crate) const RECIPE: &[Touched] = &[
         edits: &[Edit::Before(
             "    \"guard\" \"enter\" \"guard\" []",
             "    \"dedupe\" \"forget\" \"seen\" [((\"dedupe\", \"first\", \"seen\"), \"{}\", None)] \"{}\";\n",
+        )],
+    },
+];
+
+const EXTEND: &[Touched] = &[
+    Touched {
+        file: "crates/quaymaster/lua/dedupe/extend.lua",
+        edits: &[Edit::New(include_str!("extend/extend.lua"))],
+    },
+    Touched {
+        file: "crates/quaymaster/src/dedupe/ops.rs",
+        edits: &[
+            Edit::Replace("{dedupe_first, dedupe_forget};", "{dedupe_extend, dedupe_first, dedupe_forget};"),
+            Edit::Append(include_str!("extend/ops.rs")),
+        ],
+    },
+    Touched {
+        file: "crates/quaymaster/src/dedupe/mod.rs",
+        edits: &[Edit::Before("    async fn ask(&self, key: Key<'_>", include_str!("extend/mod.rs"))],
+    },
+    Touched {
+        file: "crates/server/src/call/dedupe.rs",
+        edits: &[
+            Edit::Replace(
+                "use super::{Answer, Call, Input, No, call, pairs, written};",
+                "use super::{Answer, Call, Input, Needs, No, call, millis, pairs, written};",
+            ),
+            Edit::Replace("&[FIRST, FORGET];", "&[FIRST, FORGET, EXTEND];"),
+            Edit::Append(include_str!("extend/call.rs")),
+        ],
+    },
+    Touched {
+        file: "crates/testkit/tests/corpus/make/verbs.rs",
+        edits: &[Edit::Before(
+            "    writes(\"guard\", \"enter\"",
+            "    writes(\"dedupe\", \"extend\", \"seen\", &[KEY, REQUEST]),\n",
+        )],
+    },
+    Touched {
+        file: "crates/testkit/tests/verbs/cases.rs",
+        edits: &[Edit::Before(
+            "    \"guard\" \"enter\" \"guard\" []",
+            "    \"dedupe\" \"extend\" \"seen\" [((\"dedupe\", \"first\", \"seen\"), \"{}\", None)] \"{}\";\n",
         )],
     },
 ];

@@ -4,6 +4,8 @@ use serde_json::{Value, json};
 
 use crate::runner::Runner;
 
+kinds! { limit lock idempotency cache dedupe guard batch event queue run stats upload }
+
 /// One call of a verb; `before` is done on the healthy store.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Case {

@@ -8,7 +8,7 @@ use futures_util::{StreamExt as _, stream};
 use quaymaster::store::embedded::{EmbeddedOptions, EmbeddedStore};
 use quaymaster::{Code, Engine};
 use quaymaster_testkit::script_proxy::{ScriptProxy, Trick as Wire};
-use quaymaster_testkit::servers::{RedisConfig, RedisServer};
+use quaymaster_testkit::servers::RedisServer;
 use quaymaster_testkit::trickster::{Trick, Trickster};
 
 use crate::cases::{CASES, Case};
@@ -62,7 +62,7 @@ impl Play {
 }
 
 /// Where the cases run.
-enum Place {
+pub(crate) enum Place {
     Redis(Box<RedisServer>),
     Embedded,
 }
@@ -236,7 +236,7 @@ async fn steps(place: &Place, case: &Case, id: Option<&str>) -> u64 {
     steps
 }
 
-async fn try_all(place: &Place, kind: &str) {
+pub(crate) async fn try_all(place: &Place, kind: &str) {
     let mut tries = Vec::new();
     for case in CASES.iter().filter(|case| case.call.0 == kind) {
         for id in [None, Some("R1")] {
@@ -252,30 +252,27 @@ async fn try_all(place: &Place, kind: &str) {
     assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-macro_rules! kinds {
-    ($($name:ident)*) => {
-        $(mod $name {
-            use super::*;
-
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn on_redis() {
-                let server = RedisServer::start(RedisConfig::default());
-                try_all(&Place::Redis(Box::new(server)), stringify!($name)).await;
-            }
-
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn on_the_embedded_store() {
-                try_all(&Place::Embedded, stringify!($name)).await;
-            }
-        })*
-
-        /// A kind that is not named here has no case either.
-        #[test]
-        fn every_kind_is_tried() {
-            let named = [$(stringify!($name)),*];
-            assert!(CASES.iter().all(|case| named.contains(&case.call.0)));
-        }
-    };
+/// A `POST` that a token for reading may send.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_that_needs_only_the_role_read_changes_nothing() {
+    let described = quaymaster_server::describe();
+    let kinds = described["kinds"].as_array().unwrap().iter();
+    let reads: Vec<(&str, &str)> = kinds
+        .flat_map(|kind| kind["verbs"].as_array().unwrap().iter().map(move |verb| (kind, verb)))
+        .filter(|(_, verb)| verb["role"] == "read")
+        .map(|(kind, verb)| (kind["kind"].as_str().unwrap(), verb["verb"].as_str().unwrap()))
+        .collect();
+    let mut tried = 0;
+    for case in CASES.iter().filter(|case| reads.contains(&(case.call.0, case.call.1))) {
+        let folder = tempfile::tempdir().unwrap();
+        let tricked = Place::Embedded.open().await;
+        let runner = Runner::on(tricked.behind(), "p:", folder.path());
+        let fields = case.prepare(&runner).await;
+        let before = look(tricked.store(), "p:", folder.path()).await;
+        runner.run(case.call, Case::asked_as(&fields, "R1")).await.unwrap();
+        let after = look(tricked.store(), "p:", folder.path()).await;
+        assert!(before == after, "{case:?} changed {:?}", changes(&before, &after));
+        tried += 1;
+    }
+    assert!(tried > 0, "no verb that writes needs only `read`");
 }
-
-kinds! { limit lock idempotency cache dedupe guard batch event queue run stats upload }

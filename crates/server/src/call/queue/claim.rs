@@ -22,10 +22,10 @@ const CLAIM: Call = call!(
 request! {
     /// What `claim` is given.
     pub(crate) struct QueueClaim<'a> {
-        /// At most so many; 1 unless given.
+        /// At most so many.
         count: u64 = COUNT.default("1"),
         lease_ms: Option<u64> = LEASE_MS,
-        /// How long to wait while there is none; 0 unless given.
+        /// How long to wait while there is none.
         wait_ms: u64 = Spec::integer(0, WAIT_MAX.as_millis() as u64).default("0"),
         worker: Option<Cow<'a, str>> = WORKER,
         /// The same id again within ten minutes gets the same jobs, as far as they are still held by it.

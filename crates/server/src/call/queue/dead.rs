@@ -36,7 +36,7 @@ const LETTERS: Spec = Spec::integer(0, u64::MAX).about("At most so many; all unl
 request! {
     /// What `dead` is given.
     pub(crate) struct QueueDeadAsk<'a> {
-        /// At most so many; 100 unless given.
+        /// At most so many.
         count: u64 = COUNT.default("100"),
         /// From which on; 0 is the oldest.
         offset: u64 = Spec::integer(0, 1 << 53).default("0"),

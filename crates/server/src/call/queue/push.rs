@@ -45,7 +45,7 @@ request! {
         /// A list of jobs instead; all of them are added, or none.
         payloads: Option<Vec<&'a RawValue>> = Spec::of(Holds::Items { min: 1, max: MAX_PUSH }),
         priority: Option<f64> = PRIORITY,
-        /// How long it stays away from claims; 0 unless given.
+        /// How long it stays away from claims.
         delay_ms: Option<u64> = DELAY_MS.default("0"),
         /// The same id again within a day is a duplicate and adds nothing.
         id: Option<Cow<'a, str>> = Spec::text_of(1, 512).also(KEY_PART),

@@ -35,7 +35,7 @@ request! {
         min: Option<f64> = MIN,
         /// The highest score, included; any unless given.
         max: Option<f64> = Spec::of(Holds::Number),
-        /// At most so many; 100 unless given.
+        /// At most so many.
         count: u64 = COUNT.default("100"),
         /// How many of them are passed over.
         offset: u64 = Spec::integer(0, 1 << 53).default("0"),

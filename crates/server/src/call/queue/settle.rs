@@ -81,7 +81,7 @@ request! {
 request! {
     /// Which jobs an ack takes next.
     pub(crate) struct QueueNext<'a> {
-        /// At most so many; 1 unless given.
+        /// At most so many.
         count: u64 = COUNT.default("1"),
         lease_ms: Option<u64> = LEASE_MS,
         worker: Option<Cow<'a, str>> = WORKER,

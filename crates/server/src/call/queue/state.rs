@@ -51,7 +51,7 @@ request! {
 request! {
     /// What `peek` is given.
     pub(crate) struct QueuePeek<'a> {
-        /// At most so many; 10 unless given.
+        /// At most so many.
         count: u64 = COUNT.default("10"),
     }
 }

@@ -32,7 +32,7 @@ request! {
         /// The job: any JSON, kept as it was written.
         payload: Option<&'a RawValue> = JSON,
         priority: Option<f64> = PRIORITY,
-        /// How long it stays away from claims; 0 unless given.
+        /// How long it stays away from claims.
         delay_ms: Option<u64> = DELAY_MS.default("0"),
     }
     forms {

@@ -43,7 +43,7 @@ request! {
             .example(r#""2026-11-16_06""#),
         /// Only those of this run.
         run_id: Option<Cow<'a, str>> = ID,
-        /// At most so many; 100 unless given.
+        /// At most so many.
         count: u64 = COUNT.default("100"),
         cursor: Option<Cow<'a, str>> = CURSOR,
     }
@@ -55,9 +55,9 @@ request! {
         /// Only failures of this run; of every run unless given. What other programs listed is taken over by it, or by
         /// a run that is at work.
         run_id: Option<Cow<'a, str>> = ID,
-        /// At most so many; 10 unless given.
+        /// At most so many.
         count: u64 = COUNT.default("10"),
-        /// How long nobody else gets them; five minutes unless given.
+        /// How long nobody else gets them.
         lease_ms: u64 = Spec::integer(1, LEASE_MAX.as_millis() as u64).default("300000"),
         /// The same id again within ten minutes gets the same items; only with a `run_id`.
         request_id: Option<Cow<'a, str>> = REQUEST_ID,

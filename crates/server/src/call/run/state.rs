@@ -117,7 +117,7 @@ request! {
 request! {
     /// What `list` is given.
     pub(crate) struct RunListAsk<'a> {
-        /// At most so many; 20 unless given.
+        /// At most so many.
         count: u64 = Spec::integer(1, PAGE_MAX).default("20"),
         cursor: Option<Cow<'a, str>> = CURSOR,
     }

@@ -41,7 +41,7 @@ const FOREIGN: &[Row] = &[
     (Kind::Batch, "camera", "open"),
 ];
 
-pub(super) const SCENES: &[Scene] = &[
+pub(crate) const SCENES: &[Scene] = &[
     Scene { name: "batch", schema: SCHEMA, values: VALUES, rows: ROWS, play },
     Scene { name: "batch of another program", schema: SCHEMA, values: VALUES, rows: FOREIGN, play: adopt },
 ];

@@ -16,7 +16,7 @@ const VALUES: &[(&str, &str)] = &[("id", "1"), ("request_id", "asked")];
 const ROWS: &[Row] =
     &[(Kind::Cache, "page", "entry"), (Kind::Cache, "page", "load"), (Kind::Cache, "page", "request")];
 
-pub(super) const SCENES: &[Scene] = &[
+pub(crate) const SCENES: &[Scene] = &[
     Scene { name: "cache of strings", schema: STRINGS, values: VALUES, rows: ROWS, play: strings },
     Scene { name: "cache that is loaded", schema: STRINGS, values: VALUES, rows: ROWS, play: loaded },
     Scene { name: "cache of hashes", schema: HASHES, values: VALUES, rows: ROWS, play: hashes },

@@ -15,7 +15,7 @@ const ROWS: &[Row] = &[
     (Kind::Queue, "jobs", "items"),
 ];
 
-pub(super) const SCENES: &[Scene] =
+pub(crate) const SCENES: &[Scene] =
     &[Scene { name: "event", schema: SCHEMA, values: VALUES, rows: ROWS, play }];
 
 fn play(stage: &Stage) -> BoxFuture<'_, ()> {

@@ -53,7 +53,7 @@ const ROWS: &[Row] = &[
     (Kind::Limit, "bucket", "limit"),
 ];
 
-pub(super) const SCENES: &[Scene] = &[Scene { name: "guard", schema: SCHEMA, values: KEY, rows: ROWS, play }];
+pub(crate) const SCENES: &[Scene] = &[Scene { name: "guard", schema: SCHEMA, values: KEY, rows: ROWS, play }];
 
 async fn enter(stage: &Stage) -> Option<quaymaster::Token> {
     let guard = stage.quaymaster.guard("enter").expect("declared");

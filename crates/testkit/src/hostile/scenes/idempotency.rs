@@ -11,7 +11,7 @@ const KEY: &[(&str, &str)] = &[("id", "1")];
 const VALUES: &[(&str, &str)] = &[("id", "1"), ("abandon_id", "asked")];
 const ROWS: &[Row] = &[(Kind::Idempotency, "pay", "record"), (Kind::Idempotency, "pay", "request")];
 
-pub(super) const SCENES: &[Scene] = &[
+pub(crate) const SCENES: &[Scene] = &[
     Scene { name: "idempotency, in progress", schema: SCHEMA, values: VALUES, rows: ROWS, play: in_progress },
     Scene { name: "idempotency, finished", schema: SCHEMA, values: VALUES, rows: ROWS, play: finished },
 ];

@@ -19,7 +19,7 @@ const KEY: &[(&str, &str)] = &[("id", "1")];
 const VALUES: &[(&str, &str)] = &[("id", "1"), ("request_id", "asked")];
 const ROWS: &[Row] = &[(Kind::Limit, "calls", "limit"), (Kind::Limit, "calls", "request")];
 
-pub(super) const SCENES: &[Scene] = &[
+pub(crate) const SCENES: &[Scene] = &[
     Scene { name: "fixed window", schema: FIXED, values: VALUES, rows: ROWS, play },
     Scene { name: "sliding log", schema: LOG, values: VALUES, rows: ROWS, play },
     Scene { name: "sliding window", schema: WINDOW, values: VALUES, rows: ROWS, play },

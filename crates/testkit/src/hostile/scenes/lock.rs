@@ -20,7 +20,7 @@ const ROWS: &[Row] = &[
     (Kind::Lock, "door", "request"),
 ];
 
-pub(super) const SCENES: &[Scene] = &[
+pub(crate) const SCENES: &[Scene] = &[
     Scene { name: "lock, held", schema: SCHEMA, values: VALUES, rows: ROWS, play: held },
     Scene { name: "lock, free", schema: SCHEMA, values: VALUES, rows: ROWS, play: free },
 ];

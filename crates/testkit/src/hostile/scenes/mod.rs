@@ -1,52 +1,29 @@
-//! The scenes, a file per kind.
+//! The scenes of kinds with many keys, a file each; a simple kind has its scene beside its conformance suite.
 
 #[expect(clippy::expect_used, reason = "a scene that cannot go on has failed")]
-mod batch;
+pub(crate) mod batch;
 #[expect(clippy::expect_used, reason = "a scene that cannot go on has failed")]
-mod cache;
+pub(crate) mod cache;
 #[expect(clippy::expect_used, reason = "a scene that cannot go on has failed")]
-mod dedupe;
+pub(crate) mod event;
 #[expect(clippy::expect_used, reason = "a scene that cannot go on has failed")]
-mod event;
+pub(crate) mod guard;
 #[expect(clippy::expect_used, reason = "a scene that cannot go on has failed")]
-mod guard;
+pub(crate) mod idempotency;
 #[expect(clippy::expect_used, reason = "a scene that cannot go on has failed")]
-mod idempotency;
+pub(crate) mod limit;
 #[expect(clippy::expect_used, reason = "a scene that cannot go on has failed")]
-mod limit;
+pub(crate) mod lock;
 #[expect(clippy::expect_used, reason = "a scene that cannot go on has failed")]
-mod lock;
+pub(crate) mod queue;
 #[expect(clippy::expect_used, reason = "a scene that cannot go on has failed")]
-mod queue;
+pub(crate) mod run;
 #[expect(clippy::expect_used, reason = "a scene that cannot go on has failed")]
-mod run;
+pub(crate) mod stats;
 #[expect(clippy::expect_used, reason = "a scene that cannot go on has failed")]
-mod stats;
-#[expect(clippy::expect_used, reason = "a scene that cannot go on has failed")]
-mod upload;
+pub(crate) mod upload;
 
 use quaymaster_schema::Kind;
-
-use super::Scene;
-
-/// Every scene.
-pub fn all() -> Vec<Scene> {
-    [
-        queue::SCENES,
-        lock::SCENES,
-        idempotency::SCENES,
-        limit::SCENES,
-        cache::SCENES,
-        dedupe::SCENES,
-        guard::SCENES,
-        event::SCENES,
-        batch::SCENES,
-        run::SCENES,
-        &stats::scenes(),
-        upload::SCENES,
-    ]
-    .concat()
-}
 
 /// Beginnings of scripts that no scene plays.
 pub const SCRIPTS_ELSEWHERE: &[&str] = &[

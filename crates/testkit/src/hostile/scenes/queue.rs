@@ -54,7 +54,7 @@ const ROWS: &[Row] = &[
 
 const VALUES: &[(&str, &str)] = &[("push_id", "known"), ("request_id", "asked")];
 
-pub(super) const SCENES: &[Scene] = &[
+pub(crate) const SCENES: &[Scene] = &[
     Scene { name: "queue", schema: LIST, values: VALUES, rows: ROWS, play },
     Scene { name: "priority queue", schema: RANKED, values: VALUES, rows: ROWS, play },
 ];

@@ -55,7 +55,7 @@ const FOREIGN: &[Row] = &[
     (Kind::Run, "pipe", "failures"),
 ];
 
-pub(super) const SCENES: &[Scene] = &[
+pub(crate) const SCENES: &[Scene] = &[
     Scene { name: "run", schema: SCHEMA, values: VALUES, rows: ROWS, play },
     Scene { name: "run of another program", schema: SCHEMA, values: VALUES, rows: FOREIGN, play: adopt },
 ];

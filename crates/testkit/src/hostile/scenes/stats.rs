@@ -43,7 +43,7 @@ const ROWS: &[Row] = &[
 ];
 
 /// The hour's keys have the hour in their names.
-pub(super) fn scenes() -> Vec<Scene> {
+pub(crate) fn scenes() -> Vec<Scene> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let hour = (now.as_secs() / 3600 * 3_600_000).to_string();
     let values = vec![

@@ -55,7 +55,7 @@ const FOREIGN: &[Row] = &[
     (Kind::Upload, "docs", "work"),
 ];
 
-pub(super) const SCENES: &[Scene] = &[
+pub(crate) const SCENES: &[Scene] = &[
     Scene { name: "upload", schema: SCHEMA, values: VALUES, rows: ROWS, play },
     Scene { name: "uploads, shared keys", schema: SCHEMA, values: VALUES, rows: SHARED, play: shared },
     Scene { name: "upload of another program", schema: SCHEMA, values: VALUES, rows: FOREIGN, play: adopt },

@@ -14,26 +14,7 @@ use quaymaster_testkit::stage::Ask;
 
 use crate::step::{Act, Step};
 
-pub(crate) use verbs::VERBS;
-
-/// Every file of the corpus.
-pub(crate) const KINDS: [&str; 15] = [
-    "limit",
-    "lock",
-    "idempotency",
-    "cache",
-    "dedupe",
-    "guard",
-    "queue",
-    "batch",
-    "event",
-    "run",
-    "stats",
-    "upload",
-    "pages",
-    "openapi",
-    "commands",
-];
+pub(crate) use verbs::{KINDS, VERBS, Verb};
 
 /// All steps of a file.
 pub(crate) fn steps(kind: &'static str) -> Vec<Step> {
@@ -53,7 +34,9 @@ pub(crate) fn steps(kind: &'static str) -> Vec<Step> {
         "upload" => uploads::upload(&mut maker),
         "openapi" => maker.ask("the document", bare("GET", "/openapi.json")),
         "commands" => commands::commands(&mut maker),
-        _ => pages::pages(&mut maker),
+        "pages" => pages::pages(&mut maker),
+        // What is wrong with its requests is all that is tried of a kind without a scene.
+        _ => {}
     }
     for verb in VERBS.iter().filter(|verb| verb.kind == kind) {
         faults::of(&mut maker, verb);

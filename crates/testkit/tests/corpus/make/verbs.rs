@@ -1,4 +1,8 @@
-//! Every verb, on which resource it is tried, and a good value for each of its fields.
+//! Every kind, and every verb: on which resource it is tried, and a good value for each of its fields.
+
+files! {
+    limit lock idempotency cache dedupe guard queue batch event run stats upload pages openapi commands
+}
 
 /// A verb with its fields.
 #[derive(Debug)]
@@ -120,6 +124,11 @@ pub(crate) const VERBS: &[Verb] = &[
             },
             Nested {
                 field: "then",
+                around: "[@]",
+                fields: &[("call", r#""event.publish""#), ("name", r#""news""#), ("data", "1")],
+            },
+            Nested {
+                field: "then",
                 around: r#"[{"call":"event.publish","name":"news","data":1},@]"#,
                 fields: &[
                     ("call", r#""queue.push""#),
@@ -204,6 +213,13 @@ pub(crate) const VERBS: &[Verb] = &[
             ("client_node_id", r#""n""#),
             ("idempotency_key", r#""k-$N""#),
         ],
+    ),
+    // A node has one upload: so this field is tried apart from the others.
+    writes(
+        "upload",
+        "create",
+        "files",
+        &[("name", r#""f.txt""#), ("node_id", r#""00000000-0000-4000-8000-000000000001""#), REQUEST],
     ),
     reads("upload", "status", "files", &[("upload_id", "00000000000000000000000000000000")]),
     writes("upload", "abort", "files", &[("upload_id", r#""00000000000000000000000000000000""#), REQUEST]),
