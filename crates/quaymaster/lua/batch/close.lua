@@ -15,7 +15,7 @@
 --       4 again_ms  int>0   when to try again while the queue is full
 --       5 far_ms    int>0   a deadline further away than this is none that Quaymaster gave
 --       6- add      @queue
--- OUT   "closed"   queue_length
+-- OUT   "closed"   queue_length  dropped
 --       "gone"
 --       "early"    left_ms
 --       "changed"
@@ -48,5 +48,5 @@ if word == "full" then
 end
 redis.call("DEL", KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8])
 redis.call("ZREM", open, id)
-local queued = queue_add(KEYS, 9, ARGV, 6, now_us, waiting, pushed, stamped, number)
-return { "closed", queued }
+local queued, _, dropped = queue_add(KEYS, 9, ARGV, 6, now_us, waiting, pushed, stamped, number)
+return { "closed", queued, dropped }

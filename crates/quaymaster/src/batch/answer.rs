@@ -176,7 +176,10 @@ pub(super) fn due(op: &'static str, reply: Reply) -> Result<(Vec<String>, Option
 /// What `batch.close` told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Closing {
-    Closed,
+    Closed {
+        /// Items that its full queue dropped for it.
+        dropped: u64,
+    },
     /// Somebody else has, or it is not to be closed yet.
     Settled,
     /// What was read is not all of it any more.
@@ -186,7 +189,9 @@ pub(super) enum Closing {
 
 pub(super) fn closing(op: &'static str, reply: Reply) -> Result<Closing> {
     Ok(match batch_close::Reply::read(op, reply)? {
-        batch_close::Reply::Closed { .. } => Closing::Closed,
+        batch_close::Reply::Closed { dropped, .. } => {
+            Closing::Closed { dropped: u64::try_from(dropped).unwrap_or(0) }
+        }
         batch_close::Reply::Gone | batch_close::Reply::Early { .. } => Closing::Settled,
         batch_close::Reply::Changed => Closing::Changed,
         batch_close::Reply::Full => Closing::Full,

@@ -12,6 +12,7 @@ use super::answer::{self, Closed, Closing, Held, Swept};
 use super::{AT_ONCE, Batch, keys, ops};
 use crate::bound::Key;
 use crate::queue::pack::pack;
+use crate::queue::tell_dropped;
 use crate::wrote::in_steps;
 use crate::{Code, Error, Result, Retry, json};
 
@@ -131,8 +132,9 @@ impl Batch {
             let item = self.render(id, &held);
             let call = ops::close(op, self, &held.by, id, held.items.len(), &item)?;
             return match answer::closing(op, self.bound.run(op, call).await?)? {
-                Closing::Closed => {
+                Closing::Closed { dropped } => {
                     self.counts.closed.fetch_add(1, Relaxed);
+                    tell_dropped(&self.counts.dropped, &self.spec.to, dropped);
                     Ok(End::Closed)
                 }
                 Closing::Settled => Ok(End::Settled),

@@ -24,6 +24,7 @@ use quaymaster_schema::{BatchSpec, QueueSpec, Resource, is_longer};
 pub use answer::{Added, Closed, Open, Swept};
 
 use crate::bound::{Bound, Key, key_field};
+use crate::throttle::Throttle;
 use crate::wrote::in_steps;
 use crate::{Code, Error, Result, Retry};
 use answer::Told;
@@ -77,6 +78,8 @@ pub struct Counts {
     closed: AtomicU64,
     expired: AtomicU64,
     errors: AtomicU64,
+    /// Items that its queue dropped and no log line has told of.
+    dropped: Throttle,
 }
 
 impl Counts {

@@ -1,23 +1,9 @@
 //! Answers given by this process, for metrics. What the queue has done in all is in [`super::Totals`].
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::{Duration, Instant};
-
-use parking_lot::Mutex;
 
 use super::answer::{Acked, Nacked, Pushed};
 use crate::{Code, Error};
-
-/// How often dropped items are logged at most.
-const TOLD_EVERY: Duration = Duration::from_secs(1);
-
-/// Dropped items that no log line has told of.
-#[derive(Debug, Default)]
-struct Untold {
-    items: u64,
-    /// When the last line was written.
-    told: Option<Instant>,
-}
 
 /// Answers given so far by this process.
 #[derive(Debug, Default)]
@@ -32,7 +18,6 @@ pub struct Counts {
     lost: AtomicU64,
     errors: AtomicU64,
     pub(super) waiting: AtomicU64,
-    untold: Mutex<Untold>,
 }
 
 impl Counts {
@@ -80,20 +65,6 @@ impl Counts {
     pub(super) fn pushed(&self, pushed: &Pushed) {
         self.pushed.fetch_add(pushed.accepted, Relaxed);
         self.duplicates.fetch_add(u64::from(pushed.duplicate), Relaxed);
-    }
-
-    /// How many items a log line should tell of now that `dropped` more are gone; `None` while the last line is fresh.
-    pub(super) fn to_tell(&self, dropped: u64, now: Instant) -> Option<u64> {
-        if dropped == 0 {
-            return None;
-        }
-        let mut untold = self.untold.lock();
-        untold.items += dropped;
-        if untold.told.is_some_and(|told| now.saturating_duration_since(told) < TOLD_EVERY) {
-            return None;
-        }
-        untold.told = Some(now);
-        Some(std::mem::take(&mut untold.items))
     }
 
     pub(super) fn claimed(&self, jobs: usize) {

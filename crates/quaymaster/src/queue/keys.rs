@@ -11,6 +11,7 @@ use super::Bounds;
 use crate::batch::Batch;
 use crate::bound::{Bound, KeyBinding, spelling};
 use crate::scripts::{ClaimKeys, QueueKeys};
+use crate::throttle::Throttle;
 use crate::{Code, Error, Result};
 
 /// Roles in the order of [`Role`].
@@ -37,6 +38,8 @@ pub(super) struct Place {
     keys: [Vec<u8>; 9],
     /// Wakes claims of this process that wait for what no list tells: retries, due jobs, priorities.
     pub(super) nudge: Notify,
+    /// Items that were dropped and no log line has told of.
+    pub(super) dropped: Throttle,
 }
 
 /// What a queue's step may be joined with, by name.
@@ -85,7 +88,7 @@ impl Place {
             }
             key
         });
-        Self { bound, spec, keys, nudge: Notify::new() }
+        Self { bound, spec, keys, nudge: Notify::new(), dropped: Throttle::default() }
     }
 
     pub(super) fn name(&self) -> &str {

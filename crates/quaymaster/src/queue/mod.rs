@@ -41,6 +41,7 @@ pub use lease::Lease;
 use crate::bound::{check_request_id, spelling, unspellable};
 use crate::cache::value::Cover;
 use crate::scripts::{queue_extend, queue_pause, queue_peek, queue_pressure, queue_release};
+use crate::throttle::Throttle;
 use crate::wrote::in_steps;
 use crate::{Code, Error, Result};
 use keys::{Around, Place};
@@ -114,6 +115,20 @@ pub struct Queue {
     join: Arc<join::Join>,
 }
 
+/// Warns of what a full queue has dropped, at most once a second.
+pub(crate) fn tell_dropped(throttle: &Throttle, queue: &str, dropped: u64) {
+    if dropped == 0 {
+        return;
+    }
+    if let Some(dropped) = throttle.note(dropped, Instant::now()) {
+        tracing::warn!(
+            queue,
+            dropped,
+            "the queue is full: its oldest items were dropped, as drop_oldest says"
+        );
+    }
+}
+
 impl Queue {
     pub(crate) fn new(name: &str, around: &Arc<Around>) -> Option<Self> {
         let place = around.queues.get(name)?.clone();
@@ -146,23 +161,11 @@ impl Queue {
         match &pushed {
             Ok(pushed) => {
                 self.counts.pushed(pushed);
-                self.tell_dropped(pushed.dropped);
+                tell_dropped(&self.place.dropped, self.name(), pushed.dropped);
             }
             Err(error) => self.counts.failed(error),
         }
         pushed
-    }
-
-    /// Warns of what a full queue has dropped, at most once a second.
-    fn tell_dropped(&self, dropped: u64) {
-        if let Some(dropped) = self.counts.to_tell(dropped, Instant::now()) {
-            let queue = self.name();
-            tracing::warn!(
-                queue,
-                dropped,
-                "the queue is full: its oldest items were dropped, as drop_oldest says"
-            );
-        }
     }
 
     async fn pushed(&self, push: Push) -> Result<Pushed> {

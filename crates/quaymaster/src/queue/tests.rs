@@ -2,11 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
-use std::time::{Duration, Instant};
-
 use bytes::Bytes;
 
-use super::counts::Counts;
 use super::letter::{self, Corpse, Death};
 use super::pack::Unpacked;
 use super::{Lease, pack};
@@ -50,15 +47,6 @@ fn a_frame_that_asks_for_too_much_memory_is_refused() {
     let frame = [0x28, 0xb5, 0x2f, 0xfd, 0x00, 0xa8];
     let item = format!("Z:{}", base64::Engine::encode(&base64::engine::general_purpose::STANDARD, frame));
     assert!(pack::unpack(&item.into(), 1 << 20).unwrap_err().to_string().contains("zstd"));
-}
-
-#[test]
-fn dropped_items_are_told_at_once_and_then_once_a_second_with_all_that_came_between() {
-    let (counts, start) = (Counts::default(), Instant::now());
-    let tell = |dropped, ms| counts.to_tell(dropped, start + Duration::from_millis(ms));
-    assert_eq!((tell(0, 0), tell(2, 0)), (None, Some(2)));
-    assert_eq!((tell(1, 1), tell(3, 999), tell(0, 1500)), (None, None, None));
-    assert_eq!((tell(1, 1500), tell(1, 1501)), (Some(5), None));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use super::answer::Acked;
 use super::ask::{Ack, Then};
 use super::keys::Role;
 use super::ops::{self, Part, Terms};
-use super::{MAX_THEN, Queue, delay, lease, pack, sort, tell};
+use super::{MAX_THEN, Queue, delay, lease, pack, sort, tell, tell_dropped};
 use crate::batch::{self, Batch};
 use crate::scripts::{self, queue_ack_then};
 use crate::{Code, Error, Result};
@@ -40,11 +40,11 @@ pub(super) async fn ack(queue: &Queue, ack: &Ack, terms: Option<Terms>) -> Resul
         let call = ops::ack_then(&queue.place, &ack.leases, &parts, &terms, request_id)?;
         let reply = queue.place.bound.run(OP, call).await?;
         let (acked, count, mut claim) = match queue_ack_then::Reply::read(OP, reply)? {
-            queue_ack_then::Reply::Acked { acked, given, batches, claim } => {
-                (tell::of_leases(acked, given), batches, claim)
+            queue_ack_then::Reply::Acked { acked, given, tales, claim } => {
+                (tell::of_leases(acked, given), tales, claim)
             }
-            queue_ack_then::Reply::Lost { lost, batches, claim } => {
-                (Acked { lost: tell::counted(lost), ..Acked::default() }, batches, claim)
+            queue_ack_then::Reply::Lost { lost, tales, claim } => {
+                (Acked { lost: tell::counted(lost), ..Acked::default() }, tales, claim)
             }
             queue_ack_then::Reply::Refused { part, why, said } => {
                 refused(queue, ack, part, &why, said).await?;
@@ -52,14 +52,14 @@ pub(super) async fn ack(queue: &Queue, ack: &Ack, terms: Option<Terms>) -> Resul
             }
             queue_ack_then::Reply::Conflict => return Err(tell::conflict(OP)),
         };
-        let batches = batches(count, &mut claim)?;
+        let tales = tales(count, &mut claim)?;
         let mut jobs = Vec::new();
         if claims {
             let told = tell::handed(OP, claim, terms.lease, !queue.place.is_fifo())?;
             jobs = sort::sort(queue, told.handed, &terms.token, None).await.jobs;
         }
         if acked.acked > 0 {
-            settle(queue, ack, &batches).await;
+            settle(queue, ack, &tales).await;
         }
         return Ok(Acked { jobs, ..acked });
     }
@@ -67,17 +67,25 @@ pub(super) async fn ack(queue: &Queue, ack: &Ack, terms: Option<Terms>) -> Resul
     Err(Error::new(OP, Code::StoreContended, detail).field("then"))
 }
 
-/// A batch that an ack has added to: the part, whether it takes no more, and its id.
-type Added = (usize, bool, String);
+/// What came of a part.
+enum Tale {
+    /// It went into this batch, which may take no more.
+    Added { sealed: bool, id: String },
+    /// A full queue dropped so many items for it.
+    Dropped(u64),
+}
 
-fn batches(count: i64, reply: &mut Parts) -> Result<Vec<Added>> {
-    let mut added = Vec::new();
+fn tales(count: i64, reply: &mut Parts) -> Result<Vec<(usize, Tale)>> {
+    let mut tales = Vec::new();
     for _ in 0..count {
-        let (part, sealed, id) = (tell::count(reply)?, reply.int()? == 1, reply.bytes()?);
-        let id = String::from_utf8_lossy(id.strip_prefix(b"=").unwrap_or(&id)).into_owned();
-        added.push(((part as usize).wrapping_sub(1), sealed, id));
+        let (part, number, id) = (tell::count(reply)?, reply.int()?, reply.bytes()?);
+        let tale = match id.strip_prefix(b"=") {
+            Some(id) => Tale::Added { sealed: number == 1, id: String::from_utf8_lossy(id).into_owned() },
+            None => Tale::Dropped(tell::counted(number)),
+        };
+        tales.push(((part as usize).wrapping_sub(1), tale));
     }
-    Ok(added)
+    Ok(tales)
 }
 
 /// A part could not be done, and nothing was: an error, or something to be put right before it is asked again.
@@ -116,8 +124,8 @@ async fn refused(queue: &Queue, ack: &Ack, part: i64, why: &[u8], said: Option<R
     }
 }
 
-/// What is better done at once, though somebody else would do it later.
-async fn settle(queue: &Queue, ack: &Ack, batches: &[Added]) {
+/// What is better done at once, though somebody else would do it later; and what is to be known.
+async fn settle(queue: &Queue, ack: &Ack, tales: &[(usize, Tale)]) {
     for then in &ack.then {
         if let Then::Push { name, .. } = then
             && let Some(target) = queue.around.queues.get(name)
@@ -125,15 +133,24 @@ async fn settle(queue: &Queue, ack: &Ack, batches: &[Added]) {
             target.nudge.notify_waiters();
         }
     }
-    for (part, sealed, id) in batches {
-        let Some(Then::BatchAdd { name, key, .. }) = ack.then.get(*part) else { continue };
-        let Some(batch) = queue.around.batches.get(name) else { continue };
-        if let Ok(by) = batch.by(ops::ACK, &pairs(key)) {
-            batch.remember(by, (!sealed).then_some(id));
-        }
-        if *sealed {
-            // Whatever keeps it from being queued now, a sweep tries again.
-            batch.close_now(id).await;
+    for (part, tale) in tales {
+        match (ack.then.get(*part), tale) {
+            (Some(Then::BatchAdd { name, key, .. }), Tale::Added { sealed, id }) => {
+                let Some(batch) = queue.around.batches.get(name) else { continue };
+                if let Ok(by) = batch.by(ops::ACK, &pairs(key)) {
+                    batch.remember(by, (!sealed).then_some(id));
+                }
+                if *sealed {
+                    // Whatever keeps it from being queued now, a sweep tries again.
+                    batch.close_now(id).await;
+                }
+            }
+            (Some(Then::Push { name, .. }), Tale::Dropped(dropped)) => {
+                if let Some(target) = queue.around.queues.get(name) {
+                    tell_dropped(&target.dropped, name, *dropped);
+                }
+            }
+            _ => {}
         }
     }
 }

@@ -173,7 +173,16 @@ impl Stage {
 
     /// The program with nothing of the test's environment but the stage's variables and its time.
     pub fn command(&self) -> Command {
-        let mut command = program::command(self.folder());
+        self.program(&program::binary())
+    }
+
+    /// The same of another program of the workspace, built beside it: `camera-pipeline`.
+    pub fn neighbour(&self, name: &str) -> Command {
+        self.program(&program::neighbour(name))
+    }
+
+    fn program(&self, program: &Path) -> Command {
+        let mut command = program::command(self.folder(), program);
         command.envs(self.clock.environment()).envs(self.vars.lock().iter().cloned());
         command
     }

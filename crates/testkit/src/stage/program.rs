@@ -30,11 +30,11 @@ impl Said {
     }
 }
 
-/// The command in `folder`, with nothing of the test's environment.
-pub(super) fn command(folder: &Path) -> Command {
+/// A program in `folder`, with nothing of the test's environment.
+pub(super) fn command(folder: &Path, program: &Path) -> Command {
     // setpriv becomes the command, which ends with the thread that started it.
     let mut command = Command::new("setpriv");
-    command.args(["--pdeathsig", "KILL", "--"]).arg(binary());
+    command.args(["--pdeathsig", "KILL", "--"]).arg(program);
     command.current_dir(folder).env_clear().env("PATH", std::env::var_os("PATH").unwrap());
     command.env("NO_COLOR", "1");
     command
@@ -94,14 +94,23 @@ impl Served {
 }
 
 /// The program under test: the one that is named, else the one that was built beside this test.
-fn binary() -> PathBuf {
+pub(super) fn binary() -> PathBuf {
     if let Some(named) = std::env::var_os(BINARY) {
         return named.into();
     }
     let test = std::env::current_exe().unwrap();
-    let file = test.parent().and_then(Path::parent).unwrap().join("quaymaster");
+    fresh(test.parent().and_then(Path::parent).unwrap().join("quaymaster"), "quaymaster-cli")
+}
+
+/// Another program of the workspace, built beside it; its package has its name.
+pub(super) fn neighbour(name: &str) -> PathBuf {
+    fresh(binary().with_file_name(name), name)
+}
+
+/// The file, which must be there and no older than what it was built from.
+fn fresh(file: PathBuf, package: &str) -> PathBuf {
     let built =
-        || format!("`cargo build -p quaymaster-cli` makes {}; or name another in {BINARY}", file.display());
+        || format!("`cargo build -p {package}` makes {}; or name another in {BINARY}", file.display());
     let age = |path: &Path| path.metadata().and_then(|meta| meta.modified());
     let made = age(&file).unwrap_or_else(|error| panic!("{error}: {}", built()));
     // What it was built from stands beside it: yesterday's program would prove nothing. What a build makes of its

@@ -56,20 +56,26 @@ local function queue_then_batch(keys, at, words, from, begun, now_us)
   return batch, sealed
 end
 
--- Does every part but the messages, which it answers as channel, data, and so on; into `reply` how many batches there are, and of each its part, whether it takes no more, and its id.
+-- Does every part but the messages, which it answers as channel, data, and so on; into `reply` how many parts have
+-- something to tell, and of each its part, then of a batch whether it takes no more and its id, of a push that dropped
+-- items how many and nothing.
 local function queue_then_do(keys, at, words, from, parts, numbers, now_us, reply)
   local begun, head, messages = {}, #reply + 1, {}
   reply[head] = 0
+  local function tell(part, number, text)
+    local last = #reply
+    reply[head], reply[last + 1], reply[last + 2], reply[last + 3] = reply[head] + 1, part, number, text
+  end
   for part = 1, parts do
     local first = from + 2
     if words[from] == "push" then
       local _, waiting, pushed, stamped, number = queue_fits(keys, at, words, first, {}, now_us, numbers[part])
-      queue_add(keys, at, words, first, now_us, waiting, pushed, stamped, number)
+      local _, _, dropped = queue_add(keys, at, words, first, now_us, waiting, pushed, stamped, number)
+      if dropped > 0 then tell(part, dropped, "") end
       at = at + 7
     elseif words[from] == "batch" then
       local id, sealed = queue_then_batch(keys, at, words, first, begun, now_us)
-      local last = #reply
-      reply[head], reply[last + 1], reply[last + 2], reply[last + 3] = reply[head] + 1, part, sealed, "=" .. id
+      tell(part, sealed, "=" .. id)
       at = at + 14
     else
       messages[#messages + 1], messages[#messages + 2] = words[first], words[first + 1]

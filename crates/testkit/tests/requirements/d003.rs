@@ -1,3 +1,0 @@
-//! Document 003: `systems/cameras`.
-
-cases! {}
