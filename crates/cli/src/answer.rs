@@ -168,11 +168,11 @@ struct Listed {
 
 impl Listed {
     fn table(&self) -> String {
-        let letter = |item: &Box<RawValue>| match QueueLetter::read(item) {
+        let letter = |item: &RawValue| match QueueLetter::read(item) {
             QueueLetter::Dead(letter) => Some(letter),
             QueueLetter::Raw(_) | QueueLetter::Foreign(_) => None,
         };
-        let letters: Option<Vec<_>> = self.items.iter().map(letter).collect();
+        let letters: Option<Vec<_>> = self.items.iter().map(|item| letter(item)).collect();
         let mut text = String::new();
         match letters {
             _ if self.items.is_empty() => text.push_str("none\n"),

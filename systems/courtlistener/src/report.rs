@@ -230,6 +230,7 @@ pub(crate) async fn clean(args: settings::Clean, stop: CancellationToken) -> any
             What::Immortal => "without an end",
             What::Dangling => "points nowhere",
             What::OtherType => "of another type",
+            What::Unusable => "has a number nobody can count on",
         };
         let done = if finding.done { ", put right" } else { "" };
         let member = finding.member.as_ref().map_or(String::new(), |member| format!(" → {member}"));
