@@ -1,3 +1,0 @@
-//! Document 002: `systems/home-assistant`.
-
-cases! {}
