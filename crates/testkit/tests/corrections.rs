@@ -7,13 +7,14 @@ use std::path::Path;
 
 const PAGE: &str = include_str!("../../../docs/corrections.md");
 
-/// Takes the tests' names from a source: functions marked as tests, cases of the conformance suite, trials.
+/// Takes the tests' names from a source: functions marked as tests, cases of the conformance suite and of the requirements, trials.
 fn tests(text: &str, found: &mut HashSet<String>) {
     let word = |text: &str| text.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap().to_owned();
     let (mut marked, mut listed, suite) = (false, false, text.contains("cases! {"));
     for line in text.lines() {
         let trimmed = line.trim_start();
-        let case = suite && line.starts_with("    async fn ") && line.ends_with(": &Subject) {");
+        let case = suite && line.starts_with("    async fn ") && line.ends_with(": &Subject) {")
+            || suite && line.starts_with("fn l") && line.ends_with("(s: &Stage) {");
         if let Some(name) = trimmed.strip_prefix("async ").unwrap_or(trimmed).strip_prefix("fn ") {
             if marked || case {
                 found.insert(word(name));

@@ -333,14 +333,17 @@ impl Stage {
         &self.clock
     }
 
-    /// Lets this many milliseconds pass. An embedded store counts elapsed time, so its server is killed and started in
-    /// the later time.
+    /// Lets this many milliseconds pass. An embedded store counts elapsed time, so its server is killed, and the next one
+    /// is told to take the later date.
     pub fn pass(&self, ms: u64) {
         let later = self.clock.now_us() + i64::try_from(ms).unwrap() * 1000;
         match self.store {
             Store::Redis => self.clock.freeze(later),
             Store::Embedded => {
                 self.kill();
+                if self.data().exists() {
+                    std::fs::write(self.data().join("take-date"), "").unwrap();
+                }
                 self.clock.run_from(later);
             }
         }
