@@ -1,4 +1,5 @@
 //! What is told of the store: connections, operations, memory, clocks; and what calls answer while it is away.
+#![expect(clippy::float_cmp, reason = "counts are whole, and a rate of nothing failed is exactly 1")]
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
