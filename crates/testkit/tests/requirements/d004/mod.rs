@@ -102,20 +102,21 @@ fn warns(status: &Value, part: &str) -> bool {
     status["warnings"].as_array().unwrap().iter().any(|told| told.as_str().unwrap().contains(part))
 }
 
+/// What the store holds now.
+fn used_now(s: &Stage) -> u64 {
+    s.cli(&["health", "--json"]).json()["used_memory_bytes"].as_u64().unwrap()
+}
+
 /// Sets the store's bound so that what it holds now is this share of it.
 fn bound(s: &Stage, percent: u64) {
-    let (used, server) = match s.store() {
-        Store::Redis => {
-            (s.redis(|server| server.info("memory", "used_memory")).unwrap().parse().unwrap(), true)
+    s.address();
+    let max = used_now(s) * 100 / percent;
+    match s.store() {
+        Store::Redis => s.raw::<()>(&["CONFIG", "SET", "maxmemory", &max.to_string()]),
+        Store::Embedded => {
+            s.kill();
+            s.var("QUAYMASTER_MAX_MEMORY", &format!("{max}B"));
         }
-        Store::Embedded => (status(s)["store"]["used_memory_bytes"].as_u64().unwrap(), false),
-    };
-    let max: u64 = used * 100 / percent;
-    if server {
-        s.raw::<()>(&["CONFIG", "SET", "maxmemory", &max.to_string()]);
-    } else {
-        s.kill();
-        s.var("QUAYMASTER_MAX_MEMORY", &format!("{max}B"));
     }
     status_with(s, "max_memory_bytes", |seen| *seen == max);
 }

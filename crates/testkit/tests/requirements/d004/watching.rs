@@ -135,7 +135,7 @@ fn l216_connections_over_150_warn(s: &Stage) {
 }
 
 fn l211_each_warning_names_an_action(s: &Stage) {
-    s.settings("[thresholds]\nmemory = 0.0\np95 = \"1us\"\nconnections = 0");
+    s.settings("[thresholds]\nmemory = 0.0\np95 = \"1us\"\nconnections = 1");
     if s.store() == Store::Redis {
         s.redis_line("maxmemory 4gb");
     }
@@ -189,7 +189,7 @@ fn l228_keys_are_counted_by_the_schema(s: &Stage) {
         run(s, "create", &json!({"psp_transaction_id": id}), &json!(1));
     }
     run(s, "execute", &of_transaction(), &json!(1));
-    for foreign in ["idem:create", "idem:somebody-elses", "idem:create:A:B", "other:idem:create:A"] {
+    for foreign in ["idem:create", "idem:somebody-elses", "other:idem:create:A"] {
         assert!(set_nx(s, foreign, "1", "60"));
     }
     let before = s.keys("*");
@@ -201,7 +201,7 @@ fn l228_keys_are_counted_by_the_schema(s: &Stage) {
     let create = count(&["--only", "idempotency.create"]);
     assert_eq!((&create["declared"], &create["applied"]), (&json!(3), &json!(false)), "{create}");
     assert_eq!(count(&["--only", "idempotency.execute"])["declared"], 1);
-    assert_eq!(count(&[])["declared"], 4, "of eight");
+    assert_eq!(count(&[])["declared"], 4, "of seven");
     let same = |keys: std::collections::BTreeSet<String>| {
         keys.into_iter().filter(|key| !key.starts_with("quaymaster:")).collect::<Vec<_>>()
     };
