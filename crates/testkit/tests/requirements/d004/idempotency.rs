@@ -1,6 +1,6 @@
 //! Operations that run once.
 
-use quaymaster_testkit::stage::{Ask, Stage, Wire};
+use quaymaster_testkit::stage::{Ask, Stage, Store, Wire};
 use serde_json::{Value, json};
 
 use super::{TRANSACTION, begin, of_transaction, run, set_nx};
@@ -78,7 +78,7 @@ fn l096_a_claim_ends_before_its_record(s: &Stage) {
     assert_eq!(dead["outcome"], "started");
     s.lives(CREATE, 61);
     s.pass(59_000);
-    if s.store() == quaymaster_testkit::stage::Store::Redis {
+    if s.store() == Store::Redis {
         assert_eq!(
             begin(s, "create", &creation(), "f"),
             json!({"outcome": "in_progress", "retry_after_ms": 1000})

@@ -3,12 +3,12 @@
 use std::sync::Barrier;
 
 use quaymaster_testkit::servers::{Certificates, free_address, own_ip};
-use quaymaster_testkit::stage::{Ask, Stage, Wire};
+use quaymaster_testkit::stage::{Answer, Ask, Stage, Wire};
 use serde_json::json;
 
 use super::{put_status, run, status, warns};
 
-fn peek(s: &Stage) -> quaymaster_testkit::stage::Answer {
+fn peek(s: &Stage) -> Answer {
     s.get("/v1/limit/psp/peek?key.psp_id=PSP001")
 }
 
