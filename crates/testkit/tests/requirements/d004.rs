@@ -1,3 +1,0 @@
-//! Document 004: `systems/psp`.
-
-cases! {}
