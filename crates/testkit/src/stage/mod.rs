@@ -342,6 +342,10 @@ impl Stage {
             Store::Embedded => {
                 self.kill();
                 self.clock.run_from(later);
+                if self.data().is_dir() {
+                    // Otherwise the store believes elapsed time, and not a date that jumped.
+                    std::fs::write(self.data().join("take-date"), "").unwrap();
+                }
             }
         }
     }
