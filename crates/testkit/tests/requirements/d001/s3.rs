@@ -71,8 +71,8 @@ impl S3 {
         ] {
             s.var(name, value);
         }
-        // A request is one request.
-        s.settings("[uploads.s3]\nchecksums = \"signature\"\nretries = 0");
+        // A request is one request, and one without an answer stays under way.
+        s.settings("[uploads.s3]\nchecksums = \"signature\"\nretries = 0\ntimeout = \"5m\"");
         self
     }
 
