@@ -1,3 +1,0 @@
-//! Document 001: `systems/uploads`.
-
-cases! {}
