@@ -18,7 +18,9 @@ fn is_a_log_of_its_window(s: &Stage, limit: &str, key: &str) {
     assert_eq!(s.raw::<String>(&["TYPE", key]), "zset");
     let held = members(s, key);
     assert_eq!(held.len(), 2, "what was refused is not in it: {held:?}");
-    held.iter().for_each(|(_, score)| is_now(s, *score));
+    for (_, score) in &held {
+        is_now(s, *score);
+    }
     s.lives(key, 900);
     // Another window has another TTL.
     s.kill();

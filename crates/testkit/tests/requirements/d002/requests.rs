@@ -51,7 +51,9 @@ fn l034_counters_never_expire(s: &Stage) {
         format!("ha:requests:endpoint:{USERS}"),
     ];
     record(s, &[fine("0")]);
-    counters.iter().for_each(|key| stays(s, key));
+    for key in &counters {
+        stays(s, key);
+    }
     s.pass(40 * 24 * HOUR_MS.unsigned_abs());
     record(s, &[fine("0")]);
     for key in counters {
