@@ -17,7 +17,7 @@ pub(in super::super) const CALLS: &[Call] = &[DEAD, REDRIVE, PURGE];
 
 const DEAD: Call = call!(
     Queue "queue" "dead", Reads, QueueDeadAsk => QueueDead<'static>, dead, "List dead letters",
-    shows: Shows::Values,
+    shows: Some(Shows::Values),
 );
 const REDRIVE: Call = call!(
     Queue "queue" "redrive", Writes, QueueRedrive => QueueRedriven, redrive,

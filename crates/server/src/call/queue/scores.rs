@@ -17,7 +17,7 @@ pub(in super::super) const CALLS: &[Call] = &[RANGE, TRIM];
 const RANGE: Call = call!(
     Queue "queue" "range", Reads, QueueRangeAsk => QueueRange<'static>, range,
     "List the items of a priority queue by score, lowest first",
-    shows: Shows::Values,
+    shows: Some(Shows::Values),
     refusals: &[(422, "the queue's order is fifo")],
 );
 const TRIM: Call = call!(
