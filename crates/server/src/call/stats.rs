@@ -130,7 +130,8 @@ pub struct StatsReport {
     /// Requests by hour, the oldest first; hours without any are not there.
     pub hourly: Vec<StatsHour>,
     /// A percentile is at most this far from the exact one, relative to it.
-    #[schemars(extend("examples" = [0.007_812_5]))]
+    #[serde(default)] // The command line reads this answer and does not need the field.
+    #[schemars(!default, extend("examples" = [0.007_812_5]))]
     pub percentile_error: f64,
     /// When this was true, by the store's clock.
     #[schemars(extend("examples" = ["2026-01-24T10:31:00.000000Z"]))]

@@ -72,7 +72,8 @@ pub struct UploadCreated {
     /// The most bytes of a chunk.
     pub chunk_max_bytes: u64,
     /// `created`, or `existing` when the same key and request made it before.
-    #[schemars(extend("enum" = ["created", "existing"]))]
+    #[serde(default)] // The command line reads this answer and does not need the field.
+    #[schemars(!default, extend("enum" = ["created", "existing"]))]
     pub outcome: Cow<'static, str>,
 }
 
