@@ -88,7 +88,8 @@ pub(crate) async fn create(services: &Services, input: Input<'_>) -> Answer {
             return Err(Problem::new(Code::UploadMismatch, detail).field("idempotency_key"));
         }
         Creation::NodeTaken => {
-            let detail = "another upload is for this node, and goes on or is remembered with its object; or the node is another resource's";
+            let detail = "this document has an upload already, or belongs to another upload resource; finish or abort that \
+                          upload, or name another node_id";
             return Err(Problem::new(Code::UploadNode, detail).field("node_id"));
         }
     };
