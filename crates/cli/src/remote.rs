@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use clap::Args as ClapArgs;
-use clap::builder::BoolishValueParser;
 use futures_util::StreamExt as _;
 use futures_util::stream::{self, BoxStream};
 use quaymaster::{Code, Error};
@@ -53,7 +52,8 @@ pub(crate) struct Remote {
     #[arg(long, env = "QUAYMASTER_KEY_FILE", value_name = "FILE", requires = "cert_file")]
     pub(crate) key_file: Option<PathBuf>,
     /// Send the token over plain HTTP although others can read it on its way.
-    #[arg(long, env = "QUAYMASTER_INSECURE_HTTP", value_parser = BoolishValueParser::new())]
+    // Without an environment variable: that of `serve` and `worker` would send the token in clear, too.
+    #[arg(long)]
     pub(crate) insecure_http: bool,
     /// How long the server may say nothing, beside what a call waits by itself [default: 120; 60 for uploads].
     #[arg(long, env = "QUAYMASTER_SERVER_TIMEOUT", value_name = "SECS", value_parser = seconds)]
@@ -118,6 +118,12 @@ impl Remote {
                  --insecure-http where something else encrypts"
             );
             return Err(wrong(why).into());
+        }
+        if self.cert_file.is_some() && url.scheme() == "http" {
+            let why = format!(
+                "--cert-file needs https://, and {shown} is plain HTTP: nobody would see the certificate"
+            );
+            return Err(Error::new("server", Code::ConfigInvalid, why).field("--cert-file").into());
         }
         let own = self.cert_file.as_deref().zip(self.key_file.as_deref());
         let mut builder = reqwest::Client::builder()

@@ -158,15 +158,16 @@ pub(crate) fn usable(loaded: Loaded) -> Result<Arc<Schema>, BadSchema> {
 /// What a command does to the data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Intent {
-    /// Nothing: then it does not create a store either. A folder that was mistyped must not look healthy.
+    /// Nothing: then it does not create a store either. A folder that was mistyped must not look healthy. `clean` and
+    /// `respell` open like this with `--apply`, too: they change only what is there.
     Look,
     /// Changes it; an embedded store that is not there yet is created.
     Change,
 }
 
 /// Schema and store for a command that runs once and is about the whole schema.
-pub(crate) async fn open(global: &Global, place: Place, intent: Intent) -> anyhow::Result<Quaymaster> {
-    Ok(open_with(global, overrides(place), intent, Needs::STORE).await?.0)
+pub(crate) async fn open(global: &Global, place: Place) -> anyhow::Result<Quaymaster> {
+    Ok(open_with(global, overrides(place), Needs::STORE).await?.0)
 }
 
 /// What calls of a kind need of the settings.
@@ -205,12 +206,11 @@ pub(crate) async fn open_for_call(
 pub(crate) async fn open_with(
     global: &Global,
     overrides: Overrides,
-    intent: Intent,
     needs: Needs,
 ) -> anyhow::Result<(Quaymaster, Depot)> {
     let config = config(global, overrides, needs)?;
     let schema = usable(load(&config.schemas)?)?;
-    open_configured(config, schema, intent, Scope::Schema).await
+    open_configured(config, schema, Intent::Look, Scope::Schema).await
 }
 
 /// The same for `explain`, which reads no values: the bundled schemas may look anywhere, and no seal key is needed.
@@ -232,7 +232,9 @@ async fn open_configured(
     Ok((quaymaster, depot))
 }
 
-/// On Redis a command that changes something asks first whether its user may, as far as `scope` goes.
+/// On Redis a call that changes something asks first whether its user may, as far as `scope` goes. `clean --apply` and
+/// `respell --apply` do not ask: they need other rights than the scripts of the schema's resources, on which
+/// `doctor::rights` decides.
 async fn open_checked(
     config: Config,
     schema: Arc<Schema>,

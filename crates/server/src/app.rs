@@ -370,7 +370,7 @@ impl App {
             _ => rights.need_resource(kind, name)?,
         }
         let is_sensitive = || schema.resource(kind, name).is_some_and(|resource| resource.sensitive);
-        if operation.shows == Shows::Values && is_sensitive() {
+        if operation.shows == Some(Shows::Values) && is_sensitive() {
             return rights
                 .need_for(&format!("{kind}.{name} is sensitive: reading its values"), call::SENSITIVE);
         }

@@ -94,8 +94,8 @@ pub async fn examine(schema: &Schema, engine: &dyn Engine, eviction: Eviction) -
     Ok(findings)
 }
 
-/// Looks whether the store's user may run the scripts of this schema, as far as `scope` goes: one that is refused a command half-way leaves
-/// behind what it has written.
+/// Looks whether the store's user may run the scripts of this schema, as far as `scope` goes: one that is refused a
+/// command half-way leaves behind what it has written.
 pub async fn rights(schema: &Schema, engine: &dyn Engine, scope: Scope<'_>) -> Result<Option<Finding>> {
     let missing = quaymaster::rights::missing(schema, engine, scope).await?;
     Ok(missing.map(|missing| Finding {

@@ -14,7 +14,7 @@ use crate::args::{Clean, Global};
 use crate::failure::NothingRan;
 use crate::output::{self, columns, table};
 use crate::progress::Progress;
-use crate::setup::{self, Intent};
+use crate::setup;
 
 pub(crate) async fn run(args: Clean, global: &Global) -> anyhow::Result<ExitCode> {
     let only = args.only.as_deref().map(resource).transpose()?;
@@ -23,7 +23,7 @@ pub(crate) async fn run(args: Clean, global: &Global) -> anyhow::Result<ExitCode
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     // A store that is not there has nothing to clean, and is not made for it.
-    let quaymaster = setup::open(global, args.place, Intent::Look).await?;
+    let quaymaster = setup::open(global, args.place).await?;
     let stop = ask.stop.clone();
     let stopping = tokio::spawn(async move {
         signalled(&mut terminate, &mut interrupt).await;
@@ -91,12 +91,12 @@ fn describe(report: &Report, mode: Mode) -> String {
     if mode == Mode::Look && report.found() > report.other_type {
         text.push_str("nothing was changed: --apply does\n");
     }
-    text.push_str(fences(report));
+    text.push_str(fence_warning(report));
     text
 }
 
 /// The warning beside fences: whoever compares them may hold a higher one than the next.
-fn fences(report: &Report) -> &'static str {
+fn fence_warning(report: &Report) -> &'static str {
     let mut fences = report
         .findings
         .iter()

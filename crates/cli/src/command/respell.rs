@@ -14,7 +14,7 @@ use crate::args::{Global, Respell};
 use crate::failure::NothingRan;
 use crate::output::{self, columns, table};
 use crate::progress::Progress;
-use crate::setup::{self, Intent};
+use crate::setup;
 
 /// Connections of other processes that are named.
 const NAMED: usize = 5;
@@ -28,7 +28,7 @@ pub(crate) async fn run(args: Respell, global: &Global) -> anyhow::Result<ExitCo
     // Its connections have a name of their own: by the process alone, servers in containers look like this one.
     let client_name = Some("quaymaster-respell".to_owned());
     let overrides = Overrides { client_name, ..setup::overrides(args.place) };
-    let (quaymaster, _) = setup::open_with(global, overrides, Intent::Look, Needs::STORE).await?;
+    let (quaymaster, _) = setup::open_with(global, overrides, Needs::STORE).await?;
     let store = alone(&quaymaster, mode).await?;
     let stop = ask.stop.clone();
     let stopping = tokio::spawn(async move {

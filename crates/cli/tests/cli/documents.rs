@@ -391,7 +391,11 @@ fn the_settings_of_the_configuration_page_are_accepted() {
     let served = Served::spawn(command(alone.path()).args(["serve", "--listen", &any_port()]));
     assert!(served.line.contains("quaymaster-data"), "{}", served.line);
     assert_eq!(served.stop().code, 0);
-    // The page shows every setting; those that only Redis has are read and not used here.
+    // The page shows every setting; those that only Redis has are read and not used here. Its comment has one that wants
+    // a table which is there.
+    let table = "# nodes = {";
+    assert!(toml.contains(table), "{toml}");
+    let toml = &toml.replace(table, "nodes = {");
     let own = "[stats.web]\nkey = \"web:\"\n[limit.callers]\nkey = \"callers:{identifier}\"\n\
                algorithm = \"fixed_window\"\nlimit = 100\nwindow = \"1m\"\n";
     let schema = format!("{}{own}", crate::process::SCHEMA);

@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::process::{Served, Started, any_port, command, folder};
+use crate::process::{Served, Started, any_port, command, folder, run};
 use crate::uploads::{file, first, put};
 
 /// A request as it came.
@@ -87,8 +87,7 @@ impl Usual {
     fn answer(&mut self, asked: &Asked) -> Answer {
         let told = match asked.method.as_str() {
             "POST" => {
-                json!({ "upload_id": "a", "node_id": "b", "chunk_min_bytes": 1, "chunk_max_bytes": 1 << 20,
-                    "outcome": "created" })
+                json!({ "upload_id": "a", "node_id": "b", "chunk_min_bytes": 1, "chunk_max_bytes": 1 << 20 })
             }
             "PUT" => {
                 self.status = self.then;
@@ -292,6 +291,35 @@ fn content_that_never_comes_is_an_error_in_the_end() {
     });
     let sent = put(folder.path(), &["small", "--server", &server]);
     assert_eq!((sent.code, *times.lock().unwrap()), (3, 5), "{sent:?}");
+}
+
+#[test]
+fn json_adds_nothing_to_content_on_stdout_that_breaks_off() {
+    let folder = folder(&[]);
+    let read = |bytes: &'static [u8], words: &[&str]| {
+        let server = with_content(move |from, stream| match from {
+            None => {
+                head(stream, 200, 6);
+                stream.write_all(bytes).unwrap();
+            }
+            // Gone: nothing is left to read on.
+            Some(_) => head(stream, 410, 0),
+        });
+        let asked = ["upload", "content", "documents", "--upload-id", "a", "--json", "--server", &server];
+        run(folder.path(), &[&asked[..], words].concat())
+    };
+    let torn = read(b"abc", &[]);
+    assert_eq!((torn.code, torn.out.as_str()), (3, "abc"), "{torn:?}");
+    assert!(torn.err.contains("410"), "{torn:?}");
+    // In a file the bytes are apart from the document.
+    let file = read(b"abc", &["--output", "new"]);
+    assert_eq!((file.code, &file.json()["code"]), (3, &json!("server.answer")), "{file:?}");
+    let server = fake(|_| Answer::Says(410, Vec::new()));
+    let gone = run(
+        folder.path(),
+        &["upload", "content", "documents", "--upload-id", "a", "--json", "--server", &server],
+    );
+    assert_eq!((gone.code, &gone.json()["code"]), (3, &json!("server.answer")), "{gone:?}");
 }
 
 #[test]

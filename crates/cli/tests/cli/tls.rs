@@ -231,6 +231,11 @@ fn a_server_that_wants_a_certificate_of_its_clients_is_shown_one() {
     assert_eq!((miss.code, miss.json()), (1, json!({"hit": false})), "{miss:?}");
     assert_eq!(get(&[]).code, 3, "without one it is not served");
     assert_eq!(get(&[("--cert-file", certificate)]).code, 2, "a certificate is of no use without its key");
+    let mut plain = command(here.path());
+    plain.args(["cache", "get", "page", "--key", "id=a", "--json", "--server", "http://127.0.0.1:1"]);
+    let plain = said(plain.arg("--cert-file").arg(certificate).arg("--key-file").arg(key));
+    assert_eq!((plain.code, &plain.json()["field"]), (2, &json!("--cert-file")), "{plain:?}");
+    assert!(plain.err.contains("--cert-file needs https://"), "{plain:?}");
     let (theirs, empty) = (Certificates::new(), here.path().join("empty.pem"));
     for (certificate, key) in [
         (certificate, theirs.client.key.as_path()),

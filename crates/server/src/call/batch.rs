@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::{Answer, Call, Input, Needs, No, Reaches, Repeat, call, millis, pairs, written};
+use super::{Answer, Call, Input, Needs, No, Reaches, Repeat, Shows, call, millis, pairs, written};
 use crate::request::{JSON, KEY, KeyValues, REQUEST_ID, REQUEST_ID_UNUSED, Spec, request};
 use crate::services::Services;
 
@@ -21,8 +21,10 @@ const ADD: Call = call!(
     no: No::Truth("duplicate", true),
     refusals: &[(429, "too many batches are open")],
 );
-const LIST: Call =
-    call!(Batch "batch" "list", Reads, BatchAsk => BatchList, list, "Show the batches that are open");
+const LIST: Call = call!(
+    Batch "batch" "list", Reads, BatchAsk => BatchList, list, "Show the batches that are open",
+    shows: Some(Shows::Facts),
+);
 const CLOSE: Call = call!(
     Batch "batch" "close", Writes, BatchClose => BatchClosed, close, "Close the open batch and queue it",
     needs: Needs::Operate, reaches: Reaches::Declared,

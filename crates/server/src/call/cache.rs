@@ -28,11 +28,12 @@ const PUT: Call = call!(
 );
 const GET: Call = call!(
     Cache "cache" "get", Reads, CacheAsk => CacheFetched, get, "Look a value up",
-    shows: Shows::Values,
+    shows: Some(Shows::Values),
     no: No::Truth("hit", false),
 );
 const EXISTS: Call = call!(
     Cache "cache" "exists", Reads, CacheAsk => CachePresence, exists, "Say whether there is a value",
+    shows: Some(Shows::Facts),
     no: No::Truth("exists", false),
 );
 const DELETE: Call = call!(

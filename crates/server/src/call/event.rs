@@ -14,7 +14,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::{
-    Answer, Answers, Call, Handler, Input, MISMATCH, Opening, Operation, Repeat, call, pairs, written,
+    Answer, Answers, Call, Handler, Input, MISMATCH, Opening, Operation, Repeat, Shows, call, pairs, written,
 };
 use crate::app::App;
 use crate::http::problem::Problem;
@@ -45,6 +45,7 @@ pub(super) static STREAMS: [Operation; 2] = [STREAM, WS];
 
 const STREAM: Operation = Operation {
     request: EventListen::SHAPE,
+    shows: Some(Shows::Values),
     headers: &[LAST_EVENT_ID],
     ..Operation::get(
         (Kind::Event, "stream", "/v1/event/{name}/stream"),
@@ -57,6 +58,7 @@ const STREAM: Operation = Operation {
 };
 const WS: Operation = Operation {
     request: EventListen::SHAPE,
+    shows: Some(Shows::Values),
     headers: &[
         handshake("Connection", "Asks for another protocol.", Spec::of(Holds::Word(&["Upgrade"]))),
         handshake("Upgrade", "The protocol.", Spec::of(Holds::Word(&["websocket"]))),

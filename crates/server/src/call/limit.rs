@@ -7,7 +7,7 @@ use quaymaster::limit::{Charge, Verdict};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::{Answer, Call, Input, MISMATCH, Needs, No, Policy, call, millis, pairs, written};
+use super::{Answer, Call, Input, MISMATCH, Needs, No, Policy, Shows, call, millis, pairs, written};
 use crate::request::{KEY, KeyValues, REQUEST_ID, Spec, request};
 use crate::services::Services;
 
@@ -22,6 +22,7 @@ const TAKE: Call = call!(
 );
 const PEEK: Call = call!(
     Limit "limit" "peek", Reads, LimitPeek => LimitAnswer, peek, "Say what a call of cost 1 would be told",
+    shows: Some(Shows::Facts),
     no: REFUSED,
 );
 const REFUND: Call = call!(

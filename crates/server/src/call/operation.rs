@@ -38,7 +38,8 @@ pub(crate) struct Operation {
     pub(crate) takes: Takes,
     pub(crate) answers: Answers,
     pub(crate) needs: Needs,
-    pub(crate) shows: Shows,
+    /// What the answer shows, of an operation that needs only the role `read`.
+    pub(crate) shows: Option<Shows>,
     pub(crate) repeat: Repeat,
     pub(crate) no: No,
     /// Statuses that only some operations answer with, and when.
@@ -116,7 +117,7 @@ pub(crate) struct Streamed {
 }
 
 impl Operation {
-    /// A `GET` that only looks.
+    /// A `GET` that only looks; its row adds what it shows.
     pub(crate) const fn get(
         (kind, verb, template): (Kind, &'static str, &'static str),
         about: &'static str,
@@ -135,7 +136,7 @@ impl Operation {
             takes: Takes::Query,
             answers,
             needs: Needs::Read,
-            shows: Shows::Facts,
+            shows: None,
             repeat: Repeat::Safe,
             no: No::Never,
             refusals: &[],

@@ -12,7 +12,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::{Answer, Call, Input, Repeat, call, written};
+use super::{Answer, Call, Input, Repeat, Shows, call, written};
 use crate::http::problem::{Problem, excerpt};
 use crate::request::read::{Nested, integer};
 use crate::request::{Holds, REQUEST_ID, REQUEST_ID_UNUSED, Spec, request};
@@ -24,8 +24,10 @@ const RECORD: Call = call!(
     Stats "stats" "record", Writes, StatsRecord => StatsRecorded, record,
     "Count requests and connections that instances saw",
 );
-const REPORT: Call =
-    call!(Stats "stats" "report", Reads, StatsAsk => StatsReport, report, "Show what all instances counted");
+const REPORT: Call = call!(
+    Stats "stats" "report", Reads, StatsAsk => StatsReport, report, "Show what all instances counted",
+    shows: Some(Shows::Facts),
+);
 const SWEEP: Call = call!(
     Stats "stats" "sweep", Writes, StatsSweep => StatsSwept, sweep,
     "Forget instances that were silent for a day, as every server does by itself",
@@ -128,7 +130,8 @@ pub struct StatsReport {
     /// Requests by hour, the oldest first; hours without any are not there.
     pub hourly: Vec<StatsHour>,
     /// A percentile is at most this far from the exact one, relative to it.
-    #[schemars(extend("examples" = [0.007_812_5]))]
+    #[serde(default)] // The command line reads this answer and does not need the field.
+    #[schemars(!default, extend("examples" = [0.007_812_5]))]
     pub percentile_error: f64,
     /// When this was true, by the store's clock.
     #[schemars(extend("examples" = ["2026-01-24T10:31:00.000000Z"]))]

@@ -77,9 +77,9 @@ struct Seen {
 #[derive(Debug)]
 enum Unusable {
     /// One cannot be read, perhaps only now.
-    Unread(String),
+    Unreadable(String),
     /// What is in them is wrong until somebody changes it.
-    Wrong(String),
+    Invalid(String),
 }
 
 /// Gives a file's bytes, and what it was when they were read.
@@ -118,7 +118,8 @@ impl Tls {
     /// Reads the files.
     pub(crate) fn new(files: TlsFiles) -> Result<Self, String> {
         let seen = seen(&files);
-        let loaded = load(&files, &read).map_err(|(Unusable::Unread(why) | Unusable::Wrong(why))| why)?;
+        let loaded =
+            load(&files, &read).map_err(|(Unusable::Unreadable(why) | Unusable::Invalid(why))| why)?;
         let watched = Mutex::new(Watched { files, last: seen.clone(), read: seen, told: false });
         Ok(Self { current: RwLock::new(Arc::new(loaded)), watched })
     }
@@ -139,7 +140,7 @@ impl Tls {
             return Look::Nothing;
         }
         let loaded = load(&watched.files, read);
-        if let Err(Unusable::Unread(why)) = loaded {
+        if let Err(Unusable::Unreadable(why)) = loaded {
             return if std::mem::replace(&mut watched.told, true) {
                 Look::Nothing
             } else {
@@ -152,7 +153,7 @@ impl Tls {
                 *self.current.write() = Arc::new(config);
                 Look::Taken
             }
-            Err(Unusable::Unread(why) | Unusable::Wrong(why)) => Look::Broken(why),
+            Err(Unusable::Unreadable(why) | Unusable::Invalid(why)) => Look::Broken(why),
         }
     }
 
@@ -189,11 +190,11 @@ fn load(files: &TlsFiles, read: Reader<'_>) -> Result<ServerConfig, Unusable> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ServerConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
-        .map_err(|error| Unusable::Wrong(format!("server.tls: {error}")))?;
+        .map_err(|error| Unusable::Invalid(format!("server.tls: {error}")))?;
     let builder = match &files.client_ca {
         None => builder.with_no_client_auth(),
         Some(path) => {
-            let wrong = |why: &dyn fmt::Display| Unusable::Wrong(naming("client_ca", path, why));
+            let wrong = |why: &dyn fmt::Display| Unusable::Invalid(naming("client_ca", path, why));
             let mut roots = RootCertStore::empty();
             for certificate in self::certificates("client_ca", path, read)? {
                 roots.add(certificate).map_err(|error| wrong(&error))?;
@@ -204,7 +205,7 @@ fn load(files: &TlsFiles, read: Reader<'_>) -> Result<ServerConfig, Unusable> {
     };
     let mut config = builder.with_single_cert(certificates, key).map_err(|error| {
         let (certificate, key) = (files.certificate.display(), files.key.display());
-        Unusable::Wrong(format!("server.tls: {certificate} and {key}: {error}"))
+        Unusable::Invalid(format!("server.tls: {certificate} and {key}: {error}"))
     })?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(config)
@@ -220,8 +221,8 @@ fn certificates(
     path: &Path,
     read: Reader<'_>,
 ) -> Result<Vec<CertificateDer<'static>>, Unusable> {
-    let wrong = |why: &dyn fmt::Display| Unusable::Wrong(naming(setting, path, why));
-    let (text, _) = read(path).map_err(|error| Unusable::Unread(naming(setting, path, &error)))?;
+    let wrong = |why: &dyn fmt::Display| Unusable::Invalid(naming(setting, path, why));
+    let (text, _) = read(path).map_err(|error| Unusable::Unreadable(naming(setting, path, &error)))?;
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
     let found = found.map_err(|error| wrong(&error))?;
     if found.is_empty() { Err(wrong(&"it has no certificate in PEM")) } else { Ok(found) }
@@ -229,8 +230,8 @@ fn certificates(
 
 /// The key. Whoever can read it can be the server.
 fn key(path: &Path, read: Reader<'_>) -> Result<PrivateKeyDer<'static>, Unusable> {
-    let wrong = |why: &dyn fmt::Display| Unusable::Wrong(naming("key", path, why));
-    let (text, file) = read(path).map_err(|error| Unusable::Unread(naming("key", path, &error)))?;
+    let wrong = |why: &dyn fmt::Display| Unusable::Invalid(naming("key", path, why));
+    let (text, file) = read(path).map_err(|error| Unusable::Unreadable(naming("key", path, &error)))?;
     if file.mode() & 0o007 != 0 {
         let why = format!(
             "every user of this machine may use it (mode {:03o}); chmod it to 600 or 640",

@@ -63,7 +63,7 @@ fn verb(operation: &Operation, schemas: &mut Map<String, Value>, answers: &mut S
         "no": no(operation.no),
         "refusals": refusals,
     });
-    if operation.shows == Shows::Values {
+    if operation.shows == Some(Shows::Values) {
         told["sensitive_role"] = json!(SENSITIVE.name());
     }
     if let Ok(rules) = serde_json::from_str::<Value>(shape.also) {

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Access, Packs, Page, Place, Visit, json};
 use crate::app::App;
-use crate::call::{Answers, Handler, Operation};
+use crate::call::{Answers, Handler, Operation, Shows};
 use crate::http::problem::Problem;
 use crate::request::{Request as _, Spec, query, request};
 
@@ -21,6 +21,7 @@ pub(crate) const PATH: &str = "/v1/key/explain";
 
 pub(crate) static EXPLAIN: Operation = Operation {
     request: KeyAsk::SHAPE,
+    shows: Some(Shows::Facts),
     ..Operation::get(
         (Kind::Key, "explain", PATH),
         "Say what a key is, also when no pattern makes it",

@@ -23,6 +23,22 @@ max_size = 10
 order = "priority"
 sensitive = true
 
+[event.secrets]
+channel = "secrets"
+sensitive = true
+
+[run.secrets]
+key = "secrets:{run_id}"
+task_key = "secrets_task:{run_id}:{task_id}"
+failed_key = "secrets_failed:{hour}"
+state_ttl = "25h"
+hour_ttl = "2h"
+sensitive = true
+
+[upload.secrets]
+key = "secrets:{upload_id}:state"
+sensitive = true
+
 [limit.calls]
 key = "calls:{hour}"
 algorithm = "fixed_window"
@@ -130,24 +146,48 @@ async fn values_of_sensitive_resources_are_shown_to_those_who_may_write_them() {
     let put =
         ask(&server, "write", "POST", "/v1/cache/token/put", r#"{"key": {"id": "a"}, "value": "v"}"#).await;
     assert_eq!(put.json(), json!({"stored": true}));
-    for path in [
-        "/v1/cache/token/get?key.id=a",
-        "/v1/queue/secrets/peek",
-        "/v1/queue/secrets/range",
-        "/v1/queue/secrets/dead",
-    ] {
-        for role in ["read", "operate"] {
-            let refused = ask(&server, role, "GET", path, "").await;
-            let problem = refused.json();
+    let secret = |kind: &str| if kind == "cache" { "token" } else { "secrets" };
+    let mut gated = Vec::new();
+    for (kind, verb) in reading() {
+        let path = verb["path"].as_str().unwrap().replace("{name}", secret(&kind));
+        let path = path.replace("{upload_id}", &"0".repeat(32));
+        // Nobody has such a field: also a stream is refused by then.
+        let asked = format!("{path}?no_such_field=1");
+        let (method, path) = (verb["method"].as_str().unwrap(), asked.as_str());
+        let shows_values = verb["sensitive_role"] == "write";
+        if shows_values {
+            gated.push(format!("{kind}.{}", verb["verb"].as_str().unwrap()));
+        }
+        for role in roles {
+            let answer = ask(&server, role, method, path, "{}").await;
+            if role == "write" || !shows_values {
+                assert_ne!(answer.status, 403, "{role} {path}: {}", answer.text());
+                continue;
+            }
+            let problem = answer.json();
             assert_eq!(
-                (refused.status, &problem["code"]),
+                (answer.status, &problem["code"]),
                 (403, &json!("auth.forbidden")),
-                "{path}: {problem}"
+                "{role} {path}: {problem}"
             );
             let detail = problem["detail"].as_str().unwrap();
-            let resource = path.split('/').skip(2).take(2).collect::<Vec<_>>().join(".");
+            let resource = format!("{kind}.{}", secret(&kind));
             assert!(detail.contains(&resource) && detail.contains("\"write\""), "{detail}");
         }
+    }
+    for id in [
+        "cache.get",
+        "event.stream",
+        "event.ws",
+        "queue.dead",
+        "queue.peek",
+        "queue.range",
+        "run.failures",
+        "upload.content",
+    ] {
+        assert!(gated.iter().any(|one| one == id), "{id} shows what programs stored");
+    }
+    for path in ["/v1/cache/token/get?key.id=a", "/v1/queue/secrets/range"] {
         assert_eq!(ask(&server, "write", "GET", path, "").await.status, 200, "{path}");
     }
     for path in [
@@ -155,9 +195,22 @@ async fn values_of_sensitive_resources_are_shown_to_those_who_may_write_them() {
         "/v1/cache/page/get?key.id=a",
         "/v1/queue/secrets/pressure",
         "/v1/queue/ranked/range",
+        "/v1/run/hourly/failures",
     ] {
         assert_eq!(ask(&server, "read", "GET", path, "").await.status, 200, "{path}");
     }
+}
+
+/// Every operation on a resource that needs only the role `read`, with its kind.
+fn reading() -> Vec<(String, Value)> {
+    let described = quaymaster_server::describe();
+    let kinds = described["kinds"].as_array().unwrap();
+    let verbs = kinds.iter().flat_map(|kind| {
+        let name = kind["kind"].as_str().unwrap().to_owned();
+        kind["verbs"].as_array().unwrap().iter().map(move |verb| (name.clone(), verb.clone()))
+    });
+    let on_resource = |verb: &Value| verb["path"].as_str().unwrap().contains("{name}");
+    verbs.filter(|(_, verb)| verb["role"] == "read" && on_resource(verb)).collect()
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@ use std::io::IsTerminal as _;
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use tokio::fs::{File, OpenOptions};
@@ -16,23 +17,35 @@ use super::looking::look;
 use super::reading::Reading;
 use super::way::Way;
 use crate::args::Global;
-use crate::failure::{Cause, NothingRan, Unreadable};
+use crate::failure::{Cause, NothingRan, Unreadable, describe, exit_code};
+use crate::output;
 
 pub(crate) async fn run(args: Content, global: &Global) -> anyhow::Result<ExitCode> {
     let (id, output) = (&args.upload_id, args.output.as_deref());
+    let printed = AtomicBool::new(false);
     // What is half written is removed when it is dropped, which a signal does too.
-    let copied = async |way: &Way| copy(way, id, output).await.map(|()| ExitCode::SUCCESS);
-    look(&args.remote, &args.name, args.place, global, copied).await
+    let copied = async |way: &Way| copy(way, id, output, &printed).await.map(|()| ExitCode::SUCCESS);
+    match look(&args.remote, &args.name, args.place, global, copied).await {
+        // A problem document (`--json`) behind the bytes would be read as more of them.
+        Err(error) if printed.load(Relaxed) => {
+            output::error(&describe(&error));
+            Ok(exit_code(&error))
+        }
+        ended => ended,
+    }
 }
 
-async fn copy(way: &Way, id: &str, output: Option<&Path>) -> anyhow::Result<()> {
+/// Copies the content to the file, or to standard output, and sets `printed` once bytes may be there.
+async fn copy(way: &Way, id: &str, output: Option<&Path>, printed: &AtomicBool) -> anyhow::Result<()> {
     // Before there is a file for it.
     let mut content = Reading::begin(way, id).await.map_err(NothingRan::from)?;
     let Some(output) = output else {
         let shown = if std::io::stdout().is_terminal() { None } else { Some(id.to_owned()) };
         let stdout = std::io::stdout().as_fd().try_clone_to_owned()?;
         let mut stdout = File::from_std(std::fs::File::from(stdout));
-        return match pour(&mut content, &mut stdout, shown).await {
+        let poured = pour(&mut content, &mut stdout, shown).await;
+        printed.store(content.has_begun(), Relaxed);
+        return match poured {
             // Whoever read it may have enough (`| head`).
             Err(Stop::Write(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
             poured => poured.map_err(|stop| stop.told(Path::new("stdout"))),

@@ -138,7 +138,8 @@ impl Sending<'_> {
         for ended in 0..ENDED_MAX {
             let nth = ended.to_string();
             let facts = [&*path, &source.mark, &once, &chunk_bytes, &nth].map(Cow::from);
-            let facts = facts.into_iter().chain(said(&put.given.fields)).collect::<Vec<_>>().join("\0");
+            let facts =
+                facts.into_iter().chain(idempotency_facts(&put.given.fields)).collect::<Vec<_>>().join("\0");
             let key = format!("put-{}", Sha256::of(facts.as_bytes()));
             fields.insert("idempotency_key".to_owned(), to_raw_value(&key)?);
             let began = patiently(|| self.way.create(&fields)).await?;
@@ -260,7 +261,7 @@ impl Sending<'_> {
 
 /// What the flags say of a file, as its upload's key has it. Keys must stay what they are: an upload that an earlier
 /// version began goes on by its key.
-fn said(fields: &Fields) -> Vec<Cow<'_, str>> {
+fn idempotency_facts(fields: &Fields) -> Vec<Cow<'_, str>> {
     const ALWAYS: [&str; 4] = ["mime_type", "drive", "connector_id", "parent_id"];
     const FIRST: [&str; 4] = ["name", "path", "client_node_id", "custom_metadata"];
     let text = |value: &RawValue| match serde_json::from_str::<String>(value.get()) {
@@ -315,7 +316,7 @@ mod tests {
         let given = |words: &[(&str, &str)]| {
             let raw = |text: &str| RawValue::from_string(text.to_owned()).unwrap();
             let fields = words.iter().map(|(name, value)| ((*name).to_owned(), raw(value))).collect();
-            said(&fields).join(" ")
+            idempotency_facts(&fields).join(" ")
         };
         assert_eq!(given(&[]), "   ");
         let all = [

@@ -30,6 +30,11 @@ impl<'a> Reading<'a> {
         self.size
     }
 
+    /// Whether any bytes have come.
+    pub(super) fn has_begun(&self) -> bool {
+        self.at > 0
+    }
+
     /// The next bytes; `None` when these were all.
     pub(super) async fn next(&mut self) -> Result<Option<Bytes>, Error> {
         loop {

@@ -17,7 +17,7 @@ pub(in super::super) const CALLS: &[Call] = &[DEAD, REDRIVE, PURGE];
 
 const DEAD: Call = call!(
     Queue "queue" "dead", Reads, QueueDeadAsk => QueueDead<'static>, dead, "List dead letters",
-    shows: Shows::Values,
+    shows: Some(Shows::Values),
 );
 const REDRIVE: Call = call!(
     Queue "queue" "redrive", Writes, QueueRedrive => QueueRedriven, redrive,
@@ -111,12 +111,15 @@ pub struct QueueDeadItem {
     /// How often it was tried.
     pub attempt_count: u32,
     /// When it first failed, UTC.
-    #[schemars(extend("examples" = ["2026-01-24T10:30:05.000000"]))]
+    #[serde(default)] // The command line reads letters and does not need this field.
+    #[schemars(!default, extend("examples" = ["2026-01-24T10:30:05.000000"]))]
     pub first_failed_at: String,
     /// When it last failed, UTC.
     #[schemars(extend("examples" = ["2026-01-24T10:30:15.000000"]))]
     pub last_failed_at: String,
     /// The queue it came from.
+    #[serde(default)] // Nor this one.
+    #[schemars(!default)]
     pub queue_name: String,
     /// Its priority, in a priority queue.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -193,6 +196,8 @@ mod tests {
             "queue_name":"q","priority":2.5,"original_encoding":"text"}"#;
         let QueueLetter::Dead(told) = read(letter) else { panic!("it is a dead letter") };
         assert_eq!((told.original_job.get(), told.attempt_count), (r#"{"n": 1.10}"#, 3));
+        let least = r#"{"original_job":1,"error":"no","attempt_count":3,"last_failed_at":""}"#;
+        assert!(matches!(read(least), QueueLetter::Dead(_)), "the command line shows no more than this");
         for raw in [r#"{"raw":"x","reason":"y"}"#, r#"{"raw_base64":"eA==","reason":"y"}"#] {
             assert!(matches!(read(raw), QueueLetter::Raw(_)), "{raw}");
         }

@@ -37,7 +37,7 @@ pub(crate) struct QueueJob<'a> {
     /// The job's id in this queue, the same in every attempt.
     #[schemars(extend("examples" = ["1794744020000000"]))]
     id: &'a str,
-    /// What was pushed, byte for byte.
+    /// The payload as it was written, without white space around it.
     #[schemars(with = "serde_json::Value")]
     payload: Cow<'a, RawValue>,
     /// Which attempt this is, from 1.
@@ -55,7 +55,7 @@ impl<'a> QueueJob<'a> {
     fn all(jobs: &'a [Job]) -> Vec<Self> {
         let one = |job: &'a Job| Self {
             id: &job.id,
-            payload: json(&job.payload),
+            payload: as_raw_json(&job.payload),
             attempt: job.attempt,
             lease: &job.lease,
             lease_expires_in_ms: millis(job.lease_expires_in),
@@ -76,8 +76,9 @@ fn as_text<S: Serializer>(lease: &Lease, out: S) -> Result<S::Ok, S::Error> {
     out.collect_str(lease)
 }
 
-/// JSON as it lies in the store, where it was read as JSON; what is none after all is a string.
-fn json(bytes: &Bytes) -> Cow<'_, RawValue> {
+/// JSON as it lies in the store, where it was read as JSON, without white space around it; what is none after all is a
+/// string.
+fn as_raw_json(bytes: &Bytes) -> Cow<'_, RawValue> {
     match serde_json::from_slice(bytes) {
         Ok(raw) => Cow::Borrowed(raw),
         Err(_) => Cow::Owned(to_raw_value(&String::from_utf8_lossy(bytes)).unwrap_or_default()),
@@ -123,7 +124,7 @@ pub(crate) enum QueueItem<'a> {
 impl<'a> QueueItem<'a> {
     fn of(item: &'a Item) -> Self {
         match item {
-            Item::Json(bytes) => Self::Json(json(bytes)),
+            Item::Json(bytes) => Self::Json(as_raw_json(bytes)),
             Item::Raw { bytes, reason } => Self::Raw(raw(bytes, reason)),
         }
     }
@@ -164,6 +165,13 @@ mod tests {
         let deep = "[".repeat(5_000) + &"]".repeat(5_000);
         ["{\"b\":1, \"a\":1.10,\"a\":2}", "1e999", "\"\\ud800\"", "12345678901234567890123", &deep]
             .map(str::to_owned)
+    }
+
+    #[test]
+    fn white_space_around_what_another_program_pushed_is_left_out_and_inside_it_is_kept() {
+        let told = |item: &'static str| as_raw_json(&Bytes::from_static(item.as_bytes())).get().to_owned();
+        assert_eq!(told(" {\"a\":1}\n"), "{\"a\":1}");
+        assert_eq!(told("{ \"a\" : 1 }"), "{ \"a\" : 1 }");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::super::{Answer, Call, Input, Needs, Shows, call, written};
-use super::{COUNT, QueueRaw, count_of, json, owned, raw};
+use super::{COUNT, QueueRaw, as_raw_json, count_of, owned, raw};
 use crate::request::{Holds, REQUEST_ID, Spec, request};
 use crate::services::Services;
 
@@ -17,7 +17,7 @@ pub(in super::super) const CALLS: &[Call] = &[RANGE, TRIM];
 const RANGE: Call = call!(
     Queue "queue" "range", Reads, QueueRangeAsk => QueueRange<'static>, range,
     "List the items of a priority queue by score, lowest first",
-    shows: Shows::Values,
+    shows: Some(Shows::Values),
     refusals: &[(422, "the queue's order is fifo")],
 );
 const TRIM: Call = call!(
@@ -95,7 +95,7 @@ pub(crate) struct QueueTrimmed {
 fn scored(score: f64, item: &Item) -> QueueScored<'_> {
     let priority = Some(score).filter(|score| score.is_finite());
     match item {
-        Item::Json(bytes) => QueueScored::Payload { priority, payload: json(bytes) },
+        Item::Json(bytes) => QueueScored::Payload { priority, payload: as_raw_json(bytes) },
         Item::Raw { bytes, reason } => QueueScored::Raw { priority, item: raw(bytes, reason) },
     }
 }

@@ -15,7 +15,10 @@ use crate::services::Services;
 
 pub(in super::super) const CALLS: &[Call] = &[PRESSURE, PAUSE, RESUME, PEEK];
 
-const PRESSURE: Call = call!(Queue "queue" "pressure", Reads, QueueAsked => QueuePressure, pressure, "Say how full the queue is");
+const PRESSURE: Call = call!(
+    Queue "queue" "pressure", Reads, QueueAsked => QueuePressure, pressure, "Say how full the queue is",
+    shows: Some(Shows::Facts),
+);
 const PAUSE: Call = call!(
     Queue "queue" "pause", Writes, QueueSwitch => QueuePaused, pause,
     "Give no more jobs to claims; pushes and acks go on",
@@ -29,7 +32,7 @@ const RESUME: Call = call!(
 );
 const PEEK: Call = call!(
     Queue "queue" "peek", Reads, QueuePeek => QueuePeeked<'static>, peek, "Look at the jobs that are next",
-    shows: Shows::Values,
+    shows: Some(Shows::Values),
 );
 
 request! {

@@ -7,7 +7,7 @@ use quaymaster::run::{Failure, FailuresAsk, LEASE_MAX, PAGE_MAX, RetryAsk, momen
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::super::{Answer, Call, Input, No, call, written};
+use super::super::{Answer, Call, Input, No, Shows, call, written};
 use super::{CURSOR, ID};
 use crate::request::{REQUEST_ID, Spec, request};
 use crate::services::Services;
@@ -17,6 +17,7 @@ pub(in super::super) const CALLS: &[Call] = &[FAILURES, RETRY];
 const FAILURES: Call = call!(
     Run "run" "failures", Reads, RunFailuresAsk => RunFailures, failures,
     "List what failed and was not processed since",
+    shows: Some(Shows::Values),
 );
 const RETRY: Call = call!(
     Run "run" "retry", Writes, RunRetry => RunFailures, retry,

@@ -12,7 +12,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::super::{Answer, Call, Input, Needs, Repeat, call, written};
+use super::super::{Answer, Call, Input, Needs, Repeat, Shows, call, written};
 use super::{CURSOR, ID, ITEMS, RUN_ID, RunShown, borrowed, shown, text_of, texts_of};
 use crate::http::problem::Problem;
 use crate::request::{Holds, REQUEST_ID, REQUEST_ID_UNUSED, Spec, request};
@@ -38,9 +38,12 @@ const FINISH: Call = call!(
 );
 const SHOW: Call = call!(
     Run "run" "show", Reads, RunShow => RunShown, show, "Show a run, and bring its documented hash up to date",
+    shows: Some(Shows::Facts),
 );
-const LIST: Call =
-    call!(Run "run" "list", Reads, RunListAsk => RunList, list, "List runs, the last active first");
+const LIST: Call = call!(
+    Run "run" "list", Reads, RunListAsk => RunList, list, "List runs, the last active first",
+    shows: Some(Shows::Facts),
+);
 const SWEEP: Call = call!(
     Run "run" "sweep", Writes, RunSweep => RunSwept, sweep,
     "Mark runs without a sign of life as stale, as every server does by itself",

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::super::{Answer, Call, Input, Needs, No, Repeat, call, millis, written};
+use super::super::{Answer, Call, Input, Needs, No, Repeat, Shows, call, millis, written};
 use super::{ID, RUN_ID, borrowed, text_of, texts_of};
 use crate::request::{Holds, REQUEST_ID, REQUEST_ID_UNUSED, Spec, request};
 use crate::services::Services;
@@ -30,7 +30,7 @@ const FAILED: Call = call!(
 const REMAINING: Call = call!(
     Run "run" "remaining", Writes, RunCandidates => RunRemaining, remaining,
     "Which of these items the run has not processed; changes nothing",
-    needs: Needs::Read, repeat: Repeat::Safe,
+    needs: Needs::Read, shows: Some(Shows::Facts), repeat: Repeat::Safe,
 );
 const TASK_START: Call = call!(
     Run "run" "task_start", Writes, RunTaskNote => RunTaskStarted, task_start, "Note that a task of a run begins",

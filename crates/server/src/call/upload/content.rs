@@ -17,7 +17,7 @@ use super::disposition::disposition;
 use super::route::Asked;
 use super::{below, berth_of, unknown};
 use crate::app::App;
-use crate::call::{Answers, Operation};
+use crate::call::{Answers, Operation, Shows};
 use crate::http::conditional::{Outcome, Validators};
 use crate::http::connection::{Pace, Sending};
 use crate::http::problem::Problem;
@@ -49,6 +49,7 @@ pub(super) const CONTENT: Operation = Operation {
             spec: Spec::text(),
         },
     ],
+    shows: Some(Shows::Values),
     refusals: &[
         (410, "the object was removed, or is damaged"),
         (412, "the content is not the one that `if-match` or `if-unmodified-since` names"),

@@ -72,7 +72,8 @@ pub struct UploadCreated {
     /// The most bytes of a chunk.
     pub chunk_max_bytes: u64,
     /// `created`, or `existing` when the same key and request made it before.
-    #[schemars(extend("enum" = ["created", "existing"]))]
+    #[serde(default)] // The command line reads this answer and does not need the field.
+    #[schemars(!default, extend("enum" = ["created", "existing"]))]
     pub outcome: Cow<'static, str>,
 }
 
@@ -87,7 +88,8 @@ pub(crate) async fn create(services: &Services, input: Input<'_>) -> Answer {
             return Err(Problem::new(Code::UploadMismatch, detail).field("idempotency_key"));
         }
         Creation::NodeTaken => {
-            let detail = "another upload is for this node, and goes on or is remembered with its object; or the node is another resource's";
+            let detail = "this document has an upload already, or belongs to another upload resource; finish or abort that \
+                          upload, or name another node_id";
             return Err(Problem::new(Code::UploadNode, detail).field("node_id"));
         }
     };

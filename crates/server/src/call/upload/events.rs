@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::super::{Answer, Call, Input, Opening, Streamed, call};
+use super::super::{Answer, Call, Input, Opening, Shows, Streamed, call};
 use super::{berth, written};
 use crate::app::App;
 use crate::depot::tail::Reader;
@@ -25,6 +25,7 @@ pub(in super::super) const CALLS: &[Call] = &[EVENTS];
 const EVENTS: Call = call!(
     Upload "upload" "events", Reads, UploadEventsAsk => UploadEvents, events,
     "Read completions in their order, as the outbox keeps them",
+    shows: Some(Shows::Facts),
     streamed: Some(Streamed {
         about: "Those behind `after` first, each with its JSON in `data` and its `seq` in `id`, and then each as it happens.",
         // A page passes it over, whatever it is.

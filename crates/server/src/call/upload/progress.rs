@@ -11,20 +11,23 @@ use quaymaster::upload::Progress;
 use super::route::Asked;
 use super::{below, berth_of, unknown};
 use crate::app::App;
-use crate::call::{Answers, Operation};
+use crate::call::{Answers, Operation, Shows};
 use crate::fan::Seated;
 use crate::http::problem::Problem;
 use crate::http::{query, sse};
 
-pub(super) const PROGRESS: Operation = below(
-    ("progress", "/v1/upload/{name}/{upload_id}/progress"),
-    "Follow an upload",
-    Answers::Events(
-        "`event: snapshot`, then `event: progress` for every change, each with the documented JSON in `data` and its \
-         number in `id`. Ends with the upload: COMPLETED, EXPIRED, or FAILED with `aborted`.",
-    ),
-    |app, asked| Box::pin(progress(app, asked)).boxed(),
-);
+pub(super) const PROGRESS: Operation = Operation {
+    shows: Some(Shows::Facts),
+    ..below(
+        ("progress", "/v1/upload/{name}/{upload_id}/progress"),
+        "Follow an upload",
+        Answers::Events(
+            "`event: snapshot`, then `event: progress` for every change, each with the documented JSON in `data` and its \
+             number in `id`. Ends with the upload: COMPLETED, EXPIRED, or FAILED with `aborted`.",
+        ),
+        |app, asked| Box::pin(progress(app, asked)).boxed(),
+    )
+};
 
 /// One reader.
 struct Feed {

@@ -17,7 +17,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::super::{Answer, Answers, Call, Input, Needs, Operation, Repeat, call};
+use super::super::{Answer, Answers, Call, Input, Needs, Operation, Repeat, Shows, call};
 use super::chunk::closed;
 use super::route::Asked;
 use super::{UPLOAD_ID, below, berth_of, unknown, written};
@@ -35,6 +35,7 @@ pub(in super::super) const CALLS: &[Call] = &[STATUS, ABORT, RESUME];
 const STATUS: Call = call!(
     Upload "upload" "status", Reads, UploadAsk => UploadState, status,
     "Show how far an upload has come, and what is to be sent again",
+    shows: Some(Shows::Facts),
 );
 const ABORT: Call = call!(
     Upload "upload" "abort", Writes, UploadNamed => UploadState, abort,
@@ -46,8 +47,10 @@ const RESUME: Call = call!(
     "Go on with an upload that has FAILED; `resend` says with what",
     needs: Needs::Operate, repeat: Repeat::Safe,
 );
-pub(super) const SHOW: Operation =
-    below(("show", TEMPLATE), STATUS.about, ANSWERS, |app, asked| Box::pin(show(app, asked)).boxed());
+pub(super) const SHOW: Operation = Operation {
+    shows: STATUS.row.shows,
+    ..below(("show", TEMPLATE), STATUS.about, ANSWERS, |app, asked| Box::pin(show(app, asked)).boxed())
+};
 pub(super) const DELETE: Operation = Operation {
     method: "DELETE",
     needs: Needs::Operate,
