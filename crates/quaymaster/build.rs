@@ -31,8 +31,16 @@ fn main() {
             texts.push((stem(&path, &root.join("lua")), read(&path, &mut problems)));
         }
     }
-    if let Some(replay) = includes.get_mut("replay") {
-        *replay = replay.replace("@replayed", &replayed(&texts));
+    let names = replayed(&texts);
+    match includes.get_mut("replay") {
+        Some(replay) if replay.contains("@replayed") && !names.is_empty() => {
+            *replay = replay.replace("@replayed", &names);
+        }
+        _ => problems.push(
+            "lua/inc/replay.lua wants the word @replayed, and scripts that call replay_read(request, \"name\", …): \
+             otherwise no record of a request_id is known as ours"
+                .to_owned(),
+        ),
     }
     let groups = script::header::groups(&includes).unwrap_or_else(|found| {
         problems.extend(found);

@@ -229,6 +229,33 @@ async fn wrong_credentials_are_told_as_such() {
     let reader = Ledger::open(&url, &LedgerOptions::default()).await.unwrap();
     assert!(reader.find("a").await.unwrap().is_some());
     assert!(matches!(record(&reader, "a", &part(1, "x")).await, RecordPart::Durable { .. }));
+
+    // A newer version made a table that the grant of then does not reach.
+    server.ask("REVOKE ALL ON quaymaster_nodes FROM reader");
+    let error = reader.create(&new("b")).await.unwrap_err();
+    assert_eq!(error.trouble(), Trouble::Credentials, "{error}");
+    assert!(error.to_string().contains("quaymaster_nodes"), "{error}");
+    let guide = include_str!("../../../docs/uploads.md");
+    let grant = "GRANT SELECT, INSERT, UPDATE ON quaymaster_nodes TO reader";
+    assert!(guide.contains(grant), "docs/uploads.md says what to grant");
+    server.ask(grant);
+    whole(&reader, "b").await;
+    complete(&reader, &claimed(&reader, "b", "w").await).await;
+}
+
+/// A database in which each table that is changed takes longer than a call may.
+#[tokio::test(flavor = "multi_thread")]
+async fn tables_of_an_older_version_may_take_longer_than_a_call() {
+    let server = PostgresServer::start();
+    server.ask(
+        "CREATE FUNCTION slow() RETURNS event_trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(3); END';
+         CREATE EVENT TRIGGER slow ON ddl_command_start WHEN TAG IN ('ALTER TABLE') EXECUTE FUNCTION slow()",
+    );
+    let options = LedgerOptions { deadline: Duration::from_secs(2), ..LedgerOptions::default() };
+    let ledger = Ledger::open(&server.url(), &options).await.unwrap();
+    whole(&ledger, "a").await;
+    // Only these may: everything else keeps to the deadline, and so does whoever finds them made.
+    assert!(Ledger::open(&server.url(), &options).await.is_ok());
 }
 
 #[tokio::test(flavor = "multi_thread")]

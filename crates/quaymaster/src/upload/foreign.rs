@@ -6,7 +6,7 @@ use futures_util::stream::{Stream, StreamExt as _};
 use quaymaster_store::{Message, ScanCursor, Topology};
 
 use super::{MAX_CHUNKS, Upload, ops, tell};
-use crate::scripts::{upload_adopt, upload_enlist, upload_foreign, upload_lengths};
+use crate::scripts::{upload_adopt, upload_enlist, upload_foreign, upload_keep, upload_lengths};
 use crate::upload::ops::When;
 use crate::{Error, Result, bound};
 
@@ -123,6 +123,17 @@ impl Upload {
             }
         }
         Ok((found, (to < MAX_CHUNKS).then_some(to)))
+    }
+
+    /// Lets the bytes under a chunk's documented key live as long as a chunk's from now on, in a store that holds nothing
+    /// but chunks; false when there are not `size` of them. In its own store, [`Upload::accept`] does so.
+    pub async fn keep(&self, id: &str, number: u32, size: u64) -> Result<bool> {
+        const OP: &str = ops::ADOPT;
+        let reply = self.bound.run(OP, ops::keep(self, id, number, size)?).await?;
+        Ok(match upload_keep::Reply::read(OP, reply)? {
+            upload_keep::Reply::Kept => true,
+            upload_keep::Reply::Differs { .. } => false,
+        })
     }
 
     /// A page of all uploads that have a state, whoever began them; a walk over about `count` keys of the store.

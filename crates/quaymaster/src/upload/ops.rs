@@ -13,10 +13,10 @@ use super::{MAX_CHUNKS, Upload};
 use crate::scripts::{
     At, upload_accept, upload_admit, upload_adopt, upload_arrive, upload_back, upload_call, upload_claim,
     upload_create, upload_delist, upload_drop, upload_due, upload_enlist, upload_extend, upload_failed,
-    upload_flight, upload_foreign, upload_forget, upload_hold, upload_lapsed, upload_lengths, upload_look,
-    upload_mend, upload_metadata, upload_missing, upload_move, upload_note, upload_page, upload_pick,
-    upload_recount, upload_rekey, upload_release, upload_renew, upload_reopen, upload_rest, upload_restore,
-    upload_shipped, upload_status, upload_unstage, upload_verify,
+    upload_flight, upload_foreign, upload_forget, upload_hold, upload_keep, upload_lapsed, upload_lengths,
+    upload_look, upload_mend, upload_metadata, upload_missing, upload_move, upload_note, upload_page,
+    upload_pick, upload_recount, upload_rekey, upload_release, upload_renew, upload_reopen, upload_rest,
+    upload_restore, upload_shipped, upload_status, upload_unstage, upload_verify,
 };
 use crate::{Result, Token};
 
@@ -276,6 +276,15 @@ pub(super) fn adopt(
 pub(super) fn lengths(upload: &Upload, id: &str, numbers: Range<u32>) -> Result<Invocation> {
     let call = upload_lengths::Call { chunks: &|keys| upload.put_chunks(ADOPT, id, numbers.clone(), keys) };
     Ok(sent(call.on(at(upload, ADOPT))?))
+}
+
+pub(super) fn keep(upload: &Upload, id: &str, number: u32, size: u64) -> Result<Invocation> {
+    super::keys::check_id(ADOPT, "upload_id", id)?;
+    let mut digits = itoa::Buffer::new();
+    let chunk = upload.chunk_named(id, digits.format(number));
+    let chunk = upload.bound.role(ADOPT, "chunk", &chunk)?;
+    let ttl_ms = millis(upload.spec.chunk_ttl);
+    Ok(upload_keep::Call { chunk, size: int(size), ttl_ms }.on(at(upload, ADOPT))?.repeat_safe())
 }
 
 pub(super) fn rekey(upload: &Upload, id: &str, was: &str, key: &str) -> Result<Invocation> {

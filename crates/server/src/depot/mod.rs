@@ -286,6 +286,11 @@ impl Berth {
 
     /// All parts, opened now if they are not yet.
     pub(crate) async fn uploads(&self) -> quaymaster_upload::Result<&Uploads> {
+        self.opened_within(OPENING).await
+    }
+
+    /// The same for whoever has more time than a call, as tables of an older version may want.
+    async fn opened_within(&self, patience: Duration) -> quaymaster_upload::Result<&Uploads> {
         if let Some(opened) = self.opened.get() {
             return Ok(opened);
         }
@@ -297,7 +302,7 @@ impl Berth {
             self.bell.notify_one();
             Ok(opened)
         };
-        tokio::time::timeout(OPENING, self.opened.get_or_try_init(open)).await.unwrap_or_else(|_| {
+        tokio::time::timeout(patience, self.opened.get_or_try_init(open)).await.unwrap_or_else(|_| {
             let detail = "the database or the object store does not answer";
             Err(quaymaster_upload::Error::new("upload.open", Trouble::Passing, detail))
         })

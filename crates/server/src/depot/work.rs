@@ -8,6 +8,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::join_all;
 use quaymaster_upload::Uploads;
 use quaymaster_upload::adopt::until_begun;
+use quaymaster_upload::ledger::MIGRATION;
 use tokio_util::sync::CancellationToken;
 
 use super::{Berth, Depot};
@@ -74,7 +75,7 @@ impl Berth {
     async fn when_open(&self, stop: &CancellationToken) -> Option<(&Uploads, Option<String>)> {
         let begun = stop.run_until_cancelled(self.until_wanted()).await?;
         for attempt in 1.. {
-            match stop.run_until_cancelled(self.uploads()).await? {
+            match stop.run_until_cancelled(self.opened_within(MIGRATION)).await? {
                 Ok(uploads) => return Some((uploads, begun)),
                 Err(error) => {
                     tracing::debug!(upload = self.store.name(), %error, "not open yet; will try again");

@@ -285,6 +285,10 @@ impl Uploads {
             bytes::digest_in_place(holds, (id, number, size), algorithm, &self.inner.fetching).await?;
         let Some(digest) = digest else { return Ok(None) };
         let place = self.inner.bytes.place_of_others(number);
+        // Taken and not shipped yet, they must not end with the other program's TTL.
+        if place.is_some() && !holds.keep(id, number, size).await? {
+            return Ok(None);
+        }
         let source = place.as_deref().map_or(Source::InPlace, Source::Elsewhere);
         let offer = Offer { number, size, digest: &digest, last, source, reservation: None };
         Ok(Some(Effect::IngestAccept.of(store.accept(id, &offer)).await?))

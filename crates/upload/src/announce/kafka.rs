@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, RwLock};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
@@ -16,6 +17,9 @@ use crate::{Error, Result, Trouble};
 /// How long a record may be on its way, tries of librdkafka's own included.
 const PATIENCE_MS: &str = "30000";
 
+/// How long librdkafka keeps to itself that a connection fails as it did before.
+const SILENCE: Duration = Duration::from_secs(30);
+
 pub(super) struct Kafka {
     config: ClientConfig,
     producer: RwLock<FutureProducer<Connection>>,
@@ -24,7 +28,22 @@ pub(super) struct Kafka {
 
 /// What went wrong last with a connection to a broker: a record that waits for one only learns that it waited too long.
 #[derive(Clone, Default)]
-struct Connection(Arc<Mutex<Option<(RDKafkaErrorCode, String)>>>);
+struct Connection(Arc<Mutex<Option<Failure>>>);
+
+#[derive(Clone)]
+struct Failure {
+    at: Instant,
+    code: RDKafkaErrorCode,
+    reason: String,
+}
+
+impl Connection {
+    /// What went wrong last, unless that is too old to hold up a record that was sent then.
+    fn failure_of(&self, sent: Instant) -> Option<Failure> {
+        let last = self.0.lock().clone()?;
+        (sent.saturating_duration_since(last.at) < SILENCE).then_some(last)
+    }
+}
 
 impl ClientContext for Connection {
     fn error(&self, error: KafkaError, reason: &str) {
@@ -32,7 +51,7 @@ impl ClientContext for Connection {
         if let Some(code) =
             error.rdkafka_error_code().filter(|code| *code != RDKafkaErrorCode::AllBrokersDown)
         {
-            *self.0.lock() = Some((code, reason.to_owned()));
+            *self.0.lock() = Some(Failure { at: Instant::now(), code, reason: reason.to_owned() });
         }
     }
 }
@@ -94,24 +113,24 @@ impl Kafka {
             .timestamp(event.created_ms)
             .headers(headers);
         // No wait for room in the queue: whoever calls comes again.
-        let producer = self.producer.read().clone();
-        match producer.send(record, Timeout::After(std::time::Duration::ZERO)).await {
+        let (producer, sent) = (self.producer.read().clone(), Instant::now());
+        match producer.send(record, Timeout::After(Duration::ZERO)).await {
             Ok(_) => {
                 *self.connection.0.lock() = None;
                 Ok(())
             }
             Err((error, _)) => {
                 self.renew_if_broken(&producer);
-                Err(self.failed(error))
+                Err(self.failed(error, sent))
             }
         }
     }
 
-    fn failed(&self, error: KafkaError) -> Error {
+    fn failed(&self, error: KafkaError, sent: Instant) -> Error {
         if error.rdkafka_error_code() == Some(RDKafkaErrorCode::MessageTimedOut)
-            && let Some((code, reason)) = &*self.connection.0.lock()
+            && let Some(Failure { code, reason, .. }) = self.connection.failure_of(sent)
         {
-            let failure = Error::new("announce.tell", trouble(Some(*code)), format!("the broker: {reason}"));
+            let failure = Error::new("announce.tell", trouble(Some(code)), format!("the broker: {reason}"));
             return failure.saying(format!("{code:?}")).because(error);
         }
         failed(error)
@@ -158,5 +177,20 @@ fn failed(error: KafkaError) -> Error {
     match code {
         Some(code) => failure.saying(format!("{code:?}")).because(error),
         None => failure.because(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_that_failed_long_before_is_not_the_reason() {
+        let connection = Connection::default();
+        connection.error(KafkaError::Global(RDKafkaErrorCode::Authentication), "the password is wrong");
+        let failed = Instant::now();
+        let blamed = |sent| connection.failure_of(sent).is_some();
+        assert!(blamed(failed) && blamed(failed + SILENCE / 2));
+        assert!(!blamed(failed + SILENCE));
     }
 }

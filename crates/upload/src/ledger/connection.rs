@@ -201,8 +201,18 @@ impl Database {
         op: &'static str,
         work: impl Future<Output = Result<T>>,
     ) -> Result<T> {
-        let done = tokio::time::timeout(self.deadline, work).await.unwrap_or_else(|_| {
-            let detail = format!("the database said nothing for {} ms", self.deadline.as_millis());
+        self.bounded_by(self.deadline, op, work).await
+    }
+
+    /// Runs with a deadline of its own.
+    pub(super) async fn bounded_by<T>(
+        &self,
+        deadline: Duration,
+        op: &'static str,
+        work: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        let done = tokio::time::timeout(deadline, work).await.unwrap_or_else(|_| {
+            let detail = format!("the database said nothing for {} ms", deadline.as_millis());
             Err(Error::new(op, Trouble::Passing, detail).saying("timeout"))
         });
         done.map_err(|error| {

@@ -11,6 +11,9 @@ use crate::{Result, names};
 /// Whoever has to go on with an upload that failed gets at least so long to do so, however near its deadline was.
 const TIME_TO_GO_ON: Duration = Duration::from_secs(3600);
 
+const KEEP_OWNER: &str =
+    "INSERT INTO quaymaster_nodes (node_id, resource) VALUES ($1, $2) ON CONFLICT DO NOTHING";
+
 /// Who gives an upload up.
 enum Who<'a> {
     Anybody,
@@ -199,6 +202,9 @@ impl Ledger {
                     return Ok(Moved::Lost(Box::new(was)));
                 }
                 let id = [Arg::Text(upload_id)];
+                // An older build created it and did not say whose the node is.
+                let owner = [Arg::Text(&was.node_id), Arg::Text(&was.resource)];
+                session.execute(KEEP_OWNER, &owner).await?;
                 session.delete_parts(upload_id).await?;
                 session.execute("DELETE FROM quaymaster_upload_events WHERE upload_id = $1", &id).await?;
                 session.execute("DELETE FROM quaymaster_uploads WHERE upload_id = $1", &id).await?;

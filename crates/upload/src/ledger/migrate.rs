@@ -1,8 +1,15 @@
 //! The tables, version by version. A version is never changed once it is released: a new one follows it.
 
+use std::time::Duration;
+
 use super::connection::{Arg, Cell, Database, Session};
 use super::nodes::{NodeTable, Nodes};
 use crate::{Error, Result, Trouble};
+
+const OP: &str = "ledger.open";
+
+/// How long tables of an older version may take to be brought up to date: indexes of many rows take minutes.
+pub const MIGRATION: Duration = Duration::from_secs(600);
 
 /// Held while tables are made, by whoever is first.
 const LOCK: i64 = 0x7175_6179_7570_6c64;
@@ -125,6 +132,14 @@ impl Database {
     /// Brings the tables to the newest version; refuses those of a newer build. What is done with `nodes`, or why that
     /// table cannot be used.
     pub(super) async fn migrate(&self, names: &NodeTable) -> Result<Nodes> {
+        if let Some(nodes) = self.bounded(OP, self.newest(names)).await? {
+            return Ok(nodes);
+        }
+        self.bounded_by(MIGRATION, OP, self.make(names)).await
+    }
+
+    /// What is done with `nodes` if the tables are of the newest version.
+    async fn newest(&self, names: &NodeTable) -> Result<Option<Nodes>> {
         let mut session = self.session().await?;
         // Whoever may only use tables finds those that somebody else made.
         let found = match version(&mut session).await {
@@ -134,15 +149,19 @@ impl Database {
             Err(error) => return Err(error),
         };
         refuse_newer(found)?;
-        if found == NEWEST {
-            let nodes = Nodes::of(&mut session, names).await?;
-            session.done();
-            return Ok(nodes);
+        if found < NEWEST {
+            return Ok(None);
         }
-        drop(session);
+        let nodes = Nodes::of(&mut session, names).await?;
+        session.done();
+        Ok(Some(nodes))
+    }
 
+    async fn make(&self, names: &NodeTable) -> Result<Nodes> {
         let mut session = self.begin().await?;
         if !session.is_sqlite() {
+            let longer = format!("SET LOCAL statement_timeout = {}", MIGRATION.as_millis());
+            session.execute(sqlx::AssertSqlSafe(longer), &[]).await?;
             let lock = "SELECT 1::bigint FROM (SELECT pg_advisory_xact_lock($1)) AS taken";
             session.fetch(lock, &[Arg::Int(LOCK)]).await?;
         }
@@ -185,5 +204,5 @@ fn refuse_newer(found: i64) -> Result<()> {
     let detail = format!(
         "the tables are of version {found}, this build knows {NEWEST}: a newer build uses this database"
     );
-    Err(Error::new("ledger.open", Trouble::Never, detail).saying("newer"))
+    Err(Error::new(OP, Trouble::Never, detail).saying("newer"))
 }

@@ -45,6 +45,7 @@ pub use facts::{
     Claim, Created, Due, Errand, Event, Fence, Happening, Moved, New, NewNode, Node, Part, RecordPart,
     Reopen, Sending, Step, Total, Upload,
 };
+pub use migrate::MIGRATION;
 pub use nodes::NodeTable;
 pub use outbox::Pruned;
 pub use progress::NODE_GONE;
@@ -77,7 +78,7 @@ pub enum Clock {
 /// How the database is used.
 #[derive(Debug, Clone)]
 pub struct LedgerOptions {
-    /// No call takes longer, waiting for a connection included.
+    /// No call takes longer, waiting for a connection included; to bring old tables up to date may take [`MIGRATION`].
     pub deadline: Duration,
     /// Connections to PostgreSQL. SQLite has one writer and one connection.
     pub connections: usize,
@@ -119,7 +120,7 @@ impl Ledger {
     /// table of documents that lacks something is refused until somebody changes it.
     pub async fn open(url: &str, options: &LedgerOptions) -> Result<Self> {
         let database = Database::new(url, options)?;
-        let nodes = database.bounded("ledger.open", database.migrate(&options.nodes)).await?;
+        let nodes = database.migrate(&options.nodes).await?;
         Ok(Self { database: database.with_nodes(nodes) })
     }
 

@@ -72,6 +72,7 @@ on_both! {
     a_foreign_nodes_table_is_used_or_refused
     a_node_stays_with_its_resource
     nodes_of_an_older_build_stay_with_the_resource_of_their_object
+    a_node_of_an_older_server_that_ran_beside_stays_with_its_resource
     keys_of_an_older_build_get_their_prefix_once
     a_history_tells_every_move
 }

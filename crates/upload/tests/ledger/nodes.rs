@@ -144,6 +144,17 @@ pub(crate) async fn a_node_stays_with_its_resource(database: Database) {
     assert!(matches!(ledger.create(&of("e", "pictures", "theirs")).await.unwrap(), Created::Created(_)));
 }
 
+pub(crate) async fn a_node_of_an_older_server_that_ran_beside_stays_with_its_resource(database: Database) {
+    let ledger = database.ledger().await;
+    whole(&ledger, "a").await;
+    complete(&ledger, &claimed(&ledger, "a", "w").await).await;
+    run(&database, "DELETE FROM quaymaster_nodes").await;
+    database.advance(HOUR);
+    held(ledger.forget("a").await.unwrap());
+    assert_eq!(ledger.create(&of("b", "pictures", "node-a")).await.unwrap(), Created::NodeTaken);
+    assert!(matches!(ledger.create(&of("c", "documents", "node-a")).await.unwrap(), Created::Created(_)));
+}
+
 pub(crate) async fn nodes_of_an_older_build_stay_with_the_resource_of_their_object(database: Database) {
     let ledger = database.ledger().await;
     // The newest upload of the node was called off, and is another resource's.

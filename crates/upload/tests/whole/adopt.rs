@@ -26,6 +26,9 @@ use crate::trial;
 const NODE: &str = "550e8400-e29b-41d4-a716-446655440000";
 const KEY: &str = "elsewhere/my-connector/550e8400-e29b-41d4-a716-446655440000.pb";
 
+/// How long that program lets its chunks live, in seconds.
+const THEIR_TTL: &[u8] = b"600";
+
 pub fn trials() -> Vec<Trial> {
     vec![
         trial("adopt::redis_seaweedfs_and_postgres", redis_seaweedfs_and_postgres),
@@ -110,7 +113,7 @@ impl Program {
     /// Pattern 1 without its last line.
     fn put(&mut self, number: u32, bytes: &[u8], last: bool) {
         let (chunk, state) = (self.key(&format!("chunks:{number}")), self.key("state"));
-        run(&mut self.chunks, &[b"SETEX", chunk.as_bytes(), b"3600", bytes]);
+        run(&mut self.chunks, &[b"SETEX", chunk.as_bytes(), THEIR_TTL, bytes]);
         self.run(&[b"HINCRBY", state.as_bytes(), b"received_chunks", b"1"]);
         if last {
             self.set(&[("is_last_received", "true"), ("total_chunks", &(number + 1).to_string())]);
@@ -124,6 +127,12 @@ impl Program {
 
     fn has(&mut self, field: &str) -> bool {
         redis::cmd("EXISTS").arg(self.key(field)).query(&mut self.connection).unwrap()
+    }
+
+    /// How long a chunk lives yet, in seconds.
+    fn life(&mut self, number: u32) -> i64 {
+        let chunk = self.key(&format!("chunks:{number}"));
+        redis::cmd("TTL").arg(chunk).query(&mut self.chunks).unwrap()
     }
 
     fn chunks_left(&mut self) -> u64 {
@@ -246,6 +255,7 @@ async fn chunks_in_a_redis_of_their_own_are_found() {
     program.begin(multipart.as_str(), KEY, 4007);
     program.put(0, &chunks[0], false);
     assert!(rig.uploads.adopt("abc123").await.unwrap());
+    assert!(program.life(0) > 600, "what is taken lives as long as a chunk: {} s", program.life(0));
     assert_eq!(rig.uploads.ship_once(9).await.unwrap(), [Sent::Durable]);
     assert_eq!(program.chunks_left(), 0, "they go once the ledger has them");
     // One that is lost is asked for, and taken when it comes again.

@@ -10,10 +10,11 @@
 //! moved lose it. Where the machine's clock was set forward, the store's time goes on from the stamp, or leases would end
 //! while their holders work. An operator who wants the machine's date all the same makes the file [`TAKE_DATE`].
 
-use std::fs;
 use std::ops::Bound;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::{fs, io};
 
 use bytes::Bytes;
 use fjall::{OwnedWriteBatch, PersistMode};
@@ -105,6 +106,14 @@ impl Stamp {
     }
 }
 
+/// Removes a file, unless somebody else has.
+fn remove(file: &Path) -> io::Result<()> {
+    match fs::remove_file(file) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
+}
+
 impl Journal {
     /// Keeps the time of `ticker` with the commits from now on.
     pub(crate) fn keeping(mut self, ticker: Arc<Ticker>) -> Self {
@@ -140,7 +149,7 @@ impl Journal {
         batch.commit().map_err(failed)?;
         if takes_date {
             // Not before: an opening that is cut short takes the date again.
-            fs::remove_file(&request).map_err(open::io_error(&self.dir))?;
+            remove(&request).map_err(open::io_error(&self.dir))?;
         }
         Ok(u64::from(future))
     }
@@ -161,7 +170,7 @@ impl Journal {
         let due = stamp.and_then(|stamp| Some((stamp, ticker.since(&stamp)?)));
         let due_us = due.map_or(told_us, |(_, due_us)| due_us);
         let ahead_us = due_us.saturating_sub(now_us);
-        if ahead_us > LITTLE_US {
+        if ahead_us > if takes_date { 0 } else { LITTLE_US } {
             warn!(
                 dir = %self.dir.display(),
                 ahead_ms = ahead_us / 1000,

@@ -220,6 +220,41 @@ fn the_machines_date_is_taken_at_once_and_once_when_an_operator_asks_for_it() {
 }
 
 #[test]
+fn the_machines_date_is_taken_too_where_the_store_is_a_little_ahead() {
+    const AHEAD_US: i64 = 9_000_000;
+    for (boot, stamped) in [(0, true), (1, true), (0, false)] {
+        let dir = tempfile::tempdir().unwrap();
+        let (journal, ticker) = by_the_machine(dir.path());
+        let end_ms = (ticker.now_us() + DAY_US) / 1000;
+        journal.commit(1, 1, vec![put("k", Some(end_ms))], Sync::Disk).unwrap();
+        let told_us = rewrite(&journal, AHEAD_US, 0, boot, stamped);
+        drop((journal, ticker));
+        let request = dir.path().join(TAKE_DATE);
+        std::fs::write(&request, "").unwrap();
+        for opening in 0..2 {
+            let (journal, ticker) = by_the_machine(dir.path());
+            assert_eq!(journal.align(&ticker, &[":leases"]).unwrap(), u64::from(opening == 0));
+            assert_eq!((request.exists(), ticker.offset_us()), (false, 0), "{boot} {stamped}");
+            let (_, end) = ends(&journal).pop().unwrap();
+            let (left_ms, due_ms) = (end.unwrap() - ticker.now_us() / 1000, end_ms - told_us / 1000);
+            assert!((due_ms - 60_000..=due_ms + 1).contains(&left_ms), "{left_ms} of {due_ms} ms");
+        }
+    }
+}
+
+#[test]
+fn a_request_that_somebody_else_removed_is_done() {
+    let dir = tempfile::tempdir().unwrap();
+    let request = dir.path().join(TAKE_DATE);
+    std::fs::write(&request, "").unwrap();
+    for _ in 0..2 {
+        remove(&request).unwrap();
+        assert!(!request.exists());
+    }
+    assert!(remove(dir.path()).is_err(), "a folder is none");
+}
+
+#[test]
 fn ends_that_are_moved_leave_a_stamp_and_lose_the_time_that_has_passed() {
     let dir = tempfile::tempdir().unwrap();
     let (journal, ticker) = by_the_machine(dir.path());

@@ -159,6 +159,7 @@ fn adopt(stage: &Stage) -> BoxFuture<'_, ()> {
         stage.spoil().await;
         stage.call("foreign", docs.foreign(ID)).await;
         stage.call("in_place", docs.in_place(ID, 0)).await;
+        stage.call("keep", docs.keep(ID, 0, 8)).await;
         stage.call_in_parts("adopt", docs.adopt(ID, node_id, docs.deadline_ms(), Some(16))).await;
         stage.call("status", docs.status(ID)).await;
         stage.call("rekey", docs.rekey(ID, key, "connectors/other.pb")).await;
