@@ -154,7 +154,7 @@ crate::cases! {
         assert_eq!(told(&queue.claim(three()).await.expect("claimed again")), told(&first[1..]));
 
         // An ack that claims hands out such a number, too; with something that follows it, as well.
-        for (request_id, then) in [("ack", vec![]), ("then", vec![push_to("ranked", None)])] {
+        for (request_id, then) in [("ack", vec![]), ("then", vec![push_to("work", None)])] {
             let done = one_lease(queue).await;
             command_int(&*subject.engine, &["HSET", &held, "10413792000000000", "token 1 0 - 0"]).await;
             command_int(&*subject.engine, &["ZADD", &leases, "1", "10413792000000000"]).await;
