@@ -292,7 +292,7 @@ fn a_lease_handed_out_before_it_ended_is_found() {
 #[test]
 fn an_ack_without_what_follows_from_it_is_found() {
     let old = "queue_add(keys, at, words, first, now_us, waiting, pushed, stamped, number)";
-    let wrong = found("queue.ack.then", old, "");
+    let wrong = found("queue.ack.then", old, "0, 0, 0");
     assert!(wrong.contains("without what follows") || wrong.contains("lost"), "{wrong}");
 }
 

@@ -39,7 +39,9 @@ fn slow(s: &Stage, calls: usize) {
         // The length of the stall is what is measured.
         std::thread::sleep(Duration::from_millis(1500));
         s.redis(|server| server.resume());
-        asked.into_iter().for_each(|asked| drop(asked.join().unwrap()));
+        for asked in asked {
+            drop(asked.join().unwrap());
+        }
     });
 }
 
