@@ -77,11 +77,7 @@ impl Cluster {
                 replica.try_command::<()>(&["CLUSTER", "REPLICATE", &master]).is_ok()
             });
         }
-        for node in &self.nodes {
-            wait_until("the cluster is up", || {
-                cluster_info(node, "cluster_state").is_some_and(|state| state == "ok")
-            });
-        }
+        self.wait_until_up();
         // A link that is up carries nothing until the replica's first acknowledgement, up to a second later; what is
         // written before is lost with its master. So something is written, and has to arrive.
         for master in &self.nodes[..masters] {
@@ -95,6 +91,21 @@ impl Cluster {
                 up && offset.and_then(|offset| offset.parse::<i64>().ok()).is_some_and(|offset| offset > 0)
             });
         }
+    }
+
+    /// Waits until every node serves its slots. A node that was restarted refuses calls for about two seconds.
+    pub fn wait_until_up(&self) {
+        for node in &self.nodes {
+            wait_until("the cluster is up", || {
+                cluster_info(node, "cluster_state").is_some_and(|state| state == "ok")
+            });
+        }
+    }
+
+    /// Kills every node, starts it again, and waits until the cluster serves.
+    pub fn restart(&mut self) {
+        self.nodes.iter_mut().for_each(RedisServer::restart);
+        self.wait_until_up();
     }
 
     /// `redis+cluster://` with all nodes.

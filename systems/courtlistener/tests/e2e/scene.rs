@@ -122,7 +122,7 @@ impl Scene {
     pub(crate) fn restart_store(&mut self) -> bool {
         match &mut self.store {
             Store::Server(server) => server.restart(),
-            Store::Cluster(cluster) => cluster.nodes.iter_mut().for_each(RedisServer::restart),
+            Store::Cluster(cluster) => cluster.restart(),
             Store::Embedded => return false,
         }
         true
