@@ -32,6 +32,8 @@ pub struct Stage {
     recorder: Arc<Recorder>,
     poison: Option<(Bytes, Poison)>,
     seen: Mutex<Seen>,
+    /// The keyspace after the last call, where nothing else has written since: the next call need not read it again.
+    last: Mutex<Option<Keyspace>>,
 }
 
 #[derive(Default)]
@@ -66,7 +68,7 @@ impl Stage {
         let recorder = Recorder::new(engine.clone());
         let quaymaster = Quaymaster::new(schema, recorder.clone());
         let side = Side { name: "hostile", engine, hand: Hand::Manual(Arc::new(AtomicI64::default())) };
-        Self { quaymaster, scene: scene.name, side, recorder, poison, seen: Mutex::default() }
+        Self { quaymaster, scene: scene.name, side, recorder, poison, seen: Mutex::default(), last: Mutex::default() }
     }
 
     /// Writes what this play is about; everything before was in order.
@@ -79,6 +81,7 @@ impl Stage {
         }
         let spoiled = self.side.keyspace("").await;
         self.recorder.scripts();
+        *self.last.lock() = Some(spoiled.clone());
         let mut seen = self.seen.lock();
         seen.items = items(&spoiled);
         seen.spoiled = Some(if self.poison.is_some() { spoiled } else { held });
@@ -86,6 +89,7 @@ impl Stage {
 
     /// Any one command, as another program would send it; its key is the second word.
     pub async fn write(&self, words: &[&[u8]]) {
+        *self.last.lock() = None;
         if let Err(error) = command(&*self.side.engine, words[1], words).await {
             panic!("{words:?}: {error}");
         }
@@ -118,7 +122,11 @@ impl Stage {
         run: impl Future<Output = Result<T, Error>>,
         whole: bool,
     ) -> Option<T> {
-        let before = self.side.keyspace("").await;
+        let last = self.last.lock().take();
+        let before = match last {
+            Some(last) => last,
+            None => self.side.keyspace("").await,
+        };
         let Ok(answer) = tokio::time::timeout(ENDLESS, run).await else {
             self.broke(verb, "does not end".to_owned());
             return None;
@@ -126,7 +134,10 @@ impl Stage {
         let after = self.side.keyspace("").await;
         self.seen.lock().items.extend(items(&after));
         let error = match answer {
-            Ok(answer) => return Some(answer),
+            Ok(answer) => {
+                *self.last.lock() = Some(after);
+                return Some(answer);
+            }
             Err(error) => error,
         };
         let told = format!("{} {}", error.code, error.detail);
@@ -140,6 +151,7 @@ impl Stage {
         if let Some(change) = difference(&before, &after).filter(|_| foreign && whole) {
             self.broke(verb, format!("failed ({told}) and changed {change}"));
         }
+        *self.last.lock() = Some(after);
         None
     }
 
