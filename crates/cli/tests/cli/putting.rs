@@ -185,6 +185,35 @@ fn a_page_that_no_waiting_changes_is_told_by_its_status_and_an_excerpt() {
 }
 
 #[test]
+fn each_file_that_failed_has_its_whole_problem_document() {
+    let folder = folder(&[("small", "abc")]);
+    let says =
+        |status: u16, problem: Value| fake(move |_| Answer::Says(status, problem.to_string().into_bytes()));
+    let wrong = says(422, json!({"code": "resource.mismatch", "detail": "no", "field": "mime_type"}));
+    // Nobody waits an hour for it.
+    let hour = 3_600_000;
+    let lost = says(
+        503,
+        json!({"code": "store.lost", "detail": "gone", "retry_after_ms": hour, "may_have_run": true}),
+    );
+    for (server, file, code, field, wait, doubt) in [
+        (&wrong, "small", "resource.mismatch", json!("mime_type"), Value::Null, Value::Null),
+        (&lost, "small", "store.lost", Value::Null, json!(hour), json!(true)),
+        (&wrong, "missing", "config.invalid", Value::Null, Value::Null, Value::Null),
+    ] {
+        let failed = put(folder.path(), &[file, "--server", server]);
+        let told = failed.json()["files"][0].clone();
+        let problem = &told["problem"];
+        assert_eq!((&told["error"], &told["code"]), (&problem["detail"], &problem["code"]), "{failed:?}");
+        assert_eq!((&problem["code"], &problem["field"]), (&json!(code), &field), "{failed:?}");
+        assert_eq!((&problem["retry_after_ms"], &problem["may_have_run"]), (&wait, &doubt), "{failed:?}");
+        for part in ["type", "title", "status", "detail", "advice"] {
+            assert!(!problem[part].is_null(), "{part}: {failed:?}");
+        }
+    }
+}
+
+#[test]
 fn a_completion_that_waits_is_told_once_and_gone_on_with_after_an_interruption() {
     let folder = folder(&[("small", "abc")]);
     let why = "no broker takes the event";

@@ -139,12 +139,10 @@ impl Help {
     }
 }
 
-/// Why a file is not there, for programs: what went wrong, and its code where it has one.
+/// Why a file is not there, for programs: the problem document that a call would have got.
 fn failure_of(error: &anyhow::Error) -> Value {
-    match error.downcast_ref::<Error>() {
-        Some(error) => json!({ "error": error.detail, "code": error.code.name() }),
-        None => json!({ "error": format!("{error:#}") }),
-    }
+    let problem: Value = serde_json::from_str(&failure::problem(error)).unwrap_or_default();
+    json!({ "error": problem["detail"], "code": problem["code"], "problem": problem })
 }
 
 fn as_json(ended: &[(&Path, Result<Uploaded, Value>)]) -> Value {

@@ -193,7 +193,8 @@ impl Remote {
         let unknown = if later { Code::UploadBackend } else { Code::ServerAnswer };
         let field = refusal.field().map(|field| field.to_owned().into());
         let code = refusal.code().unwrap_or(unknown);
-        let error = Error { field, ..Error::new("upload.put", code, refusal.to_string()) };
+        let error = Error::new("upload.put", code, refusal.to_string()).ran(refusal.may_have_run());
+        let error = Error { field, retry_after: refusal.wait, ..error };
         Err(if later { Trying::Later(refusal.wait, error) } else { Trying::Never(error) })
     }
 
