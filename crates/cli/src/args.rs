@@ -96,19 +96,13 @@ enum Asked {
 /// A server and a store, both typed, contradict each other. A store that was typed is meant, whatever server the
 /// environment has.
 fn asked_by_hand(matches: &ArgMatches) -> Result<Asked, clap::Error> {
-    let (mut words, mut leaf) = (Vec::new(), matches);
-    while let Some((word, below)) = leaf.subcommand() {
-        words.push(word);
+    let mut leaf = matches;
+    while let Some((_, below)) = leaf.subcommand() {
         leaf = below;
     }
     let source = |name: &str| leaf.try_contains_id(name).ok().and_then(|_| leaf.value_source(name));
-    // `upload put` looks its resource up in the schema, with a server too.
-    let needs_schema = words == ["upload", "put"];
     let places = ["store", "data_dir", "durability", "max_memory", "schema", "config", "demo"];
-    let typed = places
-        .iter()
-        .filter(|place| !(needs_schema && matches!(**place, "schema" | "config")))
-        .find(|place| source(place) == Some(ValueSource::CommandLine));
+    let typed = places.iter().find(|place| source(place) == Some(ValueSource::CommandLine));
     match (typed, source("server")) {
         (Some(place), Some(ValueSource::CommandLine)) => {
             let place = place.replace('_', "-");
