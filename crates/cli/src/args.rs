@@ -21,7 +21,8 @@ use crate::{failure, output};
 #[derive(Debug, Parser)]
 #[command(name = "quaymaster", version, arg_required_else_help = true, max_term_width = 100)]
 #[command(
-    after_help = "Exit codes: 0 done, 1 the answer is no or a check failed, 2 usage, 3 the store cannot be reached."
+    after_help = "Exit codes: 0 done, 1 the answer is no or a check failed, 2 usage, 3 the store cannot be reached, 4 looked \
+                  at only a part."
 )]
 pub(crate) struct Args {
     #[command(flatten)]

@@ -9,6 +9,9 @@ use quaymaster_server::{Asked, reading_advice};
 
 use crate::output::millis;
 
+/// The exit code of a command that stopped before it had seen everything.
+pub(crate) const ONLY_A_PART: u8 = 4;
+
 /// A schema that cannot be used; its problems were printed already.
 #[derive(Debug)]
 pub(crate) struct BadSchema {
