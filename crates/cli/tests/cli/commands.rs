@@ -3,15 +3,14 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::process::{SCHEMA, command, folder, run, said};
 use crate::servers::{RedisConfig, RedisServer};
 
 #[test]
 fn check_names_every_problem_with_its_place_and_ends_with_1() {
-    let bad = "[schema]\nname = \"x\"\n\n[limit.a]\nkey = \"a:{id}\"\nalgoritm = \"fixed_window\"\nlimit = 1\nwindow = \"6 parsecs\"\n";
-    let folder = folder(&[("good.toml", SCHEMA), ("bad.toml", bad), ("binary.toml", "")]);
+    let folder = folder(&[("good.toml", SCHEMA), ("bad.toml", FLAWED), ("binary.toml", "")]);
     let good = run(folder.path(), &["check", "good.toml"]);
     assert_eq!((good.code, good.out.as_str()), (0, "1 resource, 0 errors, 0 warnings\n"));
     let told = run(folder.path(), &["check", "good.toml", "bad.toml"]);
@@ -28,6 +27,29 @@ fn check_names_every_problem_with_its_place_and_ends_with_1() {
     let binary = run(folder.path(), &["check", "binary.toml"]);
     assert_eq!(binary.code, 2);
     assert!(binary.err.contains("not UTF-8 at byte 5"), "{}", binary.err);
+}
+
+const FLAWED: &str = "[schema]\nname = \"x\"\n\n[limit.a]\nkey = \"a:{id}\"\nalgoritm = \"fixed_window\"\nlimit = 1\n\
+                      window = \"6 parsecs\"\n";
+
+#[test]
+fn a_schema_with_errors_is_a_problem_document_that_has_each_of_them() {
+    let folder = folder(&[("bad.toml", FLAWED)]);
+    let take = ["limit", "take", "a", "--key", "id=a", "--store", "memory", "--schema", "bad.toml"];
+    for words in [&take[..], &["docs", "bad.toml"], &["serve", "--schema", "bad.toml"]] {
+        let told = run(folder.path(), &[words, &["--json"]].concat());
+        let problem = told.json();
+        assert_eq!((told.code, &problem["code"]), (1, &json!("config.invalid")), "{told:?}");
+        let listed = problem["errors"].as_array().unwrap();
+        assert_eq!(problem["detail"], format!("the schema has {} errors", listed.len()), "{told:?}");
+        let lines: Vec<&Value> = listed.iter().map(|error| &error["line"]).collect();
+        assert!(lines.contains(&&json!(6)) && lines.contains(&&json!(8)), "{problem}");
+        for error in listed {
+            assert!(error["code"].is_string() && error["file"] == "bad.toml", "{problem}");
+            let message = error["message"].as_str().unwrap();
+            assert!(told.err.contains(message), "the same as in words: {told:?}");
+        }
+    }
 }
 
 #[test]
