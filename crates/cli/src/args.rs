@@ -379,6 +379,8 @@ pub(crate) struct Health {
 
 #[cfg(test)]
 mod tests {
+    use quaymaster::schema::Kind;
+
     use super::*;
 
     #[test]
@@ -403,6 +405,31 @@ mod tests {
         let mut command = Args::command();
         command.build();
         look(&command);
+    }
+
+    #[test]
+    fn every_verb_can_be_asked_of_a_server_and_prints_json() {
+        let mut command = Args::command();
+        command.build();
+        let mut verbs = Vec::new();
+        for kind in command.get_subcommands().filter(|kind| kind.get_name().parse::<Kind>().is_ok()) {
+            for verb in kind.get_subcommands().filter(|verb| verb.get_name() != "help") {
+                let name = format!("{} {}", kind.get_name(), verb.get_name());
+                let has = |flag| verb.get_arguments().any(|arg| arg.get_long() == Some(flag));
+                assert!(has("json"), "{name}");
+                // The doctor looks into the store, the ledger and the objects itself.
+                let asks = name != "upload doctor";
+                assert_eq!((has("server"), has("ca-file")), (asks, asks), "{name}");
+                verbs.push(name);
+            }
+        }
+        for call in quaymaster_server::command::commands() {
+            let name = format!("{} {}", call.kind().name(), call.verb());
+            assert!(verbs.contains(&name), "{name} is no verb of the command line");
+        }
+        for name in ["event stream", "upload put", "upload content", "upload progress", "upload doctor"] {
+            assert!(verbs.iter().any(|verb| verb == name), "{name}");
+        }
     }
 
     #[test]

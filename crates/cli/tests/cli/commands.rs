@@ -54,20 +54,72 @@ fn a_schema_with_errors_is_a_problem_document_that_has_each_of_them() {
 
 #[test]
 fn every_command_tells_an_error_as_a_problem_document() {
-    let folder = folder(&[]);
+    let folder = folder(&[("schema.toml", "mine")]);
     let id = "6f1c4b1d8e2a4c0f9b7d3e5a1c2b4d6f";
-    for (words, code) in [
-        (&["event", "stream", "nowhere", "--store", "memory"][..], "resource.unknown"),
-        (&["upload", "content", "nowhere", "--upload-id", id, "--store", "memory"], "resource.unknown"),
-        (&["upload", "progress", "nowhere", "--upload-id", id, "--store", "memory"], "resource.unknown"),
-        (&["docs", "nowhere.toml"], "config.invalid"),
-        (&["serve", "--schema", "nowhere.toml"], "config.invalid"),
-        (&["worker", "--schema", "nowhere.toml"], "config.invalid"),
+    let nowhere = ["--schema", "nowhere.toml"];
+    for (words, more, code) in [
+        (&["event", "stream", "nowhere", "--store", "memory"][..], &[][..], "resource.unknown"),
+        (&["upload", "content", "nowhere", "--upload-id", id, "--store", "memory"], &[], "resource.unknown"),
+        (&["upload", "progress", "nowhere", "--upload-id", id, "--store", "memory"], &[], "resource.unknown"),
+        (
+            &["upload", "put", "schema.toml", "--resource", "nowhere"],
+            &["--store", "memory"],
+            "resource.unknown",
+        ),
+        (&["upload", "doctor", "--resource", "nowhere"], &["--store", "memory"], "resource.unknown"),
+        (&["check", "nowhere.toml"], &[], "config.invalid"),
+        (&["docs", "nowhere.toml"], &[], "config.invalid"),
+        (&["init"], &[], "config.invalid"),
+        (&["serve"], &nowhere, "config.invalid"),
+        (&["worker"], &nowhere, "config.invalid"),
+        (&["health"], &nowhere, "config.invalid"),
+        (&["clean"], &nowhere, "config.invalid"),
+        (&["clean"], &["--data-dir", "nowhere"], "store.refused"),
+        (&["respell"], &nowhere, "config.invalid"),
+        (&["explain", "a"], &nowhere, "config.invalid"),
+        (&["describe"], &["--speed"], "request.invalid"),
+        (&["openapi"], &["--speed"], "request.invalid"),
+        (&["schema"], &[], "request.invalid"),
     ] {
-        let told = run(folder.path(), &[words, &["--json"]].concat());
-        assert_ne!(told.code, 0, "{words:?}: {told:?}");
+        let told = run(folder.path(), &[words, more, &["--json"]].concat());
+        assert!(told.code >= 2, "{words:?}: {told:?}");
         assert_eq!(told.json()["code"], code, "{words:?}: {told:?}");
     }
+}
+
+#[test]
+fn describe_tells_every_verb_in_words_and_as_json() {
+    let folder = folder(&[]);
+    let (words, json) = (run(folder.path(), &["describe"]), run(folder.path(), &["describe", "--json"]));
+    assert_eq!((words.code, json.code, &*words.err, &*json.err), (0, 0, "", ""));
+    let mut told = 0;
+    let json = json.json();
+    for kind in json["kinds"].as_array().unwrap() {
+        let verbs = kind["verbs"].as_array().unwrap();
+        for verb in verbs {
+            assert!(verb["role"].is_string() && verb["fields"].is_array(), "{verb}");
+            let by_path = verb["path"].as_str().unwrap();
+            assert!(by_path.starts_with(&format!("/v1/{}/", kind["kind"].as_str().unwrap())), "{verb}");
+        }
+        // Streams, chunks and the like are no calls with a table of fields.
+        let head = format!("{}: {}\n", kind["kind"].as_str().unwrap(), kind["about"].as_str().unwrap());
+        let Some((_, below)) = words.out.split_once(&head) else { continue };
+        for line in below.lines().take_while(|line| line.starts_with("  ")) {
+            let word = line.trim_start().split(':').next().unwrap();
+            assert!(verbs.iter().any(|verb| verb["verb"] == word), "{line}");
+            told += 1;
+        }
+    }
+    assert_eq!(told, words.out.lines().filter(|line| line.starts_with("  ")).count(), "{}", words.out);
+    assert!(told > 40 && words.out.contains("  take: key [cost] [request_id]: "), "{}", words.out);
+}
+
+#[test]
+fn the_help_lists_every_exit_code() {
+    let help = run(folder(&[]).path(), &["--help"]).out;
+    let codes = help.split("Exit codes: ").nth(1).unwrap();
+    let codes: Vec<&str> = codes.split(',').filter_map(|code| code.split_whitespace().next()).collect();
+    assert_eq!(codes, ["0", "1", "2", "3", "4"], "{help}");
 }
 
 #[test]
