@@ -21,7 +21,8 @@ use crate::{failure, output};
 #[derive(Debug, Parser)]
 #[command(name = "quaymaster", version, arg_required_else_help = true, max_term_width = 100)]
 #[command(
-    after_help = "Exit codes: 0 done, 1 the answer is no or a check failed, 2 usage, 3 the store cannot be reached."
+    after_help = "Exit codes: 0 done, 1 the answer is no or a check failed, 2 usage, 3 the store cannot be reached, 4 looked \
+                  at only a part."
 )]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -96,19 +97,13 @@ enum Asked {
 /// A server and a store, both typed, contradict each other. A store that was typed is meant, whatever server the
 /// environment has.
 fn asked_by_hand(matches: &ArgMatches) -> Result<Asked, clap::Error> {
-    let (mut words, mut leaf) = (Vec::new(), matches);
-    while let Some((word, below)) = leaf.subcommand() {
-        words.push(word);
+    let mut leaf = matches;
+    while let Some((_, below)) = leaf.subcommand() {
         leaf = below;
     }
     let source = |name: &str| leaf.try_contains_id(name).ok().and_then(|_| leaf.value_source(name));
-    // `upload put` looks its resource up in the schema, with a server too.
-    let needs_schema = words == ["upload", "put"];
     let places = ["store", "data_dir", "durability", "max_memory", "schema", "config", "demo"];
-    let typed = places
-        .iter()
-        .filter(|place| !(needs_schema && matches!(**place, "schema" | "config")))
-        .find(|place| source(place) == Some(ValueSource::CommandLine));
+    let typed = places.iter().find(|place| source(place) == Some(ValueSource::CommandLine));
     match (typed, source("server")) {
         (Some(place), Some(ValueSource::CommandLine)) => {
             let place = place.replace('_', "-");
@@ -384,6 +379,8 @@ pub(crate) struct Health {
 
 #[cfg(test)]
 mod tests {
+    use quaymaster::schema::Kind;
+
     use super::*;
 
     #[test]
@@ -408,6 +405,31 @@ mod tests {
         let mut command = Args::command();
         command.build();
         look(&command);
+    }
+
+    #[test]
+    fn every_verb_can_be_asked_of_a_server_and_prints_json() {
+        let mut command = Args::command();
+        command.build();
+        let mut verbs = Vec::new();
+        for kind in command.get_subcommands().filter(|kind| kind.get_name().parse::<Kind>().is_ok()) {
+            for verb in kind.get_subcommands().filter(|verb| verb.get_name() != "help") {
+                let name = format!("{} {}", kind.get_name(), verb.get_name());
+                let has = |flag| verb.get_arguments().any(|arg| arg.get_long() == Some(flag));
+                assert!(has("json"), "{name}");
+                // The doctor looks into the store, the ledger and the objects itself.
+                let asks = name != "upload doctor";
+                assert_eq!((has("server"), has("ca-file")), (asks, asks), "{name}");
+                verbs.push(name);
+            }
+        }
+        for call in quaymaster_server::command::commands() {
+            let name = format!("{} {}", call.kind().name(), call.verb());
+            assert!(verbs.contains(&name), "{name} is no verb of the command line");
+        }
+        for name in ["event stream", "upload put", "upload content", "upload progress", "upload doctor"] {
+            assert!(verbs.iter().any(|verb| verb == name), "{name}");
+        }
     }
 
     #[test]

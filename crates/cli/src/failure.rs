@@ -4,21 +4,27 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use quaymaster::Code;
+use quaymaster::schema::Diagnostic;
 use quaymaster_server::config::ConfigError;
 use quaymaster_server::{Asked, reading_advice};
+use serde_json::{Value, json};
 
 use crate::output::millis;
+
+/// The exit code of a command that stopped before it had seen everything.
+pub(crate) const ONLY_A_PART: u8 = 4;
 
 /// A schema that cannot be used; its problems were printed already.
 #[derive(Debug)]
 pub(crate) struct BadSchema {
-    pub(crate) errors: usize,
+    pub(crate) errors: Vec<Diagnostic>,
 }
 
 impl std::fmt::Display for BadSchema {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let s = if self.errors == 1 { "" } else { "s" };
-        write!(f, "the schema has {} error{s}", self.errors)
+        let count = self.errors.len();
+        let s = if count == 1 { "" } else { "s" };
+        write!(f, "the schema has {count} error{s}")
     }
 }
 
@@ -160,7 +166,32 @@ pub(crate) fn problem(error: &anyhow::Error) -> String {
     };
     let mut told = quaymaster::Error::new("command", code, words(error));
     told.field = field.map(Into::into);
-    quaymaster_server::problem_document(&told, Asked::Looked)
+    let document = quaymaster_server::problem_document(&told, Asked::Looked);
+    match error.downcast_ref::<BadSchema>() {
+        Some(BadSchema { errors }) => with_errors(&document, errors),
+        None => document,
+    }
+}
+
+/// The document with what is wrong with the schema, one by one.
+fn with_errors(document: &str, errors: &[Diagnostic]) -> String {
+    let mut document: Value = serde_json::from_str(document).unwrap_or_default();
+    document["errors"] = errors.iter().map(flaw).collect();
+    document.to_string()
+}
+
+/// A flaw of a schema file, for programs.
+pub(crate) fn flaw(flaw: &Diagnostic) -> Value {
+    let Diagnostic { severity, code, source, line, column, message, help } = flaw;
+    json!({
+        "severity": severity.to_string(),
+        "code": code,
+        "file": source,
+        "line": line,
+        "column": column,
+        "message": message,
+        "help": help,
+    })
 }
 
 fn told(error: &quaymaster::Error, advice: &str) -> String {

@@ -1,6 +1,7 @@
 //! The `quaymaster` command.
 //!
-//! Exit codes: 0 done, 1 the answer is no or a check failed, 2 usage, 3 the store cannot be reached.
+//! Exit codes: 0 done, 1 the answer is no or a check failed, 2 usage, 3 the store cannot be reached, 4 looked at only a
+//! part.
 
 mod allocator;
 mod answer;

@@ -450,7 +450,8 @@ impl Refusal {
         self.problem["field"].as_str()
     }
 
-    fn may_have_run(&self) -> bool {
+    /// Whether the call may have changed something.
+    pub(crate) fn may_have_run(&self) -> bool {
         self.problem["may_have_run"] == true
     }
 }

@@ -142,17 +142,15 @@ pub(crate) fn schema_files(global: &Global, given: &Files) -> anyhow::Result<Vec
 
 /// The schema, or its errors on stderr.
 pub(crate) fn usable(loaded: Loaded) -> Result<Arc<Schema>, BadSchema> {
-    let errors: Vec<&Diagnostic> =
-        loaded.diagnostics.iter().filter(|problem| problem.severity == Severity::Error).collect();
-    match loaded.schema {
-        Some(schema) => Ok(Arc::new(schema)),
-        None => {
-            for problem in &errors {
-                eprintln!("{problem}");
-            }
-            Err(BadSchema { errors: errors.len() })
+    let Some(schema) = loaded.schema else {
+        let is_error = |problem: &Diagnostic| problem.severity == Severity::Error;
+        let errors: Vec<Diagnostic> = loaded.diagnostics.into_iter().filter(is_error).collect();
+        for problem in &errors {
+            eprintln!("{problem}");
         }
-    }
+        return Err(BadSchema { errors });
+    };
+    Ok(Arc::new(schema))
 }
 
 /// What a command does to the data.

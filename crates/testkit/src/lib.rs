@@ -26,3 +26,4 @@ pub mod storm;
 pub mod toll;
 pub mod traffic;
 pub mod trickster;
+pub mod verbs;

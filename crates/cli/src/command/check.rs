@@ -6,6 +6,7 @@ use quaymaster::schema::Severity;
 use serde_json::json;
 
 use crate::args::{Check, Global};
+use crate::failure::flaw;
 use crate::{output, setup};
 
 pub(crate) fn run(args: &Check, global: &Global) -> anyhow::Result<ExitCode> {
@@ -13,21 +14,7 @@ pub(crate) fn run(args: &Check, global: &Global) -> anyhow::Result<ExitCode> {
     let errors = loaded.diagnostics.iter().filter(|problem| problem.severity == Severity::Error).count();
     let warnings = loaded.diagnostics.len() - errors;
     if global.json {
-        let problems: Vec<_> = loaded
-            .diagnostics
-            .iter()
-            .map(|problem| {
-                json!({
-                    "severity": problem.severity.to_string(),
-                    "code": problem.code,
-                    "file": problem.source,
-                    "line": problem.line,
-                    "column": problem.column,
-                    "message": problem.message,
-                    "help": problem.help,
-                })
-            })
-            .collect();
+        let problems: Vec<_> = loaded.diagnostics.iter().map(flaw).collect();
         let resources = loaded.schema.as_ref().map(|schema| schema.resources().count());
         let report = json!({
             "ok": errors == 0, "errors": errors, "warnings": warnings, "resources": resources, "problems": problems,

@@ -11,7 +11,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::serve::signalled;
 use crate::args::{Clean, Global};
-use crate::failure::NothingRan;
+use crate::failure::{NothingRan, ONLY_A_PART};
 use crate::output::{self, columns, table};
 use crate::progress::Progress;
 use crate::setup;
@@ -44,9 +44,11 @@ pub(crate) async fn run(args: Clean, global: &Global) -> anyhow::Result<ExitCode
     if global.json {
         let mut told = serde_json::to_value(&report)?;
         told["applied"] = json!(mode == Mode::Apply);
-        return output::print(&serde_json::to_string_pretty(&told)?);
+        output::print(&serde_json::to_string_pretty(&told)?)?;
+    } else {
+        output::print(&describe(&report, mode))?;
     }
-    output::print(&describe(&report, mode))
+    Ok(if report.next.is_some() { ExitCode::from(ONLY_A_PART) } else { ExitCode::SUCCESS })
 }
 
 /// `run.courtlistener`

@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use crate::process::{folder, run};
+use crate::servers::{RedisConfig, RedisServer};
 
 /// The declared keys, and the same keys as somebody writes them who lets them live for a year.
 const DECLARED: &str = "[schema]\nname = \"shop\"\nowner = \"shop\"\n\
@@ -69,4 +70,32 @@ fn what_cannot_be_cleaned_is_said_by_the_exit_code() {
     ] {
         assert_eq!(memory(&wrong), 2, "{wrong:?}");
     }
+}
+
+#[test]
+fn a_walk_that_ends_early_ends_with_4_and_one_that_goes_on_to_the_end_with_0() {
+    let (folder, server) = (folder(&[("shop.toml", DECLARED)]), RedisServer::start(RedisConfig::default()));
+    // Several pages of keys.
+    let fill = "for n = 1, 2000 do redis.call('SET', 'calls:' .. n, 1) end return 1";
+    assert_eq!(server.command::<i64>(&["EVAL", fill, "0"]), 1);
+    let url = server.url();
+    let clean = |more: &[&str]| {
+        let whole = ["clean", "--schema", "shop.toml", "--store", &url, "--rate", "1000000", "--most", "1"];
+        run(folder.path(), &[&whole[..], more].concat())
+    };
+    let told = clean(&[]);
+    assert!(told.code == 4 && told.out.contains("not all was seen: go on with --from"), "{told:?}");
+    let (mut from, mut examined) = (None::<String>, 0);
+    loop {
+        let more = from.iter().flat_map(|from| ["--from", from.as_str()]);
+        let told = clean(&more.chain(["--json"]).collect::<Vec<_>>());
+        let report = told.json();
+        examined += report["examined"].as_u64().unwrap();
+        assert_eq!(told.code, if report["next"].is_null() { 0 } else { 4 }, "{told:?}");
+        match report["next"].as_str() {
+            Some(next) => from = Some(next.to_owned()),
+            None => break,
+        }
+    }
+    assert!(examined >= 2000 && from.is_some(), "{examined} keys, the last from {from:?}");
 }

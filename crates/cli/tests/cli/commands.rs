@@ -3,15 +3,14 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::process::{SCHEMA, command, folder, run, said};
 use crate::servers::{RedisConfig, RedisServer};
 
 #[test]
 fn check_names_every_problem_with_its_place_and_ends_with_1() {
-    let bad = "[schema]\nname = \"x\"\n\n[limit.a]\nkey = \"a:{id}\"\nalgoritm = \"fixed_window\"\nlimit = 1\nwindow = \"6 parsecs\"\n";
-    let folder = folder(&[("good.toml", SCHEMA), ("bad.toml", bad), ("binary.toml", "")]);
+    let folder = folder(&[("good.toml", SCHEMA), ("bad.toml", FLAWED), ("binary.toml", "")]);
     let good = run(folder.path(), &["check", "good.toml"]);
     assert_eq!((good.code, good.out.as_str()), (0, "1 resource, 0 errors, 0 warnings\n"));
     let told = run(folder.path(), &["check", "good.toml", "bad.toml"]);
@@ -30,22 +29,97 @@ fn check_names_every_problem_with_its_place_and_ends_with_1() {
     assert!(binary.err.contains("not UTF-8 at byte 5"), "{}", binary.err);
 }
 
+const FLAWED: &str = "[schema]\nname = \"x\"\n\n[limit.a]\nkey = \"a:{id}\"\nalgoritm = \"fixed_window\"\nlimit = 1\n\
+                      window = \"6 parsecs\"\n";
+
+#[test]
+fn a_schema_with_errors_is_a_problem_document_that_has_each_of_them() {
+    let folder = folder(&[("bad.toml", FLAWED)]);
+    let take = ["limit", "take", "a", "--key", "id=a", "--store", "memory", "--schema", "bad.toml"];
+    for words in [&take[..], &["docs", "bad.toml"], &["serve", "--schema", "bad.toml"]] {
+        let told = run(folder.path(), &[words, &["--json"]].concat());
+        let problem = told.json();
+        assert_eq!((told.code, &problem["code"]), (1, &json!("config.invalid")), "{told:?}");
+        let listed = problem["errors"].as_array().unwrap();
+        assert_eq!(problem["detail"], format!("the schema has {} errors", listed.len()), "{told:?}");
+        let lines: Vec<&Value> = listed.iter().map(|error| &error["line"]).collect();
+        assert!(lines.contains(&&json!(6)) && lines.contains(&&json!(8)), "{problem}");
+        for error in listed {
+            assert!(error["code"].is_string() && error["file"] == "bad.toml", "{problem}");
+            let message = error["message"].as_str().unwrap();
+            assert!(told.err.contains(message), "the same as in words: {told:?}");
+        }
+    }
+}
+
 #[test]
 fn every_command_tells_an_error_as_a_problem_document() {
-    let folder = folder(&[]);
+    let folder = folder(&[("schema.toml", "mine")]);
     let id = "6f1c4b1d8e2a4c0f9b7d3e5a1c2b4d6f";
-    for (words, code) in [
-        (&["event", "stream", "nowhere", "--store", "memory"][..], "resource.unknown"),
-        (&["upload", "content", "nowhere", "--upload-id", id, "--store", "memory"], "resource.unknown"),
-        (&["upload", "progress", "nowhere", "--upload-id", id, "--store", "memory"], "resource.unknown"),
-        (&["docs", "nowhere.toml"], "config.invalid"),
-        (&["serve", "--schema", "nowhere.toml"], "config.invalid"),
-        (&["worker", "--schema", "nowhere.toml"], "config.invalid"),
+    let nowhere = ["--schema", "nowhere.toml"];
+    for (words, more, code) in [
+        (&["event", "stream", "nowhere", "--store", "memory"][..], &[][..], "resource.unknown"),
+        (&["upload", "content", "nowhere", "--upload-id", id, "--store", "memory"], &[], "resource.unknown"),
+        (&["upload", "progress", "nowhere", "--upload-id", id, "--store", "memory"], &[], "resource.unknown"),
+        (
+            &["upload", "put", "schema.toml", "--resource", "nowhere"],
+            &["--store", "memory"],
+            "resource.unknown",
+        ),
+        (&["upload", "doctor", "--resource", "nowhere"], &["--store", "memory"], "resource.unknown"),
+        (&["check", "nowhere.toml"], &[], "config.invalid"),
+        (&["docs", "nowhere.toml"], &[], "config.invalid"),
+        (&["init"], &[], "config.invalid"),
+        (&["serve"], &nowhere, "config.invalid"),
+        (&["worker"], &nowhere, "config.invalid"),
+        (&["health"], &nowhere, "config.invalid"),
+        (&["clean"], &nowhere, "config.invalid"),
+        (&["clean"], &["--data-dir", "nowhere"], "store.refused"),
+        (&["respell"], &nowhere, "config.invalid"),
+        (&["explain", "a"], &nowhere, "config.invalid"),
+        (&["describe"], &["--speed"], "request.invalid"),
+        (&["openapi"], &["--speed"], "request.invalid"),
+        (&["schema"], &[], "request.invalid"),
     ] {
-        let told = run(folder.path(), &[words, &["--json"]].concat());
-        assert_ne!(told.code, 0, "{words:?}: {told:?}");
+        let told = run(folder.path(), &[words, more, &["--json"]].concat());
+        assert!(told.code >= 2, "{words:?}: {told:?}");
         assert_eq!(told.json()["code"], code, "{words:?}: {told:?}");
     }
+}
+
+#[test]
+fn describe_tells_every_verb_in_words_and_as_json() {
+    let folder = folder(&[]);
+    let (words, json) = (run(folder.path(), &["describe"]), run(folder.path(), &["describe", "--json"]));
+    assert_eq!((words.code, json.code, &*words.err, &*json.err), (0, 0, "", ""));
+    let mut told = 0;
+    let json = json.json();
+    for kind in json["kinds"].as_array().unwrap() {
+        let verbs = kind["verbs"].as_array().unwrap();
+        for verb in verbs {
+            assert!(verb["role"].is_string() && verb["fields"].is_array(), "{verb}");
+            let by_path = verb["path"].as_str().unwrap();
+            assert!(by_path.starts_with(&format!("/v1/{}/", kind["kind"].as_str().unwrap())), "{verb}");
+        }
+        // Streams, chunks and the like are no calls with a table of fields.
+        let head = format!("{}: {}\n", kind["kind"].as_str().unwrap(), kind["about"].as_str().unwrap());
+        let Some((_, below)) = words.out.split_once(&head) else { continue };
+        for line in below.lines().take_while(|line| line.starts_with("  ")) {
+            let word = line.trim_start().split(':').next().unwrap();
+            assert!(verbs.iter().any(|verb| verb["verb"] == word), "{line}");
+            told += 1;
+        }
+    }
+    assert_eq!(told, words.out.lines().filter(|line| line.starts_with("  ")).count(), "{}", words.out);
+    assert!(told > 40 && words.out.contains("  take: key [cost] [request_id]: "), "{}", words.out);
+}
+
+#[test]
+fn the_help_lists_every_exit_code() {
+    let help = run(folder(&[]).path(), &["--help"]).out;
+    let codes = help.split("Exit codes: ").nth(1).unwrap();
+    let codes: Vec<&str> = codes.split(',').filter_map(|code| code.split_whitespace().next()).collect();
+    assert_eq!(codes, ["0", "1", "2", "3", "4"], "{help}");
 }
 
 #[test]

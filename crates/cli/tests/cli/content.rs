@@ -134,7 +134,10 @@ fn content_and_progress_are_asked_of_a_server_with_its_token() {
         asks.args(["upload", verb]).args(words).args(["--server", &server]);
         said(asks.env("T", "a token of some length!!").env("QUAYMASTER_TOKEN", token))
     };
-    let id = first(&ask("put", &["small", "--json"], token))["upload_id"].as_str().unwrap().to_owned();
+    let id = first(&ask("put", &["small", "--resource=documents", "--json"], token))["upload_id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     let of = |id: &str| ["documents".to_owned(), "--upload-id".to_owned(), id.to_owned()];
     let of_it = of(&id);
     let words: Vec<&str> = of_it.iter().map(String::as_str).collect();

@@ -113,7 +113,7 @@ fn a_proxy_that_asks_to_come_back_in_hours_is_not_waited_for() {
     });
     let folder = folder(&[]);
     file(folder.path(), "a.bin", 100);
-    let said = put(folder.path(), &["a.bin", "--server", &server]);
+    let said = put(folder.path(), &["a.bin", "--resource=documents", "--server", &server]);
     assert_eq!(said.code, 3, "{said:?}");
     let error = said.json()["files"][0]["error"].as_str().unwrap().to_owned();
     assert!(error.contains("503") && error.contains("3600 s"), "{error}");
@@ -125,7 +125,7 @@ fn a_file_that_changes_while_it_is_sent_is_told() {
     let log = folder.path().join("log");
     let mut usual = Usual::default();
     let server = fake(move |asked| usual.answer(asked));
-    let still = put(folder.path(), &["log", "--server", &server, "--no-verify"]);
+    let still = put(folder.path(), &["log", "--resource=documents", "--server", &server, "--no-verify"]);
     assert_eq!(still.code, 0, "{still:?}");
     let mut usual = Usual::default();
     let grows = fake(move |asked| {
@@ -134,7 +134,7 @@ fn a_file_that_changes_while_it_is_sent_is_told() {
         }
         usual.answer(asked)
     });
-    let grown = put(folder.path(), &["log", "--server", &grows, "--no-verify"]);
+    let grown = put(folder.path(), &["log", "--resource=documents", "--server", &grows, "--no-verify"]);
     assert!(grown.code == 1 && grown.err.contains("has changed while it was sent"), "{grown:?}");
 }
 
@@ -159,7 +159,7 @@ fn a_proxy_that_answers_with_a_page_of_its_own_is_tried_again() {
         }
         None => usual.answer(asked),
     });
-    let sent = put(folder.path(), &["small", "--server", &server, "--no-verify"]);
+    let sent = put(folder.path(), &["small", "--resource=documents", "--server", &server, "--no-verify"]);
     assert_eq!(first(&sent)["size"], 3);
 }
 
@@ -168,7 +168,7 @@ fn a_page_that_no_waiting_changes_is_told_by_its_status_and_an_excerpt() {
     let folder = folder(&[("small", "abc")]);
     let page = format!("<html>\n <h1>\x1b[31mForbidden</h1>{}</html>", "x".repeat(10_000));
     let server = fake(move |_| Answer::Says(403, page.clone().into()));
-    let refused = put(folder.path(), &["small", "--server", &server]);
+    let refused = put(folder.path(), &["small", "--resource=documents", "--server", &server]);
     assert_eq!(refused.code, 3, "{refused:?}");
     assert!(
         refused.err.contains("the server answers 403 Forbidden: <html> <h1> [31mForbidden"),
@@ -179,9 +179,38 @@ fn a_page_that_no_waiting_changes_is_told_by_its_status_and_an_excerpt() {
     let told = refused.json()["files"][0].clone();
     assert_eq!((&told["file"], &told["code"]), (&json!("small"), &json!("server.answer")), "{told}");
     assert!(told["error"].as_str().unwrap().contains("403") && told["upload_id"].is_null(), "{told}");
-    let missing = put(folder.path(), &["missing", "--server", &server]);
+    let missing = put(folder.path(), &["missing", "--resource=documents", "--server", &server]);
     let told = missing.json()["files"][0]["error"].to_string();
     assert!(missing.code == 2 && told.contains("cannot read missing"), "{missing:?}");
+}
+
+#[test]
+fn each_file_that_failed_has_its_whole_problem_document() {
+    let folder = folder(&[("small", "abc")]);
+    let says =
+        |status: u16, problem: Value| fake(move |_| Answer::Says(status, problem.to_string().into_bytes()));
+    let wrong = says(422, json!({"code": "resource.mismatch", "detail": "no", "field": "mime_type"}));
+    // Nobody waits an hour for it.
+    let hour = 3_600_000;
+    let lost = says(
+        503,
+        json!({"code": "store.lost", "detail": "gone", "retry_after_ms": hour, "may_have_run": true}),
+    );
+    for (server, file, code, field, wait, doubt) in [
+        (&wrong, "small", "resource.mismatch", json!("mime_type"), Value::Null, Value::Null),
+        (&lost, "small", "store.lost", Value::Null, json!(hour), json!(true)),
+        (&wrong, "missing", "config.invalid", Value::Null, Value::Null, Value::Null),
+    ] {
+        let failed = put(folder.path(), &[file, "--resource=documents", "--server", server]);
+        let told = failed.json()["files"][0].clone();
+        let problem = &told["problem"];
+        assert_eq!((&told["error"], &told["code"]), (&problem["detail"], &problem["code"]), "{failed:?}");
+        assert_eq!((&problem["code"], &problem["field"]), (&json!(code), &field), "{failed:?}");
+        assert_eq!((&problem["retry_after_ms"], &problem["may_have_run"]), (&wait, &doubt), "{failed:?}");
+        for part in ["type", "title", "status", "detail", "advice"] {
+            assert!(!problem[part].is_null(), "{part}: {failed:?}");
+        }
+    }
 }
 
 #[test]
@@ -197,6 +226,7 @@ fn a_completion_that_waits_is_told_once_and_gone_on_with_after_an_interruption()
         "--json",
         "--no-verify",
         "small",
+        "--resource=documents",
         "--server",
         &server,
     ]));
@@ -217,9 +247,9 @@ fn what_was_begun_with_again_is_not_said_to_be_gone_on_with() {
         let mut usual = Usual { then: "FAILED", error: Some("refused: 400"), ..Usual::default() };
         fake(move |asked| usual.answer(asked))
     };
-    let plain = put(folder.path(), &["small", "--server", &failing()]);
+    let plain = put(folder.path(), &["small", "--resource=documents", "--server", &failing()]);
     assert!(plain.code == 1 && plain.err.contains("refused: 400; the same command goes on"), "{plain:?}");
-    let again = put(folder.path(), &["small", "--again", "--server", &failing()]);
+    let again = put(folder.path(), &["small", "--again", "--resource=documents", "--server", &failing()]);
     assert!(again.code == 1 && again.err.contains("begins another upload"), "{again:?}");
     assert!(!again.err.contains("command goes on"), "{again:?}");
     // A chunk that nobody takes is on its way.
@@ -235,7 +265,15 @@ fn what_was_begun_with_again_is_not_said_to_be_gone_on_with() {
         }))
     });
     let mut sending = command(folder.path());
-    let sending = Started::spawn(sending.args(["upload", "put", "small", "--again", "--server", &server]));
+    let sending = Started::spawn(sending.args([
+        "upload",
+        "put",
+        "small",
+        "--again",
+        "--resource=documents",
+        "--server",
+        &server,
+    ]));
     comes.recv().unwrap();
     let stopped = sending.stop_by(Signal::INT);
     assert!(stopped.code == 130 && stopped.err.contains("interrupted; with --again"), "{stopped:?}");
@@ -273,7 +311,7 @@ fn content_that_breaks_off_while_it_is_compared_is_read_on_from_there() {
         let to = bytes.len().min(nth * 300_000);
         stream.write_all(&bytes[from..to]).unwrap();
     });
-    let sent = put(folder.path(), &["a.bin", "--server", &server]);
+    let sent = put(folder.path(), &["a.bin", "--resource=documents", "--server", &server]);
     assert_eq!(first(&sent)["size"], 900_000);
     let begun = begun.lock().unwrap().clone();
     assert_eq!(begun, [None, Some(300_000), Some(600_000)]);
@@ -289,7 +327,7 @@ fn content_that_never_comes_is_an_error_in_the_end() {
         head(stream, 200, 3);
         stream.shutdown(Shutdown::Both).unwrap();
     });
-    let sent = put(folder.path(), &["small", "--server", &server]);
+    let sent = put(folder.path(), &["small", "--resource=documents", "--server", &server]);
     assert_eq!((sent.code, *times.lock().unwrap()), (3, 5), "{sent:?}");
 }
 
@@ -332,7 +370,7 @@ fn comparing_says_how_far_it_is() {
         std::thread::sleep(Duration::from_millis(700));
         stream.write_all(b"def").unwrap();
     });
-    let sent = put(folder.path(), &["small", "--server", &server]);
+    let sent = put(folder.path(), &["small", "--resource=documents", "--server", &server]);
     assert_eq!(first(&sent)["size"], 6);
     assert!(sent.err.contains("small: 6 B of 6 B compared"), "{sent:?}");
 }
@@ -361,7 +399,7 @@ fn what_is_said_of_a_file_is_said_to_its_upload_on_either_way() {
         usual.answer(asked)
     });
     let words = [&["small", "--no-verify"][..], &said].concat();
-    assert_eq!(put(here, &[&words[..], &["--server", &server]].concat()).code, 0);
+    assert_eq!(put(here, &[&words[..], &["--resource=documents", "--server", &server]].concat()).code, 0);
     let body = bodies.lock().unwrap()[0].clone();
     assert!(body.contains(&format!("\"custom_metadata\":{metadata}")), "{body}");
     let body: Value = serde_json::from_str(&body).unwrap();
@@ -373,9 +411,10 @@ fn what_is_said_of_a_file_is_said_to_its_upload_on_either_way() {
     let straight = first(&put(here, &words));
     let served = Served::start(here, &[]);
     let server = format!("http://{}", served.address);
-    let over = first(&put(here, &[&words[..], &["--server", &server]].concat()));
+    let over = first(&put(here, &[&words[..], &["--resource=documents", "--server", &server]].concat()));
     assert_eq!((&over["upload_id"], &over["node_id"]), (&straight["upload_id"], &json!(node)));
-    let another = first(&put(here, &["small", "--name", "c.txt", "--server", &server]));
+    let another =
+        first(&put(here, &["small", "--name", "c.txt", "--resource=documents", "--server", &server]));
     assert_ne!(another["upload_id"], straight["upload_id"]);
     assert_eq!(served.stop().code, 0);
     for (flag, value) in [("--name", "b.txt"), ("--node-id", node)] {

@@ -405,10 +405,24 @@ fn a_store_that_was_typed_is_meant_whatever_server_the_environment_has() {
 
 #[test]
 fn with_a_server_and_a_resource_no_settings_are_read() {
-    let folder = folder(&[("quaymaster.toml", "this is = no settings"), ("a.txt", "a")]);
+    let folder =
+        folder(&[("quaymaster.toml", "this is = no settings"), ("a.txt", "a"), ("shop.toml", SCHEMA)]);
     let (server, asked) = saying(json_answer("403 No", r#"{"code":"auth.forbidden","detail":"no"}"#));
     let words = ["upload", "put", "a.txt", "--server", &server, "--resource", "documents"];
     let told = run(folder.path(), &words);
     assert!(told.code == 2 && told.err.contains("auth.forbidden"), "{told:?}");
     assert!(asked.recv().unwrap().starts_with("POST /v1/upload/documents/create "));
+    // Which upload is meant is not looked up in a schema that may not be the server's.
+    let unnamed = ["upload", "put", "a.txt", "--json"];
+    let by_flag = run(folder.path(), &[&unnamed[..], &["--server", &server]].concat());
+    let by_variable = said(command(folder.path()).args(unnamed).env("QUAYMASTER_SERVER", &server));
+    for told in [by_flag, by_variable] {
+        let document = told.json();
+        assert_eq!((told.code, &document["code"]), (2, &json!("request.invalid")), "{told:?}");
+        assert_eq!(document["field"], "--resource", "{told:?}");
+        assert!(told.err.contains("--resource is needed with --server"), "{told:?}");
+    }
+    let both = run(folder.path(), &[&words[..], &["--schema", "shop.toml"]].concat());
+    assert!(both.code == 2 && both.err.contains("--server and --schema exclude each other"), "{both:?}");
+    assert_eq!(asked.try_recv().ok(), None, "nobody was asked");
 }

@@ -85,7 +85,8 @@ fn an_interrupted_upload_to_a_server_goes_on_where_it_was() {
     let bytes = file(here, "a.bin", 60 << 20);
     let served = Served::start(here, &["--store", "memory"]);
     let server = format!("http://{}", served.address);
-    let words = ["a.bin", "--server", &server, "--parallel", "1", "--chunk-bytes", "5242880"];
+    let words =
+        ["a.bin", "--resource=documents", "--server", &server, "--parallel", "1", "--chunk-bytes", "5242880"];
     let mut sending = command(here);
     let sending = Started::spawn(sending.args(["upload", "put", "--json"]).args(words));
     let begun = Instant::now();
@@ -124,7 +125,17 @@ fn a_server_that_is_killed_again_and_again_costs_its_clients_nothing() {
     let address = served.address.clone();
     let server = format!("http://{address}");
     let mut sending = command(here);
-    sending.args(["upload", "put", "--json", "a.bin", "--server", &server, "--chunk-bytes", "5242880"]);
+    sending.args([
+        "upload",
+        "put",
+        "--json",
+        "a.bin",
+        "--resource=documents",
+        "--server",
+        &server,
+        "--chunk-bytes",
+        "5242880",
+    ]);
     let mut sending = Started::spawn(sending.args(["--parallel", "3"]));
     for kill in 0..kills {
         let begun = Instant::now();
@@ -161,7 +172,7 @@ fn a_server_that_wants_a_token_is_given_one_and_one_that_is_away_is_told() {
     let server = format!("http://{}", served.address);
     let with = |token: &str| {
         let mut put = command(here);
-        put.args(["upload", "put", "small", "--json", "--server", &server])
+        put.args(["upload", "put", "small", "--json", "--resource=documents", "--server", &server])
             .env("T", "a token of some length!!");
         said(put.env("QUAYMASTER_TOKEN", token))
     };
@@ -222,7 +233,10 @@ fn a_worker_works_on_uploads_and_stops_when_told() {
     let server = worker.line.split("http://").nth(1).unwrap().split('/').next().unwrap();
     file(here, "a.bin", 12 << 20);
     let serving = format!("http://{}", served.address);
-    let done = first(&put(here, &["a.bin", "--server", &serving, "--chunk-bytes", "5242880"]));
+    let done = first(&put(
+        here,
+        &["a.bin", "--resource=documents", "--server", &serving, "--chunk-bytes", "5242880"],
+    ));
     assert_eq!(done["size"], 12 << 20);
     // Whoever of the two has sent a part says so.
     let sent = |address: &str| {
@@ -284,7 +298,16 @@ fn large_chunks_cost_the_server_little_memory() {
     let served = Served::start(here, &["--store", "memory"]);
     let before = served.peak_kib();
     let server = format!("http://{}", served.address);
-    let words = ["a.bin", "--server", &server, "--parallel", "4", "--chunk-bytes", "50331648"];
+    let words = [
+        "a.bin",
+        "--resource=documents",
+        "--server",
+        &server,
+        "--parallel",
+        "4",
+        "--chunk-bytes",
+        "50331648",
+    ];
     assert_eq!(first(&put(here, &words))["size"], 192 << 20);
     let grown = served.peak_kib() - before;
     assert!(grown < 48 << 10, "four chunks of 48 MiB at once took {grown} KiB");

@@ -88,7 +88,17 @@ pub(crate) fn every_upload_is_one_event_whoever_is_killed(mut broker: impl Broke
     broker.go();
     let put = |n: usize| {
         let (name, server) = (n.to_string(), format!("http://{address}"));
-        let words = ["upload", "put", "--json", &name, "--server", &server, "--chunk-bytes", "5242880"];
+        let words = [
+            "upload",
+            "put",
+            "--json",
+            &name,
+            "--resource=documents",
+            "--server",
+            &server,
+            "--chunk-bytes",
+            "5242880",
+        ];
         Started::spawn(&mut site.command(&words))
     };
     let mut sending: Vec<Started> = Vec::new();

@@ -20,7 +20,7 @@ const GENERATED: [&str; 3] = ["docs/", "schemas/", "crates/testkit/tests/corpus/
 const CHECKED: [&str; 5] = [
     "cargo fmt --all --check",
     "cargo nextest run -p quaymaster-testkit --test verbs dedupe berth every_verb every_kind role_read",
-    "cargo nextest run -p quaymaster-testkit --test conformance --test hostile_keys berth every_key",
+    "cargo nextest run -p quaymaster-testkit --test conformance --test hostile_keys berth dedupe every_key every_script",
     "cargo nextest run -p quaymaster-testkit --test corpus",
     "cargo nextest run -p quaymaster-schema -p quaymaster -p quaymaster-server -p quaymaster-cli",
 ];

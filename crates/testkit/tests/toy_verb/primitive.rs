@@ -76,29 +76,24 @@ pub(crate) const BERTH: &[Touched] = &[
         ],
     },
     Touched {
-        file: "crates/testkit/tests/corpus/make/verbs.rs",
+        file: "crates/testkit/src/verbs/mod.rs",
         edits: &[
             Edit::Replace("cache dedupe guard queue", "cache dedupe berth guard queue"),
             Edit::Before(
                 "    writes(\"guard\", \"enter\"",
-                "    writes(\"berth\", \"take\", \"pier\", &[KEY, REQUEST]),\n",
+                "    writes(\"berth\", \"take\", \"pier\", &[KEY, REQUEST]).tried(&[case(\"pier\", &[], \"{}\")]),\n",
             ),
+        ],
+    },
+    Touched {
+        file: "crates/testkit/src/verbs/schema.rs",
+        edits: &[
+            Edit::Replace("| \"dedupe\" | \"guard\"", "| \"dedupe\" | \"berth\" | \"guard\""),
+            Edit::Before("[guard.guard]\n", "[berth.pier]\nkey = \"berth:{id}\"\nttl = \"1h\"\n"),
         ],
     },
     Touched {
         file: "crates/testkit/tests/corpus/schema.toml",
         edits: &[Edit::Before("[guard.all]", "[berth.pier]\nkey = \"berth:{id}\"\nttl = \"1h\"\n\n")],
-    },
-    Touched {
-        file: "crates/testkit/tests/verbs/cases.rs",
-        edits: &[
-            Edit::Replace("cache dedupe guard batch", "cache dedupe berth guard batch"),
-            Edit::Replace("| \"dedupe\" | \"guard\"", "| \"dedupe\" | \"berth\" | \"guard\""),
-            Edit::Before("[guard.guard]\n", "[berth.pier]\nkey = \"berth:{id}\"\nttl = \"1h\"\n"),
-            Edit::Before(
-                "    \"guard\" \"enter\" \"guard\" []",
-                "    \"berth\" \"take\" \"pier\" [] \"{}\";\n",
-            ),
-        ],
     },
 ];

@@ -70,17 +70,14 @@ const FORGET: &[Touched] = &[
         ],
     },
     Touched {
-        file: "crates/testkit/tests/corpus/make/verbs.rs",
-        edits: &[Edit::Before(
-            "    writes(\"guard\", \"enter\"",
-            "    writes(\"dedupe\", \"forget\", \"seen\", &[KEY, REQUEST]),\n",
-        )],
+        file: "crates/testkit/src/verbs/mod.rs",
+        edits: &[Edit::Before("    writes(\"guard\", \"enter\"", include_str!("forget/row.rs"))],
     },
     Touched {
-        file: "crates/testkit/tests/verbs/cases.rs",
-        edits: &[Edit::Before(
-            "    \"guard\" \"enter\" \"guard\" []",
-            "    \"dedupe\" \"forget\" \"seen\" [((\"dedupe\", \"first\", \"seen\"), \"{}\", None)] \"{}\";\n",
+        file: "crates/testkit/src/conformance/dedupe.rs",
+        edits: &[Edit::Replace(
+            "        stage.call(\"first with a request\", dedupe.first(A, asked)).await;\n",
+            include_str!("forget/scene.rs"),
         )],
     },
 ];
@@ -113,17 +110,14 @@ const EXTEND: &[Touched] = &[
         ],
     },
     Touched {
-        file: "crates/testkit/tests/corpus/make/verbs.rs",
-        edits: &[Edit::Before(
-            "    writes(\"guard\", \"enter\"",
-            "    writes(\"dedupe\", \"extend\", \"seen\", &[KEY, REQUEST]),\n",
-        )],
+        file: "crates/testkit/src/verbs/mod.rs",
+        edits: &[Edit::Before("    writes(\"guard\", \"enter\"", include_str!("extend/row.rs"))],
     },
     Touched {
-        file: "crates/testkit/tests/verbs/cases.rs",
+        file: "crates/testkit/src/conformance/dedupe.rs",
         edits: &[Edit::Before(
-            "    \"guard\" \"enter\" \"guard\" []",
-            "    \"dedupe\" \"extend\" \"seen\" [((\"dedupe\", \"first\", \"seen\"), \"{}\", None)] \"{}\";\n",
+            "        stage.call(\"forget\", dedupe.forget(A, None)).await;\n",
+            include_str!("extend/scene.rs"),
         )],
     },
 ];

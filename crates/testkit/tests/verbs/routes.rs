@@ -10,13 +10,13 @@ use quaymaster_server::config::{Config, Overrides, RawConfig};
 use quaymaster_server::{Depot, Listening, Server, UploadConfig};
 use quaymaster_testkit::servers::{RedisConfig, RedisServer, any_port};
 use quaymaster_testkit::trickster::{Trick, Trickster};
+use quaymaster_testkit::verbs;
 use quaymaster_upload::ledger::{Ledger, LedgerOptions};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use crate::cases;
 use crate::runner::connect;
 
 const TRICKS: &[Trick] =
@@ -52,7 +52,7 @@ struct Scene {
 impl Scene {
     async fn on(store: Arc<dyn Engine>) -> Self {
         let folder = TempDir::new().unwrap();
-        let text = cases::schema("routes:", &folder.path().display().to_string());
+        let text = verbs::schema("routes:", &folder.path().display().to_string());
         let schema = load(&[Source { name: "verbs.toml", text: &text }], &|_| None).schema.unwrap();
         let schema = Arc::new(schema);
         let behind = Trickster::new(store.clone());

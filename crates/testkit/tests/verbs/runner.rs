@@ -15,9 +15,10 @@ use quaymaster_server::command::{Command, Fields, commands};
 use quaymaster_server::{Depot, Services, UploadConfig};
 use quaymaster_testkit::conformance::command;
 use quaymaster_testkit::differential::{Hand, Side};
+use quaymaster_testkit::verbs;
 use serde_json::{Value, json};
 
-use crate::cases::{self, Case};
+use crate::cases::{CASES, Case};
 
 /// A node without HTTP.
 pub(crate) struct Runner {
@@ -43,7 +44,7 @@ pub(crate) async fn connect(url: &str) -> Arc<dyn Engine> {
 
 impl Runner {
     pub(crate) fn on(engine: Arc<dyn Engine>, prefix: &str, folder: &Path) -> Self {
-        let text = cases::schema(prefix, &folder.display().to_string());
+        let text = verbs::schema(prefix, &folder.display().to_string());
         let loaded = load(&[Source { name: "verbs.toml", text: &text }], &|_| None);
         let schema = loaded.schema.unwrap_or_else(|| panic!("{:#?}", loaded.diagnostics));
         let quaymaster = Quaymaster::new(Arc::new(schema), engine);
@@ -63,7 +64,7 @@ impl Runner {
     pub(crate) async fn run(&self, call: (&str, &str, &str), fields: Value) -> Result<Value> {
         let (kind, verb, name) = call;
         let key: Vec<(String, String)> =
-            cases::key(kind, verb).iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
+            verbs::key(kind, verb).iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
         let fields: Fields = serde_json::from_str(&fields.to_string()).unwrap();
         let command = find(kind, verb);
         let answer = command.run(&self.services, name, &key, &fields, &|_| ()).await?;
@@ -161,9 +162,9 @@ fn every_verb_that_writes_has_a_case() {
         .filter(|command| !command.only_reads())
         .map(|command| format!("{} {}", command.kind().name(), command.verb()))
         .collect();
-    for Case { call: (kind, verb, _), .. } in cases::CASES {
+    for Case { call: (kind, verb, _), .. } in CASES.iter() {
         find(kind, verb);
         left.remove(&format!("{kind} {verb}"));
     }
-    assert!(left.is_empty(), "no case in tests/verbs/cases.rs for {left:?}");
+    assert!(left.is_empty(), "no case in src/verbs/mod.rs for {left:?}");
 }

@@ -67,7 +67,8 @@ pub(crate) struct Put {
     pub(crate) remote: Remote,
     #[command(flatten)]
     pub(crate) place: Place,
-    /// The upload's name in the schema; may be left out where there is one.
+    /// The upload's name in the schema; may be left out where there is one. With
+    /// --server it is needed.
     #[arg(long, env = "QUAYMASTER_RESOURCE", value_name = "NAME")]
     pub(crate) resource: Option<String>,
     /// Chunks sent at once.

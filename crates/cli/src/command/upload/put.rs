@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use quaymaster::schema::Kind;
 use quaymaster::{Code, Error, Quaymaster};
-use quaymaster_server::config::Needs;
 use quaymaster_server::{Depot, upload_request};
 use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
@@ -97,15 +96,12 @@ fn check(put: &Put) -> anyhow::Result<()> {
 async fn open(put: &Put, global: &Global) -> anyhow::Result<(Way, Option<Help>)> {
     let place = put.place.clone();
     if let Some(client) = put.remote.client()? {
-        // The server's schema may be another one: a name that was given is taken as it is, and nothing is read here.
-        let name = match &put.resource {
-            Some(name) => name.clone(),
-            None => {
-                let config = setup::config(global, setup::overrides(place), Needs::SCHEMA)?;
-                resource(&*setup::usable(setup::load_part(&config.schemas)?)?, None)?
-            }
+        // The server's schema may be another one than the one here, so nothing is looked up here.
+        let Some(name) = &put.resource else {
+            let detail = "--resource is needed with --server: it names the upload in the server's schema";
+            return Err(Error::new("upload.put", Code::RequestInvalid, detail).field("--resource").into());
         };
-        return Ok((Way::Server(Remote::new(client, &name)?), None));
+        return Ok((Way::Server(Remote::new(client, name)?), None));
     }
     let (quaymaster, depot) =
         setup::open_for_call(global, place, Intent::Change, Kind::Upload, put.resource.as_deref()).await?;
@@ -139,12 +135,10 @@ impl Help {
     }
 }
 
-/// Why a file is not there, for programs: what went wrong, and its code where it has one.
+/// Why a file is not there, for programs: the problem document that a call would have got.
 fn failure_of(error: &anyhow::Error) -> Value {
-    match error.downcast_ref::<Error>() {
-        Some(error) => json!({ "error": error.detail, "code": error.code.name() }),
-        None => json!({ "error": format!("{error:#}") }),
-    }
+    let problem: Value = serde_json::from_str(&failure::problem(error)).unwrap_or_default();
+    json!({ "error": problem["detail"], "code": problem["code"], "problem": problem })
 }
 
 fn as_json(ended: &[(&Path, Result<Uploaded, Value>)]) -> Value {

@@ -193,7 +193,10 @@ impl Remote {
         let unknown = if later { Code::UploadBackend } else { Code::ServerAnswer };
         let field = refusal.field().map(|field| field.to_owned().into());
         let code = refusal.code().unwrap_or(unknown);
-        let error = Error { field, ..Error::new("upload.put", code, refusal.to_string()) };
+        let error = Error::new("upload.put", code, refusal.to_string());
+        // A problem document of ours says it; of another answer nobody knows more than its code does.
+        let may_have_run = if refusal.code().is_some() { refusal.may_have_run() } else { error.may_have_run };
+        let error = Error { field, may_have_run, retry_after: refusal.wait, ..error };
         Err(if later { Trying::Later(refusal.wait, error) } else { Trying::Never(error) })
     }
 

@@ -1,6 +1,7 @@
 //! Everything that can be wrong with a verb's request.
 
-use super::verbs::{Nested, Verb};
+use quaymaster_testkit::verbs::{Nested, Verb};
+
 use super::{Maker, bare, json};
 
 /// A value of every JSON type and of every size.

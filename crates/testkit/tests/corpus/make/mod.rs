@@ -8,13 +8,13 @@ mod queues;
 mod runs;
 mod scenes;
 mod uploads;
-mod verbs;
 
 use quaymaster_testkit::stage::Ask;
+pub(crate) use quaymaster_testkit::verbs::{VERBS, Verb};
 
 use crate::step::{Act, Step};
 
-pub(crate) use verbs::{KINDS, VERBS, Verb};
+quaymaster_testkit::kinds!(files pages openapi commands);
 
 /// All steps of a file.
 pub(crate) fn steps(kind: &'static str) -> Vec<Step> {

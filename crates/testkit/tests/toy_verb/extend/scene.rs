@@ -1,0 +1,1 @@
+        stage.call("extend", dedupe.extend(A, None)).await;
