@@ -6,6 +6,7 @@
 //!
 //! - no answer is a 5xx;
 //! - `key.malformed` and `key.wrong_type` name the key, and such a call has changed nothing;
+//! - no call has changed anything whose error does not say that it may have run;
 //! - no id stands for two jobs, and a fence only rises;
 //! - an item that the store has is there until it is done.
 

@@ -11,6 +11,10 @@ use crate::servers::tools::Binary;
 /// The name the sentinels watch the primary under.
 const SERVICE: &str = "quay";
 const SENTINELS: usize = 3;
+/// How long a primary is silent before the sentinels fail over.
+const DOWN_AFTER_MS: u32 = 500;
+/// Longer than any test.
+const NEVER_MS: u32 = 3_600_000;
 
 /// How the group is set up.
 #[derive(Debug, Clone)]
@@ -81,6 +85,23 @@ impl Sentinel {
         port
     }
 
+    /// From now on the sentinels leave a dead primary as it is, until [`Sentinel::fail_over_again`].
+    pub fn never_fail_over(&self) {
+        self.down_after(NEVER_MS);
+    }
+
+    /// The sentinels fail over as at the start; at once where the primary is dead already.
+    pub fn fail_over_again(&self) {
+        self.down_after(DOWN_AFTER_MS);
+    }
+
+    fn down_after(&self, ms: u32) {
+        for (_, address) in &self.sentinels {
+            let words = ["SENTINEL", "SET", SERVICE, "down-after-milliseconds", &ms.to_string()];
+            ask::<()>(*address, &words).expect("a sentinel takes the setting");
+        }
+    }
+
     /// Asks the first sentinel to make a replica the primary; false when it is not ready to.
     pub fn fail_over(&self) -> bool {
         ask::<String>(self.sentinels[0].1, &["SENTINEL", "FAILOVER", SERVICE]).is_ok()
@@ -99,7 +120,7 @@ fn start_sentinel(binary: Binary, folder: &Path, index: usize, primary: SocketAd
             format!("dir {}", home.display()),
             format!("sentinel announce-ip {ip}"),
             format!("sentinel monitor {SERVICE} {} {} 2", primary.ip(), primary.port()),
-            format!("sentinel down-after-milliseconds {SERVICE} 500"),
+            format!("sentinel down-after-milliseconds {SERVICE} {DOWN_AFTER_MS}"),
             format!("sentinel failover-timeout {SERVICE} 3000"),
         ];
         let file = home.join("sentinel.conf");

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use quaymaster::Quaymaster;
 use quaymaster::schema::Outage;
 use quaymaster::store::redis::RedisStore;
 use quaymaster_server::config::{Config, Overrides, RawConfig};
@@ -12,17 +13,19 @@ use quaymaster_testkit::servers::{RedisConfig, RedisServer, any_port};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 
 use crate::faults::{BOUND, FAULTS, SCHEMA};
 use crate::scene::{bind, carried, counting_in, options, until};
 
-struct Told {
-    status: u16,
-    policy: Option<String>,
-    body: Value,
+pub(crate) struct Told {
+    pub(crate) status: u16,
+    pub(crate) policy: Option<String>,
+    pub(crate) body: Value,
 }
 
-async fn ask(address: SocketAddr, method: &str, path: &str, body: &str) -> Told {
+pub(crate) async fn ask(address: SocketAddr, method: &str, path: &str, body: &str) -> Told {
     let exchange = async {
         let mut stream = TcpStream::connect(address).await.unwrap();
         let head = format!(
@@ -94,7 +97,32 @@ const REFUSED: [(&str, &str); 21] = [
 ];
 const UNSEEN: [&str; 4] = ["queue/jobs/pressure", "queue/jobs/peek", "queue/jobs/dead", "batch/group/list"];
 
-async fn metric(address: SocketAddr, wanted: &str) -> u64 {
+/// A server over HTTP.
+pub(crate) struct Served {
+    pub(crate) address: SocketAddr,
+    stop: oneshot::Sender<()>,
+    running: JoinHandle<quaymaster::Result<()>>,
+}
+
+impl Served {
+    pub(crate) async fn start(quaymaster: &Quaymaster) -> Self {
+        let overrides = Overrides { listen: Some(any_port().to_string()), ..Overrides::default() };
+        let config = Config::resolve(RawConfig::default(), overrides).unwrap();
+        let listening = Listening::bind(config.server).await.unwrap();
+        let http = Server::new(listening, quaymaster.clone(), config.thresholds);
+        let address = http.address().tcp().unwrap();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let running = tokio::spawn(http.run(async move { drop(stopped.await) }));
+        Self { address, stop, running }
+    }
+
+    pub(crate) async fn stop(self) {
+        drop(self.stop);
+        self.running.await.unwrap().unwrap();
+    }
+}
+
+pub(crate) async fn metric(address: SocketAddr, wanted: &str) -> u64 {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let head = format!("GET /metrics HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
     stream.write_all(head.as_bytes()).await.unwrap();
@@ -112,13 +140,8 @@ async fn every_answer_given_by_a_policy_says_so_and_none_is_a_500() {
     let proxy = FaultProxy::start(server.address()).await;
     let engine = Arc::new(RedisStore::connect(options(&proxy.url())).await.unwrap());
     let quaymaster = bind(SCHEMA, engine, counting_in(&url));
-    let overrides = Overrides { listen: Some(any_port().to_string()), ..Overrides::default() };
-    let config = Config::resolve(RawConfig::default(), overrides).unwrap();
-    let listening = Listening::bind(config.server).await.unwrap();
-    let http = Server::new(listening, quaymaster.clone(), config.thresholds);
-    let address = http.address().tcp().unwrap();
-    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let running = tokio::spawn(http.run(async move { drop(stopped.await) }));
+    let served = Served::start(&quaymaster).await;
+    let address = served.address;
 
     for fault in FAULTS {
         until("the store answers without a policy", async || {
@@ -172,6 +195,5 @@ async fn every_answer_given_by_a_policy_says_so_and_none_is_a_500() {
             format!("quaymaster_outage_answers_total{{kind=\"limit\",name=\"{name}\",policy=\"{policy}\"}}");
         assert!(metric(address, &line).await >= 5, "{line}");
     }
-    drop(stop);
-    running.await.unwrap().unwrap();
+    served.stop().await;
 }

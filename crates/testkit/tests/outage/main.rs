@@ -6,5 +6,6 @@ mod database;
 mod faults;
 mod http;
 mod local;
+mod memory;
 mod queues;
 mod scene;

@@ -1,13 +1,13 @@
 //! What happens to a call whose reply is lost.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use quaymaster_store::redis::{RedisOptions, RedisStore};
 use quaymaster_store::{Code, Engine, Reply};
 use quaymaster_testkit::proxy::{Cut, FaultProxy, Way};
-use quaymaster_testkit::servers::{RedisConfig, RedisServer};
+use quaymaster_testkit::servers::{Binary, RedisConfig, RedisServer};
 
 use crate::support::{HANG_UP, code, connect, count, count_once, counted, fake_server, options};
 
@@ -156,6 +156,57 @@ async fn a_script_that_is_unknown_when_no_time_is_left_to_bring_it_did_not_run()
         assert_eq!((error.code, error.may_have_run), expected, "{error}");
         assert!(error.detail.contains("NOSCRIPT"), "{error}");
     }
+}
+
+/// A user that may run scripts and not load them, on a server that has forgotten its scripts.
+async fn a_script_that_cannot_be_loaded_runs_once_as_a_whole(binary: Binary) {
+    let server = RedisServer::start(RedisConfig::of(binary));
+    server.command::<()>(&["ACL", "SETUSER", "svc", "on", ">pw", "~*", "&*", "+@all", "-script|load"]);
+    let store = RedisStore::connect(quiet(&format!("redis://svc:pw@{}", server.address()))).await.unwrap();
+    for expected in 1..=2 {
+        server.command::<()>(&["SCRIPT", "FLUSH"]);
+        server.command::<()>(&["CONFIG", "RESETSTAT"]);
+        assert_eq!(store.run(count("k")).await.unwrap(), Reply::Int(expected));
+        assert_eq!(server.command::<i64>(&["GET", "k"]), expected);
+        let calls = |command: &str| {
+            let line = server.info("commandstats", &format!("cmdstat_{command}")).unwrap_or_default();
+            line.split(',').find_map(|part| part.strip_prefix("calls=")?.parse::<i64>().ok()).unwrap_or(0)
+        };
+        assert_eq!((calls("evalsha"), calls("eval"), calls("incr")), (2, 1, 1), "by digest, loaded, whole");
+    }
+}
+
+#[tokio::test]
+async fn a_script_that_cannot_be_loaded_runs_once_as_a_whole_on_redis_7() {
+    a_script_that_cannot_be_loaded_runs_once_as_a_whole(Binary::Redis7).await;
+}
+
+#[tokio::test]
+async fn a_script_that_cannot_be_loaded_runs_once_as_a_whole_on_valkey() {
+    a_script_that_cannot_be_loaded_runs_once_as_a_whole(Binary::Valkey9).await;
+}
+
+#[tokio::test]
+async fn a_server_that_forgets_each_script_gets_it_whole_once() {
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let hears = Arc::clone(&heard);
+    let server = fake_server(move |words| {
+        if words[0].starts_with("EVAL") || words[0] == "SCRIPT" {
+            hears.lock().unwrap().push(words[0].clone());
+        }
+        match words[0].as_str() {
+            "INFO" => "$-1\r\n",
+            "TIME" => "*2\r\n$1\r\n1\r\n$1\r\n2\r\n",
+            "EVALSHA" => "-NOSCRIPT No matching script\r\n",
+            "EVAL" => ":7\r\n",
+            _ => "+OK\r\n",
+        }
+        .to_owned()
+    })
+    .await;
+    let store = RedisStore::connect(quiet(&format!("redis://{server}"))).await.unwrap();
+    assert_eq!(store.run(count("k")).await.unwrap(), Reply::Int(7));
+    assert_eq!(*heard.lock().unwrap(), ["EVALSHA", "SCRIPT", "EVALSHA", "EVAL"]);
 }
 
 #[tokio::test]
