@@ -51,6 +51,14 @@ fn an_empty_variable_counts_as_unset() {
 fn words_come_from_the_environment_too() {
     let line = "on_outage = { env = \"POLICY\", default = \"deny\" }";
     assert_eq!(limit_with(line, &[("POLICY", "local")]).unwrap().1, Outage::Local);
+    for capitals in ["LOCAL", "Local"] {
+        assert_eq!(limit_with(line, &[("POLICY", capitals)]).unwrap().1, Outage::Local);
+    }
+    assert_eq!(
+        limit_with("on_outage = \"LOCAL\"", &[]).unwrap_err()[0].code,
+        "bad-value",
+        "a file's word is exact"
+    );
     let found = limit_with(line, &[("POLICY", "alow")]).unwrap_err();
     assert_eq!(found[0].code, "bad-env");
     assert!(found[0].message.contains("POLICY"), "{}", found[0]);

@@ -108,6 +108,32 @@ fn an_unsafe_store_has_one_verdict() {
     assert!(accepted.json()["warnings"].to_string().contains(verdict), "{accepted:?}");
 }
 
+#[test]
+fn a_store_that_is_away_and_a_full_queue_are_one_message_each() {
+    let schema = "[schema]\nname = \"shop\"\nowner = \"shop\"\n[queue.jobs]\nmax_size = 1\n";
+    let folder = folder(&[("shop.toml", schema)]);
+    let push = |store: &str, more: &[&str]| {
+        let args = ["queue", "push", "jobs", "--payload", "1", "--schema", "shop.toml", "--store", store];
+        run(folder.path(), &[&args[..], more].concat())
+    };
+    let away = format!("redis://{}", crate::address::free_address());
+    let server = RedisServer::start(RedisConfig::default());
+    assert_eq!(push(&server.url(), &[]).code, 0);
+    for (store, code, exit) in [(&away, "store.refused", 3), (&server.url(), "queue.full", 1)] {
+        let told = push(store, &[]);
+        let lines: Vec<&str> = told.err.lines().collect();
+        assert_eq!((told.code, told.out.as_str(), lines.len()), (exit, "", 2), "{told:?}");
+        assert!(lines[0].starts_with("quaymaster: ") && lines[0].contains(&format!("[{code}]")), "{told:?}");
+        assert!(lines[1].starts_with("  help: "), "{told:?}");
+        let told = push(store, &["--json"]);
+        assert_eq!(
+            (told.code, &told.json()["code"], told.err.lines().count()),
+            (exit, &json!(code), 2),
+            "{told:?}"
+        );
+    }
+}
+
 const VARIABLES: &str = "[schema]\nname = \"shop\"\nowner = \"shop\"\n\
     [limit.plain]\nkey = \"plain:{id}\"\nalgorithm = \"sliding_log\"\nlimit = 3\nwindow = \"1h\"\n\
     [limit.wants]\nkey = \"wants:{id}\"\nalgorithm = \"sliding_log\"\nlimit = { env = \"WANTED\" }\nwindow = \"1h\"\n\

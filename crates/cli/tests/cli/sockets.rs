@@ -86,6 +86,14 @@ fn whoever_started_it_is_told_when_it_is_ready_and_when_it_stops() {
     assert_eq!(hear(), "READY=1");
     let said = served.stop();
     assert_eq!((said.code, hear().as_str()), (0, "STOPPING=1"), "{}", said.err);
+    let schema = "[schema]\nname = \"work\"\nowner = \"tests\"\n[upload.documents]\n";
+    std::fs::write(folder.path().join("work.toml"), schema).unwrap();
+    let mut work = command(folder.path());
+    work.args(["worker", "--schema", "work.toml", "--upload", "documents"]).env("NOTIFY_SOCKET", &path);
+    let working = Served::spawn_saying(&mut work, "quaymaster working on ");
+    assert_eq!(hear(), "READY=1");
+    let said = working.stop();
+    assert_eq!((said.code, hear().as_str()), (0, "STOPPING=1"), "{}", said.err);
     // A socket that nobody has keeps nobody from starting.
     let mut serve = command(folder.path());
     serve.args(["serve", "--store", "memory", "--listen", &crate::process::any_port()]);

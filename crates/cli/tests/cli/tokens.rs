@@ -64,6 +64,27 @@ fn wrong_tokens_are_told_with_their_line() {
 }
 
 #[test]
+fn tokens_that_others_could_read_on_the_way_end_a_start_with_2() {
+    let folder =
+        folder(&[("quaymaster.toml", &settings(r#"tokens = [{ env = "A" }]"#)), ("shop.toml", SCHEMA)]);
+    // Beyond the loopback, and on no interface of this machine.
+    let beyond = "192.0.2.1:7420";
+    for words in [["serve", "--listen"], ["worker", "--metrics"]] {
+        let start = |more: &[&str]| {
+            let mut start = command(folder.path());
+            start.args(words).args([beyond, "--store", "memory"]).args(more).env("A", "token-of-a-client");
+            said(&mut start)
+        };
+        let told = start(&[]);
+        assert_eq!((told.code, told.out.as_str()), (2, ""), "{words:?}: {told:?}");
+        assert!(told.err.contains("[server.tls]") && told.err.contains("--insecure-http"), "{told:?}");
+        // Told so it goes on, to find that the address is not its own.
+        let told = start(&["--insecure-http"]);
+        assert!(told.err.contains("cannot listen on 192.0.2.1"), "{words:?}: {told:?}");
+    }
+}
+
+#[test]
 fn wrong_tokens_are_logged_by_address_and_never_shown() {
     let tokens = r#"tokens = [{ env = "A", resources = ["limit.orders"] }]"#;
     let folder = folder(&[("quaymaster.toml", &settings(tokens)), ("shop.toml", SCHEMA)]);

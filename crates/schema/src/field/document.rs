@@ -70,7 +70,8 @@ pub(crate) mod env {
         kind: None,
         fields: FIELDS,
         meaning: "Any string, number, boolean, duration or size may come from an environment variable. A variable \
-                  that is set to nothing counts as not set.",
+                  that is set to nothing counts as not set. Where a field takes one of some words, a variable may hold \
+                  it in capitals.",
         page: None,
         example: r#"[limit.api]
 key = "rl:{customer}:{hour}"

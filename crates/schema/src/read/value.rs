@@ -170,7 +170,12 @@ impl<W: Word + Sync + 'static> Read for Choice<W> {
             _ => None,
         });
         got.and_then(|(text, variable), at| {
-            let found = self.0.iter().copied().find(|word| word.word() == text);
+            // Variables are set by whoever runs the program, and are often in capitals as a whole.
+            let same = |word: &&W| match variable {
+                Some(_) => word.word().eq_ignore_ascii_case(&text),
+                None => word.word() == text,
+            };
+            let found = self.0.iter().find(same).copied();
             if found.is_none() {
                 let help = nearest(&text, names()).map(|near| format!("did you mean `{near}`?"));
                 let (code, message) = match variable {

@@ -557,5 +557,13 @@ mod tests {
         let names: Vec<_> = roles.iter().filter_map(|role| role["role"].as_str()).collect();
         assert_eq!(names, ["read", "operate", "write", "admin"]);
         assert!(roles.iter().all(|role| role["about"].as_str().is_some_and(|about| !about.is_empty())));
+        // docs/configuration.md and what is told of the role say so.
+        let needed = described["kinds"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .flat_map(|kind| kind["verbs"].as_array())
+            .flatten();
+        assert!(needed.map(|verb| &verb["role"]).all(|role| role != "admin"), "no call needs `admin`");
     }
 }

@@ -14,7 +14,7 @@ pub enum Role {
     Operate,
     /// Everything that programs do.
     Write,
-    /// Remove what others hold: clear, break, forget.
+    /// Remove what others hold; no call does so yet.
     Admin,
 }
 
@@ -38,7 +38,7 @@ impl Role {
             Self::Read => "Calls that only look",
             Self::Operate => "Also calls that keep a system running: pause, resume, redrive, reset",
             Self::Write => "Also every call of programs",
-            Self::Admin => "Also calls that remove what others hold: clear, break, forget",
+            Self::Admin => "Also calls that remove what others hold; there are none yet",
         }
     }
 

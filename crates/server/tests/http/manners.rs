@@ -146,6 +146,8 @@ async fn content_is_sent_under_the_conditions_of_its_caller() {
     }
     let path = format!("/v1/upload/files/{id}/content");
     let whole = scene.server.get(&path).await;
+    let kept = Some("private, no-cache");
+    assert_eq!(whole.header("cache-control"), kept, "{}", whole.head);
     let (etag, modified) = (whole.header("etag").unwrap(), whole.header("last-modified").expect("a date"));
     let past = "Sun, 06 Nov 1994 08:49:37 GMT";
     for (headers, wanted) in [
@@ -164,6 +166,9 @@ async fn content_is_sent_under_the_conditions_of_its_caller() {
     ] {
         let answer = ask(&scene.server, "GET", &path, headers).await;
         assert_eq!(answer.status, wanted, "{headers:?}");
+        if wanted < 400 {
+            assert_eq!(answer.header("cache-control"), kept, "{headers:?}");
+        }
         if wanted == 412 {
             assert_eq!(answer.json()["code"], "upload.changed");
         }

@@ -191,6 +191,31 @@ async fn files_that_change_are_used_for_the_next_connection() {
 }
 
 #[tokio::test]
+async fn an_authority_of_clients_that_changes_is_asked_of_the_next_connection() {
+    let (ours, theirs) = (Certificates::new(), Certificates::new());
+    let Files { mut tls, _folder: folder } = Files::of(&ours);
+    let authority = folder.path().join("clients.pem");
+    replace(&authority, &ours.ca);
+    tls.client_ca = Some(authority.clone());
+    let server = server("", tls).await;
+    let served = async |own: &Identity| {
+        let Ok(mut connection) = connect(server.address, &ours.ca, Some(own)).await else { return false };
+        connection.try_send(&health()).await && connection.receive().await.is_some()
+    };
+    assert!(served(&ours.client).await && !served(&theirs.client).await);
+    let mut kept = connect(server.address, &ours.ca, Some(&ours.client)).await.unwrap();
+    kept.send(&health()).await;
+    assert_eq!(kept.receive().await.unwrap().status, 200);
+    replace(&authority, &theirs.ca);
+    while !served(&theirs.client).await {
+        tokio::task::yield_now().await;
+    }
+    assert!(!served(&ours.client).await);
+    kept.send(&health()).await;
+    assert_eq!(kept.receive().await.unwrap().status, 200, "open connections stay");
+}
+
+#[tokio::test]
 async fn a_wait_ends_when_its_caller_takes_leave_over_tls() {
     let ours = Certificates::new();
     let server = server("", files(&ours)).await;

@@ -3,12 +3,18 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
 
+use quaymaster::Code;
 use quaymaster::store::embedded::{Clock, EmbeddedOptions, EmbeddedStore};
+use quaymaster_server::ChunkPlace;
+use quaymaster_server::config::ServerConfig;
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 use crate::client::{Answer, Connection, request};
+use crate::engines::{Act, Stage};
 use crate::fixture::{Fixture, NOW_US, SCHEMA, settings};
 use crate::listening::Sse;
+use crate::uploads::config_in;
 
 const MORE: &str = r#"
 [queue.results]
@@ -70,10 +76,13 @@ async fn server(tokens: &str) -> Fixture {
 }
 
 async fn server_on(tokens: &str, store: EmbeddedOptions) -> Fixture {
-    let toml = format!("[server]\ntokens = [{tokens}]\n");
-    let config = settings(&toml, &|name| Some(format!("{name}{SUFFIX}"))).server;
     let engine = EmbeddedStore::memory(store).await.unwrap();
-    Fixture::serving(&format!("{SCHEMA}{MORE}"), config, Arc::new(engine)).await
+    Fixture::serving(&format!("{SCHEMA}{MORE}"), settings_of(tokens), Arc::new(engine)).await
+}
+
+fn settings_of(tokens: &str) -> ServerConfig {
+    let toml = format!("[server]\ntokens = [{tokens}]\n");
+    settings(&toml, &|name| Some(format!("{name}{SUFFIX}"))).server
 }
 
 /// A token of these resources.
@@ -311,17 +320,11 @@ async fn what_is_shown_of_the_whole_server_is_what_the_token_reaches() {
     }
     let all = ask(&server, "A", "GET", "/v1/status", "").await.json();
     let some = ask(&server, "T", "GET", "/v1/status", "").await.json();
-    let names = |status: &Value, list: &str| -> Vec<String> {
-        let list = status[list].as_array().unwrap();
-        list.iter().map(|one| one["name"].as_str().unwrap().to_owned()).collect()
-    };
-    assert_eq!(names(&some, "limits"), ["psp"]);
-    assert_eq!(names(&some, "queues"), ["jobs"]);
-    assert_eq!(names(&some, "caches"), ["page"]);
-    let mut resources = names(&some, "resources");
-    resources.sort();
-    assert_eq!(resources, ["jobs", "owned", "page", "psp"]);
-    assert!(names(&all, "limits").len() == 4 && names(&all, "resources").len() > 15);
+    assert_eq!(names(&some["limits"]), ["psp"]);
+    assert_eq!(names(&some["queues"]), ["jobs"]);
+    assert_eq!(names(&some["caches"]), ["page"]);
+    assert_eq!(names(&some["resources"]), ["jobs", "owned", "page", "psp"]);
+    assert!(names(&all["limits"]).len() == 4 && names(&all["resources"]).len() > 15);
     let unsealed = |status: &Value| status["warnings"].to_string().contains("cache.token");
     assert!(unsealed(&all) && !unsealed(&some), "{}", all["warnings"]);
 
@@ -361,6 +364,85 @@ async fn what_is_shown_of_the_whole_server_is_what_the_token_reaches() {
     }
     let families = |text: &str| text.lines().filter(|line| line.starts_with("# TYPE")).count();
     assert_eq!(families(&all), families(&some));
+}
+
+/// The names in a list of `/v1/status`, sorted.
+fn names(list: &Value) -> Vec<&str> {
+    let mut names: Vec<&str> =
+        list.as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap()).collect();
+    names.sort_unstable();
+    names
+}
+
+#[tokio::test]
+async fn what_was_done_on_the_whole_server_is_shown_as_far_as_the_token_reaches() {
+    let reach = of(&["run.hourly", "stats.web", "upload.files", "cache.page"]);
+    let tokens = settings_of(&format!("{reach}, {{ env = \"A\" }}"));
+    let text = format!(
+        "{SCHEMA}{MORE}[stats.other]\nkey = \"other\"\n[upload.files]\nkey = \"upload:{{upload_id}}:state\"\n"
+    );
+    let folder = TempDir::new().unwrap();
+    let engine = EmbeddedStore::memory(EmbeddedOptions::default()).await.unwrap();
+    let uploads = config_in(folder.path(), ChunkPlace::Spool);
+    let server = Fixture::with_uploads(&text, tokens, Arc::new(engine), &uploads).await;
+    let one =
+        r#"{"requests": [{"instance": "0", "method": "GET", "path": "/", "status": 200, "duration_ms": 1}]}"#;
+    for (call, body) in [
+        ("run/hourly/start", r#"{"run_id": "a"}"#),
+        ("run/pipeline/start", r#"{"run_id": "b"}"#),
+        ("stats/web/record", one),
+        ("stats/other/record", one),
+        ("upload/files/create", r#"{"name": "a.txt"}"#),
+        ("upload/secrets/create", r#"{"name": "b.txt"}"#),
+    ] {
+        let answer = ask(&server, "A", "POST", &format!("/v1/{call}"), body).await;
+        assert_eq!(answer.status, 200, "{call}: {}", answer.text());
+    }
+    // As many misses as a hit rate needs to be judged.
+    for cache in ["page", "doc"] {
+        for _ in 0..100 {
+            let path = format!("/v1/cache/{cache}/get?key.id=a");
+            assert_eq!(ask(&server, "A", "GET", &path, "").await.json()["hit"], false);
+        }
+    }
+    let all = ask(&server, "A", "GET", "/v1/status", "").await.json();
+    let some = ask(&server, "T", "GET", "/v1/status", "").await.json();
+    for (list, every, reached) in [
+        ("runs", ["hourly", "pipeline"], "hourly"),
+        ("stats", ["other", "web"], "web"),
+        ("uploads", ["files", "secrets"], "files"),
+    ] {
+        assert_eq!(names(&all[list]), every, "{list}");
+        assert_eq!(names(&some[list]), [reached], "{list}");
+    }
+    let caches = |status: &Value| -> Vec<String> {
+        let exceeded = status["thresholds"].as_array().unwrap().iter();
+        let subjects = exceeded.filter(|one| one["threshold"] == "hit_rate").map(|one| &one["subject"]);
+        subjects.map(|subject| subject.as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(
+        (caches(&all), caches(&some)),
+        (vec!["cache.doc".into(), "cache.page".into()], vec!["cache.page".into()])
+    );
+    let warned = |status: &Value| status["warnings"].to_string().contains("cache.doc");
+    assert!(warned(&all) && !warned(&some), "{}", some["warnings"]);
+}
+
+#[tokio::test]
+async fn answers_by_policy_are_shown_as_far_as_the_token_reaches() {
+    let tokens = settings_of(&format!("{}, {{ env = \"A\" }}", of(&["cache.page"])));
+    let engine = EmbeddedStore::memory(EmbeddedOptions::default()).await.unwrap();
+    let away = Stage::new(Arc::new(engine), Act::Away(Code::StoreRefused));
+    let server = Fixture::on(tokens, away).await;
+    for cache in ["page", "doc"] {
+        let path = format!("/v1/cache/{cache}/get?key.id=a");
+        assert_eq!(ask(&server, "A", "GET", &path, "").await.header("quaymaster-outage"), Some("miss"));
+    }
+    let answers = async |token: &str| {
+        ask(&server, token, "GET", "/v1/status", "").await.json()["outages"]["answers"].clone()
+    };
+    assert_eq!(names(&answers("A").await), ["doc", "page"]);
+    assert_eq!(names(&answers("T").await), ["page"]);
 }
 
 #[tokio::test]

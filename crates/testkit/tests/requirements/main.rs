@@ -1,8 +1,8 @@
 //! The requirements of the five documents that the systems come from: a case each, on Redis and on the embedded store.
 //!
 //! `rows.txt` has a line for each: document, line of the document, name, how it holds (`works`, or the title of its
-//! entry in docs/corrections.md), and where (`both`, or `redis: ` and why only there). The case is the function
-//! `l037_name` in the document's file; `redis::000::l037_name` runs it.
+//! entry in docs/corrections.md), and where (`both`, or `redis: ` and why only there; `both: ` and what no case shows).
+//! The case is the function `l037_name` in the document's file; `redis::000::l037_name` runs it.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod rows;

@@ -26,7 +26,12 @@ impl Row {
 
     /// Where its case runs.
     pub(crate) fn stores(&self) -> Vec<Store> {
-        if self.stores == "both" { vec![Store::Redis, Store::Embedded] } else { vec![Store::Redis] }
+        if self.is_of_both() { vec![Store::Redis, Store::Embedded] } else { vec![Store::Redis] }
+    }
+
+    /// With `both` there may be a word on what the case does not show.
+    fn is_of_both(&self) -> bool {
+        self.stores == "both" || self.stores.strip_prefix("both: ").is_some_and(|word| !word.is_empty())
     }
 }
 
@@ -53,7 +58,7 @@ pub(crate) fn faults(rows: &[Row]) -> Vec<String> {
             if row.how != "works" && !titles.contains(row.how) {
                 faults.push(format!("{} {}: no correction is called {}", row.number, row.case(), row.how));
             }
-            if row.stores != "both" && row.stores.strip_prefix("redis: ").is_none_or(str::is_empty) {
+            if !row.is_of_both() && row.stores.strip_prefix("redis: ").is_none_or(str::is_empty) {
                 faults.push(format!("{} {}: on which stores is {}?", row.number, row.case(), row.stores));
             }
         }

@@ -1,5 +1,6 @@
 //! Document 001: `systems/uploads`.
 
+mod broker;
 mod chunks;
 mod completion;
 mod failing;

@@ -76,6 +76,13 @@ fn l204_all_keys_lie_under_the_prefix(s: &Stage) {
     };
     let others = [own.to_owned(), "other:requests:total".to_owned()].into();
     assert_eq!(s.keys("*").difference(&ours).cloned().collect::<BTreeSet<_>>(), others);
+    // Regular clean-ups keep two more: when the last one ended, and how often there was one.
+    s.kill();
+    s.settings("[clean]\nevery = \"6h\"");
+    cleaned_up(s, "quaymaster:");
+    let kept = ["quaymaster:cleaned", "quaymaster:{quaymaster:clean}:fence"];
+    let others = &others | &kept.map(str::to_owned).into();
+    assert_eq!(s.keys("*").difference(&ours).cloned().collect::<BTreeSet<_>>(), others);
     // A second application on the same store has everything for itself.
     s.kill();
     s.var("REDIS_KEY_PREFIX", "hb:");
@@ -86,13 +93,24 @@ fn l204_all_keys_lie_under_the_prefix(s: &Stage) {
     if s.store() == Store::Redis {
         s.kill();
         s.settings("[store]\nown_prefix = \"hb:own:\"");
-        s.raw::<()>(&["DEL", own]);
+        for key in [own, kept[0], kept[1]] {
+            s.raw::<()>(&["DEL", key]);
+        }
         assert_eq!(s.get("/readyz").status, 200);
-        assert_eq!(
-            (s.keys("*:probe"), s.keys("quaymaster:*").len()),
-            (["hb:own:probe".to_owned()].into(), 0)
-        );
+        cleaned_up(s, "hb:own:");
+        let own = ["hb:own:cleaned", "hb:own:probe", "hb:own:{hb:own:clean}:fence"].map(str::to_owned);
+        assert_eq!((s.keys("hb:own:*"), s.keys("quaymaster:*")), (own.into(), [].into()));
     }
+}
+
+/// Waits until a server with `[clean]` has cleaned up and let go of the lock.
+fn cleaned_up(s: &Stage, own_prefix: &str) {
+    s.address();
+    let key = |last: &str| format!("{own_prefix}{last}");
+    s.until("it was cleaned up", || {
+        let keys = s.keys(&key("clean*"));
+        keys.contains(&key("cleaned")) && !keys.contains(&key("clean"))
+    });
 }
 
 fn l208_memory_is_bounded(s: &Stage) {
