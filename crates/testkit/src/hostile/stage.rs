@@ -68,7 +68,15 @@ impl Stage {
         let recorder = Recorder::new(engine.clone());
         let quaymaster = Quaymaster::new(schema, recorder.clone());
         let side = Side { name: "hostile", engine, hand: Hand::Manual(Arc::new(AtomicI64::default())) };
-        Self { quaymaster, scene: scene.name, side, recorder, poison, seen: Mutex::default(), last: Mutex::default() }
+        Self {
+            quaymaster,
+            scene: scene.name,
+            side,
+            recorder,
+            poison,
+            seen: Mutex::default(),
+            last: Mutex::default(),
+        }
     }
 
     /// Writes what this play is about; everything before was in order.
