@@ -17,6 +17,8 @@ use secure_broker::SecureBroker;
 
 #[path = "support/secure_broker.rs"]
 mod secure_broker;
+#[path = "support/servers.rs"]
+mod servers;
 
 fn event(n: i64) -> Event {
     Event {

@@ -212,6 +212,7 @@ impl AsyncWrite for Stream {
 mod tests {
     #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a failed unwrap is a failed test")]
 
+    use quaymaster_testkit::servers::any_port;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::{TcpListener, TcpStream};
 
@@ -257,7 +258,7 @@ mod tests {
     #[tokio::test]
     async fn many_that_bring_much_bring_less_at_once() {
         let crowd: &'static Crowd = Box::leak(Box::new(Crowd(AtomicUsize::new(0))));
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let listener = TcpListener::bind(any_port()).await.unwrap();
         let (mut client, mut stream) = pair(&listener, crowd).await;
         assert_eq!(bring(&mut client, &mut stream).await, LEAST, "a body that begins");
         assert_eq!(bring(&mut client, &mut stream).await, READS[0].1);

@@ -1,6 +1,7 @@
 //! A door with TLS, and with a password if it is asked for, in front of a mock broker that knows neither.
 
 use std::io::{Error, ErrorKind, Result};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -12,6 +13,8 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring::default_provider;
 use tokio_rustls::rustls::pki_types::PrivateKeyDer;
+
+use crate::servers::{any_port, own_ip};
 
 const SASL_HANDSHAKE: i16 = 17;
 const API_VERSIONS: i16 = 18;
@@ -29,8 +32,7 @@ pub(crate) struct SecureBroker {
 impl SecureBroker {
     /// In front of the one broker at `plain`. With a password, SASL PLAIN comes before everything else.
     pub(crate) async fn start(plain: String, password: Option<(&str, &str)>) -> Self {
-        let CertifiedKey { cert, signing_key } =
-            generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+        let CertifiedKey { cert, signing_key } = generate_simple_self_signed([own_ip().to_string()]).unwrap();
         let folder = tempfile::tempdir().unwrap();
         let ca = folder.path().join("ca.pem");
         std::fs::write(&ca, cert.pem()).unwrap();
@@ -42,8 +44,8 @@ impl SecureBroker {
             .with_single_cert(vec![cert.der().clone()], key)
             .unwrap();
         let acceptor = TlsAcceptor::from(Arc::new(config));
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let port = listener.local_addr().unwrap().port();
+        let listener = TcpListener::bind(any_port()).await.unwrap();
+        let ours = listener.local_addr().unwrap();
         let wanted = password.map(|(user, password)| format!("\0{user}\0{password}").into_bytes());
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
@@ -51,11 +53,11 @@ impl SecureBroker {
                 // A client that goes away, or that is not let in, ends its own connection and nothing else.
                 tokio::spawn(async move {
                     let client = acceptor.accept(client).await?;
-                    passed_on(client, TcpStream::connect(&plain).await?, wanted, port).await
+                    passed_on(client, TcpStream::connect(&plain).await?, wanted, ours).await
                 });
             }
         });
-        Self { address: format!("127.0.0.1:{port}"), ca, _folder: folder }
+        Self { address: ours.to_string(), ca, _folder: folder }
     }
 }
 
@@ -63,12 +65,10 @@ async fn passed_on<C: AsyncRead + AsyncWrite>(
     client: C,
     mut broker: TcpStream,
     mut wanted: Option<Vec<u8>>,
-    port: u16,
+    ours: SocketAddr,
 ) -> Result<()> {
     let (mut asks, mut hears) = tokio::io::split(client);
-    // How a broker is named to clients: host, then port.
-    let named = |port: u16| [b"127.0.0.1".as_slice(), &i32::from(port).to_be_bytes()].concat();
-    let (theirs, ours) = (named(broker.peer_addr()?.port()), named(port));
+    let (theirs, ours) = (named(broker.peer_addr()?), named(ours));
     while let Some(request) = frame(&mut asks).await? {
         let (api, correlation) = (number(&request), &request[4..8]);
         match (api, &wanted) {
@@ -100,16 +100,32 @@ async fn passed_on<C: AsyncRead + AsyncWrite>(
             (_, None) => {
                 send(&mut broker, &request).await?;
                 let Some(mut answer) = frame(&mut broker).await? else { break };
-                for at in 0..answer.len().saturating_sub(theirs.len() - 1) {
-                    if answer[at..].starts_with(&theirs) {
-                        answer[at..at + ours.len()].copy_from_slice(&ours);
-                    }
-                }
+                rename(&mut answer, &theirs, &ours);
                 send(&mut hears, &answer).await?;
             }
         }
     }
     Ok(())
+}
+
+/// How a broker is named to clients: host, then port.
+fn named(broker: SocketAddr) -> Vec<u8> {
+    [broker.ip().to_string().as_bytes(), &i32::from(broker.port()).to_be_bytes()].concat()
+}
+
+/// Names another broker, wherever `theirs` stands. The last byte of a host's length stands before it; newer forms of an
+/// answer count one more than there is.
+fn rename(answer: &mut Vec<u8>, theirs: &[u8], ours: &[u8]) {
+    let mut at = 1;
+    while at + theirs.len() <= answer.len() {
+        if answer[at..].starts_with(theirs) {
+            answer[at - 1] = answer[at - 1] + ours.len() as u8 - theirs.len() as u8;
+            answer.splice(at..at + theirs.len(), ours.iter().copied());
+            at += ours.len();
+        } else {
+            at += 1;
+        }
+    }
 }
 
 fn number(bytes: &[u8]) -> i16 {
