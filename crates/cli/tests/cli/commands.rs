@@ -105,13 +105,13 @@ fn describe_tells_every_verb_in_words_and_as_json() {
         let head = format!("{}: {}\n", kind["kind"].as_str().unwrap(), kind["about"].as_str().unwrap());
         let Some((_, below)) = words.out.split_once(&head) else { continue };
         for line in below.lines().take_while(|line| line.starts_with("  ")) {
-            let word = line.trim_start().split(':').next().unwrap();
+            let word = line.trim_start().split([' ', ':']).next().unwrap();
             assert!(verbs.iter().any(|verb| verb["verb"] == word), "{line}");
             told += 1;
         }
     }
     assert_eq!(told, words.out.lines().filter(|line| line.starts_with("  ")).count(), "{}", words.out);
-    assert!(told > 40 && words.out.contains("  take: key [cost] [request_id]: "), "{}", words.out);
+    assert!(told > 40 && words.out.contains("  take key [cost] [request_id]: "), "{}", words.out);
 }
 
 #[test]
