@@ -6,7 +6,6 @@ use quaymaster_testkit::servers::PostgresServer;
 use quaymaster_testkit::stage::{Ask, Stage, Store};
 use serde_json::json;
 
-use super::broker::{Broker, TOPIC};
 use super::s3::S3;
 use super::{
     FIRST, LONG, NODE, call_off, content, create, events, field, file, is, key, send, short, spooled, status,
@@ -156,7 +155,7 @@ fn l383_completion_is_an_event(s: &Stage) {
     send(s, id, 1, b"le", true);
     until(s, id, "COMPLETED");
     let told = events(s, id);
-    assert_eq!((told.len(), &told[0]["topic"]), (1, &json!(TOPIC)));
+    assert_eq!((told.len(), &told[0]["topic"]), (1, &json!("repository.uploads.completed")));
     let payload = &told[0]["payload"];
     assert_eq!((&payload["node_id"], &payload["size"]), (&made["node_id"], &json!(5)), "{payload}");
     assert_eq!(payload["s3_key"], field(s, id, "s3_key").unwrap());
@@ -164,14 +163,6 @@ fn l383_completion_is_an_event(s: &Stage) {
     let ago = s.clock().now_us() / 1000 - payload["timestamp"].as_i64().unwrap();
     let most = if s.store() == Store::Redis { 0 } else { 30_000 };
     assert!((0..=most).contains(&ago), "milliseconds: {payload}");
-    // With the cargo feature `kafka`, which the tests' build has, a broker is told the same.
-    s.kill();
-    let broker = Broker::start();
-    s.var("UPLOAD_EVENTS", &broker.url());
-    let id = whole(s, &["who", "le"]);
-    let kept = events(s, &id);
-    let node = kept[0]["payload"]["node_id"].as_str().unwrap();
-    assert_eq!((kept.len(), broker.first()), (1, (node.to_owned(), kept[0]["payload"].clone())));
 }
 
 fn l399_keys_leave_an_hour_after_the_end(s: &Stage) {

@@ -1,6 +1,5 @@
 //! Document 001: `systems/uploads`.
 
-mod broker;
 mod chunks;
 mod completion;
 mod failing;
