@@ -6,7 +6,7 @@
 -- ARGV  1 from_ms  int>=0
 --       2 to_ms    text   the first millisecond after, or +inf
 --       3 count    int>0
--- OUT   "failures"  rows..; item failed_ms record of each
+-- OUT   "failures"  failures(item:bytes failed_ms record:bytes)..
 --       "missing"
 -- COST  O(log n + count)
 
