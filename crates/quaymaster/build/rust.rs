@@ -1,5 +1,6 @@
 //! The Rust of a header: a call with a field per key and argument, and an enum of its replies.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use super::header::{Each, Entry, Groups, Holds, Outcome, Type, Value};
@@ -157,8 +158,13 @@ impl Side<'_> {
     }
 }
 
-/// The structs of what includes declare.
-pub(crate) fn groups(groups: &Groups) -> String {
+/// The structs of what includes declare; with a list of those that one of these entries is any number of.
+pub(crate) fn groups<'e>(groups: &Groups, entries: impl Iterator<Item = &'e Entry>) -> String {
+    let many = |entry: &'e Entry| match &entry.holds {
+        Holds::Groups(name) => Some(name.as_str()),
+        _ => None,
+    };
+    let listed: BTreeSet<&str> = entries.filter_map(many).collect();
     let mut out = String::new();
     for section in ["KEYS", "ARGV"] {
         let side = Side { section, groups, up: "" };
@@ -166,7 +172,9 @@ pub(crate) fn groups(groups: &Groups) -> String {
             let _ = writeln!(out, "/// {section} of `{name}` in a row.");
             let row = side.group(name);
             side.row(&row, members, &mut out);
-            side.rows_into(&format!("{row}List"), &row, members, &mut out);
+            if listed.contains(name.as_str()) {
+                side.rows_into(&format!("{row}List"), &row, members, &mut out);
+            }
         }
     }
     out

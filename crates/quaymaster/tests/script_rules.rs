@@ -230,13 +230,12 @@ fn a_call_has_a_field_for_every_key_and_argument_and_a_variant_for_every_word() 
     let groups = header::groups(&includes()).expect("good groups");
     let keys = ["row.first", "row.second", "request?", "more..", "last?"];
     assert_eq!(header::names(&script.keys, &groups.keys), keys);
-    let rust = script.to_rust(&groups) + &script::rust::groups(&groups);
+    let rust = in_rust(&script);
     for wanted in [
         "pub(crate) mod demo_rows",
         "pub(crate) struct RowKeys<'a> {\n    pub(crate) first: KeyBinding<'a>,\n    pub(crate) second: KeyBinding<'a>,\n}",
         "pub(crate) struct RowArgs<'a> {\n    pub(crate) name: &'a str,\n    \
          pub(crate) counts: &'a dyn Fn(&mut IntList<'_>),\n}",
-        "pub(crate) struct RowArgsList<'w>(&'w mut Words);",
         "    pub(crate) more: &'a dyn Fn(&mut super::KeyList<'_, '_>) -> super::Result<()>,\n",
         "    pub(crate) pairs: &'a dyn Fn(&mut PairsList<'_>),\n",
         "pub(crate) struct PairsRow<'a> {\n    pub(crate) key: &'a str,\n    pub(crate) size: i64,\n}",
@@ -255,6 +254,30 @@ fn a_call_has_a_field_for_every_key_and_argument_and_a_variant_for_every_word() 
     ] {
         assert!(rust.contains(wanted), "{wanted}\n---\n{rust}");
     }
+}
+
+fn in_rust(script: &script::Script) -> String {
+    let groups = header::groups(&includes()).expect("good groups");
+    let entries = script.keys.iter().chain(&script.args);
+    script.to_rust(&groups) + &script::rust::groups(&groups, entries)
+}
+
+#[test]
+fn any_number_of_groups_go_into_a_list_of_their_own() {
+    let pairs = "pairs  each  any number\n--           key   text\n--           size  int>0\n";
+    let rust = in_rust(&rows(pairs, "given  @row\n").expect("good"));
+    for wanted in [
+        "    pub(crate) given: &'a dyn Fn(&mut super::RowArgsList<'_>),\n",
+        "        (self.given)(&mut super::RowArgsList(args));\n",
+        "pub(crate) struct RowArgsList<'w>(&'w mut Words);",
+        "    pub(crate) fn put(&mut self, row: RowArgs<'_>) {\n        row.put(self.0);\n",
+    ] {
+        assert!(rust.contains(wanted), "{wanted}\n---\n{rust}");
+    }
+    assert!(
+        !in_rust(&rows("COST", "COST").expect("good")).contains("RowArgsList"),
+        "nobody takes any number"
+    );
 }
 
 #[test]

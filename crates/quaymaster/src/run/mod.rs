@@ -335,7 +335,9 @@ impl Run {
             let told = self.bound.run(OP, call).await?;
             let run_items::Reply::Items { pieces } = run_items::Reply::read(OP, told)?;
             let before = text.len();
-            pieces.iter().for_each(|piece| text.extend_from_slice(piece));
+            for piece in &pieces {
+                text.extend_from_slice(piece);
+            }
             if text.len() == before {
                 return Err(missing(OP, &run.run_id));
             }
