@@ -146,6 +146,7 @@ pub fn operations() -> &'static [&'static Operation] {
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
     use super::*;
 
     fn reply(word: &'static str, values: &[&'static str]) -> AnyReply {
