@@ -61,10 +61,11 @@ fn main() {
     }
     let items: String = scripts.iter().map(|script| script.to_rust(&groups)).collect();
     let names: Vec<String> = scripts.iter().map(|script| format!("&{}", script.const_name())).collect();
+    let entries = scripts.iter().flat_map(|script| script.keys.iter().chain(&script.args));
     let generated = format!(
         "{}{items}/// Every script with the facts of its header.\n\
          pub(crate) static ALL: &[&Operation] = &[{}];\n",
-        script::rust::groups(&groups),
+        script::rust::groups(&groups, entries),
         names.join(", ")
     );
     let out = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default()).join("scripts.rs");

@@ -9,7 +9,8 @@ pub(crate) type Section = Vec<(usize, String)>;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Type {
     Key,
-    Int,
+    /// An integer, and the least that it may be.
+    Int(Option<i64>),
     Text,
     Bytes,
     /// Text or integer.
@@ -47,10 +48,20 @@ pub(crate) enum Value {
     Int(String),
     Bytes(String),
     Any(String),
-    /// All that follows.
-    Rest(String),
+    /// All that follows: any number of these.
+    Rest(String, Each),
     /// Always the same: nobody reads it.
     Constant,
+}
+
+/// One of any number of values behind a reply's word.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Each {
+    Int,
+    Bytes,
+    Any,
+    /// Several values by turns.
+    Row(Vec<Value>),
 }
 
 /// One line of OUT.
@@ -63,12 +74,31 @@ pub(crate) struct Outcome {
 impl Outcome {
     /// Whether a reply with `count` values behind the word is as declared.
     pub(crate) fn takes(&self, count: usize) -> bool {
-        if self.is_open() { count + 1 >= self.values.len() } else { count == self.values.len() }
+        match self.values.split_last() {
+            Some((Value::Rest(_, each), before)) => {
+                let row = if let Each::Row(row) = each { row.len() } else { 1 };
+                count.checked_sub(before.len()).is_some_and(|rest| rest % row == 0)
+            }
+            _ => count == self.values.len(),
+        }
+    }
+
+    /// How many values stand behind the word at least.
+    pub(crate) fn least(&self) -> usize {
+        self.values.len() - usize::from(self.is_open())
+    }
+
+    /// The row that the rest is made of, and its name.
+    pub(crate) fn row(&self) -> Option<(&str, &[Value])> {
+        match self.values.last()? {
+            Value::Rest(name, Each::Row(row)) => Some((name, row)),
+            _ => None,
+        }
     }
 
     /// Whether the last value is all that follows.
     pub(crate) fn is_open(&self) -> bool {
-        matches!(self.values.last(), Some(Value::Rest(_)))
+        matches!(self.values.last(), Some(Value::Rest(..)))
     }
 }
 
@@ -130,13 +160,18 @@ fn group_lines(text: &str) -> Vec<(&'static str, String, Section)> {
 fn kind(section: &str, text: &str) -> Option<Type> {
     match (section, text) {
         ("KEYS", "any" | "string" | "list" | "hash" | "set" | "zset") => Some(Type::Key),
-        ("ARGV", "int" | "int>0" | "int>=0") => Some(Type::Int),
+        ("ARGV", "int") => Some(Type::Int(None)),
+        ("ARGV", "int>0") => Some(Type::Int(Some(1))),
+        ("ARGV", "int>=0") => Some(Type::Int(Some(0))),
         ("ARGV", "text" | "json") => Some(Type::Text),
         ("ARGV", "bytes") => Some(Type::Bytes),
         ("ARGV", "word") => Some(Type::Word),
         _ => None,
     }
 }
+
+/// Only one type can be put into a list.
+const NO_WORDS: &str = "any number of words have one type, which `word` is not";
 
 fn is_name(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_lowercase())
@@ -151,6 +186,7 @@ fn members(section: &str, lines: &Section, problem: &mut impl FnMut(usize, Strin
         let mut words = rest.split_whitespace();
         let (name, holds) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
         match kind(section, holds) {
+            Some(Type::Word) if many => problem(*line, NO_WORDS.to_string()),
             Some(kind) if is_name(name) => {
                 let holds = if many { Holds::Words(kind) } else { Holds::Word(kind) };
                 found.push(Entry { name: name.to_string(), optional: false, holds });
@@ -210,11 +246,10 @@ pub(crate) fn entries(
                 if many { Holds::Rows(row) } else { Holds::Row(row) }
             }
             (_, Some(kind)) if below.is_empty() => {
-                if many {
-                    Holds::Words(kind)
-                } else {
-                    Holds::Word(kind)
+                if many && kind == Type::Word {
+                    problem(*line, NO_WORDS.to_string());
                 }
+                if many { Holds::Words(kind) } else { Holds::Word(kind) }
             }
             _ => match holds.strip_prefix('@') {
                 Some(group) if below.is_empty() && groups.of(section).contains_key(group) => {
@@ -290,44 +325,87 @@ pub(crate) fn outcomes(lines: &Section, problem: &mut impl FnMut(usize, String))
         if found.iter().any(|outcome| outcome.word == word) {
             problem(line, format!("OUT names \"{word}\" twice"));
         }
-        let values: Vec<Value> =
-            values.split_whitespace().filter_map(|text| value(line, text, problem)).collect();
-        let names: Vec<&str> = values.iter().filter_map(Value::name).collect();
-        if names.iter().collect::<BTreeSet<_>>().len() < names.len() {
+        let values: Vec<Value> = together(values)
+            .iter()
+            .filter_map(|text| {
+                let known = value(text);
+                if known.is_none() {
+                    problem(line, format!("{VALUES}, not `{text}`"));
+                }
+                known
+            })
+            .collect();
+        let outcome = Outcome { word: word.to_string(), values };
+        let row = outcome.row().map_or(&[][..], |(_, row)| row);
+        if [&outcome.values[..], row].into_iter().any(same_names) {
             problem(line, format!("two values of \"{word}\" have one name"));
         }
-        if values.iter().rev().skip(1).any(|value| matches!(value, Value::Rest(_))) {
+        if outcome.values.iter().rev().skip(1).any(|value| matches!(value, Value::Rest(..))) {
             problem(line, format!("behind the rest of \"{word}\" nothing can follow"));
         }
-        found.push(Outcome { word: word.to_string(), values });
+        if let Some((name, row)) = outcome.row()
+            && found.iter().filter_map(Outcome::row).any(|(other, known)| other == name && known != row)
+        {
+            problem(line, format!("OUT has two rows named {name}"));
+        }
+        found.push(outcome);
     }
     found
 }
 
-fn value(line: usize, text: &str, problem: &mut impl FnMut(usize, String)) -> Option<Value> {
+/// What a value of OUT can be.
+const VALUES: &str = "a value of OUT is `name`, `name:bytes` or `name:any`, and at the end any number of one, \
+                      `name..`, or of several by turns, `name(value value)..`";
+
+fn same_names(values: &[Value]) -> bool {
+    let names: Vec<&str> = values.iter().filter_map(Value::name).collect();
+    names.iter().collect::<BTreeSet<_>>().len() < names.len()
+}
+
+/// The words of a line; those between brackets stay together.
+fn together(values: &str) -> Vec<String> {
+    let mut found: Vec<String> = Vec::new();
+    for word in values.split_whitespace() {
+        match found.last_mut().filter(|before| before.contains('(') && !before.contains(')')) {
+            Some(before) => *before = format!("{before} {word}"),
+            None => found.push(word.to_string()),
+        }
+    }
+    found
+}
+
+fn value(text: &str) -> Option<Value> {
     if text.parse::<i64>().is_ok() {
         return Some(Value::Constant);
     }
-    let (name, made): (&str, fn(String) -> Value) = if let Some(name) = text.strip_suffix("..") {
-        (name, Value::Rest)
-    } else if let Some(name) = text.strip_suffix(":bytes") {
+    if let Some(one) = text.strip_suffix("..") {
+        if let Some((name, row)) = one.strip_suffix(')').and_then(|one| one.split_once('(')) {
+            let row: Vec<Value> = row.split_whitespace().map(value).collect::<Option<_>>()?;
+            let plain = |value: &Value| matches!(value, Value::Int(_) | Value::Bytes(_));
+            let sound = is_name(name) && !row.is_empty() && row.iter().all(plain);
+            return sound.then(|| Value::Rest(name.to_string(), Each::Row(row)));
+        }
+        return match value(one)? {
+            Value::Int(name) => Some(Value::Rest(name, Each::Int)),
+            Value::Bytes(name) => Some(Value::Rest(name, Each::Bytes)),
+            Value::Any(name) => Some(Value::Rest(name, Each::Any)),
+            Value::Rest(..) | Value::Constant => None,
+        };
+    }
+    let (name, made): (&str, fn(String) -> Value) = if let Some(name) = text.strip_suffix(":bytes") {
         (name, Value::Bytes)
     } else if let Some(name) = text.strip_suffix(":any") {
         (name, Value::Any)
     } else {
         (text, Value::Int)
     };
-    if is_name(name) {
-        return Some(made(name.to_string()));
-    }
-    problem(line, format!("a value of OUT is `name`, `name:bytes`, `name:any` or `name..`, not `{text}`"));
-    None
+    is_name(name).then(|| made(name.to_string()))
 }
 
 impl Value {
     pub(crate) fn name(&self) -> Option<&str> {
         match self {
-            Self::Int(name) | Self::Bytes(name) | Self::Any(name) | Self::Rest(name) => Some(name),
+            Self::Int(name) | Self::Bytes(name) | Self::Any(name) | Self::Rest(name, _) => Some(name),
             Self::Constant => None,
         }
     }

@@ -10,8 +10,16 @@ use super::inline::{Function, words};
 /// Calls within calls that are looked into.
 const DEPTH: usize = 6;
 
+/// A word that a script can answer.
+pub(crate) struct Said {
+    pub(crate) line: usize,
+    pub(crate) word: String,
+    /// How many values can follow, where the word stands in a variable: one that is nil ends the reply.
+    pub(crate) most: Option<usize>,
+}
+
 /// The words with the lines they are returned in.
-pub(crate) fn said(text: &str, functions: &[Function]) -> Vec<(usize, String)> {
+pub(crate) fn said(text: &str, functions: &[Function]) -> Vec<Said> {
     let mut found = Vec::new();
     let mut end = 0;
     for (line, code) in text.lines().enumerate() {
@@ -26,9 +34,22 @@ pub(crate) fn said(text: &str, functions: &[Function]) -> Vec<(usize, String)> {
         let (either, or) =
             returned.split_once(" or { ").filter(|(either, _)| is_name(either)).unwrap_or((returned, ""));
         for expression in [either, or].into_iter().filter(|expression| !expression.is_empty()) {
-            let head = first(expression.strip_prefix("{ ").unwrap_or(expression));
+            let table = expression.strip_prefix("{ ").unwrap_or(expression);
+            let head = first(table);
+            let most = table.strip_suffix(" }").filter(|_| is_name(head));
+            let most = most.and_then(|table| behind(&table[head.len()..]));
             let said = script.words_of(head, DEPTH);
-            found.extend(script.reaching(before, head, said).into_iter().map(|word| (line + 1, word)));
+            // One that was asked for before may have been answered there, with other values.
+            let asked = |word: &str| {
+                let mut lines = text.lines().take(line).filter(|line| !is_comment(line));
+                lines.any(|line| compared(line, head, "==").contains(word))
+            };
+            let said = script.reaching(before, head, said).into_iter();
+            found.extend(said.map(|word| Said {
+                line: line + 1,
+                most: most.filter(|_| !asked(&word)),
+                word,
+            }));
         }
     }
     found
@@ -36,23 +57,43 @@ pub(crate) fn said(text: &str, functions: &[Function]) -> Vec<(usize, String)> {
 
 /// The line of each returned table that begins with a word, the word, and how many values follow it. Left out are tables
 /// that end with a function's results: nobody knows how many these are.
-pub(crate) fn counts(text: &str) -> Vec<(usize, &str, usize)> {
-    let code = text.lines().enumerate().filter(|(_, line)| !is_comment(line));
-    code.filter_map(|(line, code)| {
-        let (_, table) = code.split_once("return { \"")?;
-        let (word, mut rest) = table.trim_end_matches(" end").strip_suffix(" }")?.split_once('"')?;
-        let mut count = 0;
-        while let Some(values) = rest.strip_prefix(", ") {
-            let value = first(values);
-            rest = &values[value.len()..];
-            if rest.is_empty() && value.split_once('(').is_some_and(|(name, _)| is_name(name)) {
-                return None;
-            }
-            count += 1;
+pub(crate) fn counts(text: &str) -> Vec<(usize, String, usize)> {
+    let counted = |(line, table): (usize, String)| {
+        let table = table.trim_end_matches(" end").strip_suffix(" }")?;
+        let (word, rest) = table.strip_prefix('"')?.split_once('"')?;
+        Some((line, word.to_owned(), behind(rest)?))
+    };
+    tables(text).into_iter().filter_map(counted).collect()
+}
+
+/// Every table that is returned, in one line, with the line it begins in.
+fn tables(text: &str) -> Vec<(usize, String)> {
+    let mut found: Vec<(usize, String)> = Vec::new();
+    let mut open = false;
+    for (line, code) in text.lines().enumerate().filter(|(_, line)| !is_comment(line)) {
+        match (found.last_mut().filter(|_| open), code.split_once("return { ")) {
+            (Some((_, table)), _) => *table = format!("{table} {}", code.trim_start()),
+            (None, Some((_, table))) => found.push((line + 1, table.to_owned())),
+            (None, None) => continue,
         }
-        rest.is_empty().then_some((line + 1, word, count))
-    })
-    .collect()
+        let braces = |which| found.last().map_or(0, |(_, table)| table.matches(which).count());
+        open = braces('{') >= braces('}');
+    }
+    found
+}
+
+/// How many values follow, each behind a comma; none where the last is a function's results.
+fn behind(mut rest: &str) -> Option<usize> {
+    let mut count = 0;
+    while let Some(values) = rest.strip_prefix(", ") {
+        let value = first(values);
+        rest = &values[value.len()..];
+        if rest.is_empty() && value.split_once('(').is_some_and(|(name, _)| is_name(name)) {
+            return None;
+        }
+        count += 1;
+    }
+    rest.is_empty().then_some(count)
 }
 
 /// The first of several expressions: up to a comma outside of brackets.

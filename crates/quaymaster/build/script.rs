@@ -11,7 +11,7 @@ pub(crate) mod rust;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use header::{Entry, Groups, Outcome, Section};
+use header::{Entry, Groups, Holds, Outcome, Section};
 use inline::{Function, inline, words};
 
 /// At most this many lines in one operation's own file, under its header.
@@ -97,6 +97,12 @@ pub(crate) fn build(
         problem(1, format!("both a key and an argument are named {name}"));
     }
     let outcomes = header::outcomes(&entries("OUT"), &mut problem);
+    let rows = |entry: &Entry| matches!(entry.holds, Holds::Rows(_)).then(|| entry.name.clone());
+    for name in keys.iter().chain(&args).filter_map(rows) {
+        if outcomes.iter().filter_map(Outcome::row).any(|(row, _)| row == name) {
+            problem(1, format!("OUT and what it is asked with both have rows named {name}"));
+        }
+    }
     let replies: Vec<String> = entries("OUT").into_iter().map(|(_, text)| text).collect();
     let cost = entries("COST").into_iter().map(|(_, text)| text).collect::<Vec<_>>().join(" ");
 
@@ -195,14 +201,24 @@ pub(crate) fn build(
             problem(1, format!("OUT names \"{word}\", which the script never says"));
         }
     }
-    for (line, word) in said {
-        if !outcomes.iter().any(|outcome| outcome.word == word) {
-            problem(line, format!("the script can answer \"{word}\", which OUT does not name"));
+    for reply::Said { line, word, most } in said {
+        match (outcomes.iter().find(|outcome| outcome.word == word), most) {
+            (None, _) => {
+                problem(line, format!("the script can answer \"{word}\", which OUT does not name"));
+            }
+            (Some(outcome), Some(most)) if outcome.least() > most => {
+                let least = outcome.least();
+                problem(line, format!("OUT has {least} values behind \"{word}\", the script at most {most}"));
+            }
+            _ => {}
         }
     }
     for (line, word, count) in reply::counts(text) {
         if let Some(outcome) = outcomes.iter().find(|outcome| outcome.word == word && !outcome.takes(count)) {
-            let declared = outcome.values.len();
+            let declared = match outcome.row() {
+                Some((_, row)) => format!("{} and rows of {}", outcome.least(), row.len()),
+                None => outcome.values.len().to_string(),
+            };
             problem(line, format!("OUT has {declared} values behind \"{word}\", the script {count}"));
         }
     }

@@ -63,11 +63,41 @@ impl Keys<'_> {
     }
 }
 
-/// Puts any number of keys.
-pub(crate) type ManyKeys<'a> = &'a dyn Fn(&mut Keys<'_>) -> Result<()>;
+/// Takes any number of keys, and nothing else.
+pub(crate) struct KeyList<'k, 'w>(&'k mut Keys<'w>);
 
-/// Puts any number of arguments.
-pub(crate) type Many<'a> = &'a dyn Fn(&mut Words);
+impl KeyList<'_, '_> {
+    pub(crate) fn put(&mut self, key: KeyBinding<'_>) -> Result<()> {
+        self.0.put(key)
+    }
+}
+
+/// Takes any number of integers.
+pub(crate) struct IntList<'w>(&'w mut Words);
+
+impl IntList<'_> {
+    pub(crate) fn put(&mut self, value: i64) {
+        self.0.push_int(value);
+    }
+}
+
+/// Takes any number of texts.
+pub(crate) struct TextList<'w>(&'w mut Words);
+
+impl TextList<'_> {
+    pub(crate) fn put(&mut self, text: &str) {
+        self.0.push(text);
+    }
+}
+
+/// Takes any number of words that are bytes.
+pub(crate) struct BytesList<'w>(&'w mut Words);
+
+impl BytesList<'_> {
+    pub(crate) fn put(&mut self, bytes: &[u8]) {
+        self.0.push(bytes);
+    }
+}
 
 /// An argument that is text in one call and a number in another.
 #[derive(Debug, Clone, Copy)]
@@ -85,6 +115,23 @@ impl Word<'_> {
     }
 }
 
+/// All that follows in a reply. A row that is not whole means that the reply was not understood.
+fn rest<T>(mut parts: Parts, read: impl Fn(&mut Parts) -> Result<T>) -> Result<Vec<T>> {
+    let mut found = Vec::new();
+    while !parts.is_empty() {
+        found.push(read(&mut parts)?);
+    }
+    Ok(found)
+}
+
+/// Refuses a reply that does not have one row for each of those that were asked.
+pub(crate) fn one_each<T>(op: &'static str, rows: Vec<T>, asked: usize) -> Result<Vec<T>> {
+    if rows.len() == asked {
+        return Ok(rows);
+    }
+    Err(Error::new(op, Code::StoreReply, format!("{asked} were asked, and the reply has {}", rows.len())))
+}
+
 /// A reply that no script of ours gives. Whether the call ran is not known, and it is no outage: no policy answers.
 pub(crate) fn unknown(op: &'static str, word: &[u8]) -> Error {
     Error::new(op, Code::StoreReply, format!("unknown status {:?}", String::from_utf8_lossy(word)))
@@ -99,7 +146,41 @@ pub fn operations() -> &'static [&'static Operation] {
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
     use super::*;
+
+    fn reply(word: &'static str, values: &[&'static str]) -> AnyReply {
+        let words = [word].into_iter().chain(values.iter().copied());
+        AnyReply::Array(words.map(|text| AnyReply::Bytes(Bytes::from_static(text.as_bytes()))).collect())
+    }
+
+    #[test]
+    fn a_reply_whose_last_row_is_not_whole_was_not_understood() {
+        let rows = |values| stats_names::Reply::read("test", reply("names", values));
+        let stats_names::Reply::Names { names } = rows(&["a", "1", "b", "2"]).unwrap();
+        let told: Vec<(&[u8], i64)> = names.iter().map(|row| (&row.name[..], row.last_ms)).collect();
+        assert_eq!(told, [(&b"a"[..], 1), (&b"b"[..], 2)]);
+        let error = rows(&["a", "1", "b"]).unwrap_err();
+        assert_eq!((error.code, error.op), (Code::StoreReply, "test"));
+        assert_eq!(rows(&["a", "b"]).unwrap_err().code, Code::StoreReply);
+    }
+
+    #[test]
+    fn a_reply_with_fewer_or_more_rows_than_were_asked_was_not_understood() {
+        for (rows, sound) in [(1, false), (2, true), (3, false)] {
+            let told = one_each("test", vec![0; rows], 2);
+            assert_eq!(told.is_ok(), sound, "{rows}");
+            assert!(told.is_ok_and(|rows| rows.len() == 2) || !sound);
+        }
+    }
+
+    #[cfg(debug_assertions)]
+    #[test]
+    #[should_panic(expected = "count is at least 1")]
+    fn a_number_below_what_its_header_allows_is_a_defect() {
+        let names = KeyBinding::Spelled(b"names");
+        let _ = stats_names::Call { names, offset: 0, count: 0 }.on(At::spelled("test"));
+    }
 
     /// What came with Redis 6.2, as scripts write it.
     const NEW_IN_6_2: [&str; 12] = [

@@ -105,7 +105,12 @@ fn every_rule_is_enforced() {
         ("1 thing   string", "1-2 things @heap", "no include declares KEYS @heap"),
         ("1 thing   string", "1 things @row", "KEYS 1-2 expected here, not 1"),
         ("1 thing   string", "1 fallback string", "both a key and an argument are named fallback"),
-        ("value:bytes", "value:text", "a value of OUT is `name`, `name:bytes`, `name:any` or `name..`"),
+        ("value:bytes", "value:text", "a value of OUT is `name`, `name:bytes` or `name:any`, and at the end"),
+        ("value:bytes", "rows(id:bytes at:any)..", "`name(value value)..`, not `rows(id:bytes at:any)..`"),
+        ("value:bytes", "rows(id:bytes", "`name(value value)..`, not `rows(id:bytes`"),
+        ("value:bytes", "rows()..", "`name(value value)..`, not `rows()..`"),
+        ("value:bytes", "rows(id at:bytes id)..", "two values of \"found\" have one name"),
+        ("1 fallback text ", "1.. fallback word", "any number of words have one type, which `word` is not"),
         ("value:bytes", "rest.. value", "behind the rest of \"found\" nothing can follow"),
         ("value:bytes", "value value", "two values of \"found\" have one name"),
         ("\"none\"   said:bytes", "\"found\"", "OUT names \"found\" twice"),
@@ -144,7 +149,8 @@ const ROWS: &str = r#"-- demo.rows: judge things.
 --       +.. pairs  each  any number
 --           key   text
 --           size  int>0
--- OUT   "taken"     count  rest..; and more
+-- OUT   "taken"     count  rest(key:bytes
+--                   size)..; and more
 --       "odd"       0
 --       "kept"
 --       "conflict"
@@ -160,6 +166,9 @@ local kinds = { "kept", "conflict" }
 return { "taken", 0 }
 "#;
 
+const TAKEN: &str =
+    "OUT   \"taken\"     count  rest(key:bytes\n--                   size)..; and more\n--       ";
+
 fn rows(from: &str, to: &str) -> Result<script::Script, String> {
     assert!(ROWS.contains(from), "{from}");
     build_as("demo/rows", &ROWS.replace(from, to)).map_err(|problems| problems.join("\n"))
@@ -170,7 +179,7 @@ fn words_that_come_from_functions_and_records_must_be_in_out() {
     rows("COST", "COST").expect("good");
     for (from, to, missing) in [
         ("--       \"odd\"       0\n", "", "odd"),
-        ("OUT   \"taken\"     count  rest..; and more\n--       ", "OUT   ", "taken"),
+        (TAKEN, "OUT   ", "taken"),
         ("--       \"kept\"\n", "", "kept"),
         ("--       \"conflict\"\n", "", "conflict"),
         ("word ~= \"free\"", "word ~= \"odd\"", "free"),
@@ -191,17 +200,28 @@ fn words_that_come_from_functions_and_records_must_be_in_out() {
 fn a_word_is_followed_by_the_values_that_out_declares() {
     let last = "return { \"taken\", 0 }";
     for (line, word, count, declared) in [
-        ("return { \"taken\" }", "taken", 0, 2),
-        ("return { \"odd\", f(1, 2), 0 }", "odd", 2, 1),
-        ("if word then return { \"kept\", x } end", "kept", 1, 0),
+        ("return { \"taken\" }", "taken", 0, "1 and rows of 2"),
+        ("return { \"taken\", 0, 1, 2, 3 }", "taken", 4, "1 and rows of 2"),
+        ("return { \"odd\", f(1, 2), 0 }", "odd", 2, "1"),
+        ("return { \"odd\", { 1, 2 },\n  -- and\n  0 }", "odd", 2, "1"),
+        ("if word then return { \"kept\", x } end", "kept", 1, "0"),
     ] {
         let found = rows(last, line).expect_err(line);
         let says = format!("OUT has {declared} values behind \"{word}\", the script {count}");
         assert!(found.contains(&says), "{says}\n{found}");
     }
-    for good in ["{ \"taken\", 0, 1, 2 }", "{ \"taken\", f(0) }", "{ \"odd\", redis.call(\"GET\", x) }"] {
+    for good in [
+        "{ \"taken\", 0 }",
+        "{ \"taken\", 0, 1, 2 }",
+        "{ \"taken\", 0,\n  1, 2 }",
+        "{ \"taken\", f(0) }",
+        "{ \"odd\", redis.call(\"GET\", x) }",
+    ] {
         rows(last, &format!("return {good}")).expect(good);
     }
+    // One that stands in a variable may be followed by nothing, which ends the reply, but never by more.
+    let found = rows("count  rest(key:bytes", "count  more  rest(key:bytes").expect_err("too few");
+    assert!(found.contains("OUT has 2 values behind \"taken\", the script at most 1"), "{found}");
 }
 
 #[test]
@@ -210,21 +230,89 @@ fn a_call_has_a_field_for_every_key_and_argument_and_a_variant_for_every_word() 
     let groups = header::groups(&includes()).expect("good groups");
     let keys = ["row.first", "row.second", "request?", "more..", "last?"];
     assert_eq!(header::names(&script.keys, &groups.keys), keys);
-    let rust = script.to_rust(&groups) + &script::rust::groups(&groups);
+    let rust = in_rust(&script);
     for wanted in [
         "pub(crate) mod demo_rows",
         "pub(crate) struct RowKeys<'a> {\n    pub(crate) first: KeyBinding<'a>,\n    pub(crate) second: KeyBinding<'a>,\n}",
-        "pub(crate) struct RowArgs<'a> {\n    pub(crate) name: &'a str,\n    pub(crate) counts: Many<'a>,\n}",
-        "pub(crate) struct Pairs<'a> {\n    pub(crate) key: &'a str,\n    pub(crate) size: i64,\n}",
+        "pub(crate) struct RowArgs<'a> {\n    pub(crate) name: &'a str,\n    \
+         pub(crate) counts: &'a dyn Fn(&mut IntList<'_>),\n}",
+        "    pub(crate) more: &'a dyn Fn(&mut super::KeyList<'_, '_>) -> super::Result<()>,\n",
+        "    pub(crate) pairs: &'a dyn Fn(&mut PairsList<'_>),\n",
+        "pub(crate) struct PairsRow<'a> {\n    pub(crate) key: &'a str,\n    pub(crate) size: i64,\n}",
+        "impl PairsList<'_> {\n    pub(crate) fn put(&mut self, row: PairsRow<'_>) {\n        row.put(self.0);\n    }\n}",
+        "        debug_assert!(self.size >= 1, \"size is at least 1\"); args.push_int(self.size);\n",
         "        self.row.put(keys)?;\n        if let Some(request) = self.request { keys.put(request)?; }\n        \
-         (self.more)(keys)?;\n        if let Some(last) = self.last { keys.put(last)?; }\n",
-        "        self.words.put(args);\n        (self.pairs)(args);\n",
-        "Taken { count: i64, rest: super::Parts },",
-        "b\"taken\" => { let count = parts.int()?; let rest = parts; Self::Taken { count, rest } }",
+         (self.more)(&mut super::KeyList(keys))?;\n        if let Some(last) = self.last { keys.put(last)?; }\n",
+        "        self.words.put(args);\n        (self.pairs)(&mut PairsList(args));\n",
+        "pub(crate) struct RestRow {\n    pub(crate) key: super::Bytes,\n    pub(crate) size: i64,\n}",
+        "let key = parts.bytes()?; let size = parts.int()?; Ok(Self { key, size })",
+        "Taken { count: i64, rest: Vec<RestRow> },",
+        "b\"taken\" => { let count = parts.int()?; let rest = super::rest(parts, RestRow::read)?; \
+         Self::Taken { count, rest } }",
         "b\"odd\" => { parts.int()?; parts.end()?; Self::Odd }",
         "other => return Err(super::unknown(op, other)),",
     ] {
         assert!(rust.contains(wanted), "{wanted}\n---\n{rust}");
+    }
+}
+
+fn in_rust(script: &script::Script) -> String {
+    let groups = header::groups(&includes()).expect("good groups");
+    let entries = script.keys.iter().chain(&script.args);
+    script.to_rust(&groups) + &script::rust::groups(&groups, entries)
+}
+
+#[test]
+fn any_number_of_groups_go_into_a_list_of_their_own() {
+    let pairs = "pairs  each  any number\n--           key   text\n--           size  int>0\n";
+    let rust = in_rust(&rows(pairs, "given  @row\n").expect("good"));
+    for wanted in [
+        "    pub(crate) given: &'a dyn Fn(&mut super::RowArgsList<'_>),\n",
+        "        (self.given)(&mut super::RowArgsList(args));\n",
+        "pub(crate) struct RowArgsList<'w>(&'w mut Words);",
+        "    pub(crate) fn put(&mut self, row: RowArgs<'_>) {\n        row.put(self.0);\n",
+    ] {
+        assert!(rust.contains(wanted), "{wanted}\n---\n{rust}");
+    }
+    assert!(
+        !in_rust(&rows("COST", "COST").expect("good")).contains("RowArgsList"),
+        "nobody takes any number"
+    );
+}
+
+#[test]
+fn a_rest_is_what_stands_in_front_of_its_dots() {
+    let groups = header::groups(&includes()).expect("good groups");
+    for (rest, field, step) in [
+        ("ids..", "ids: Vec<i64>", "let ids = super::rest(parts, super::Parts::int)?;"),
+        ("ids:bytes..", "ids: Vec<super::Bytes>", "let ids = super::rest(parts, super::Parts::bytes)?;"),
+        ("ids:any..", "ids: super::Parts", "let ids = parts;"),
+    ] {
+        let rust = build(&GOOD.replace("value:bytes", rest)).expect(rest).to_rust(&groups);
+        assert!(rust.contains(&format!("Found {{ {field} }},")) && rust.contains(step), "{rest}\n{rust}");
+    }
+}
+
+#[test]
+fn rows_of_one_name_are_one_struct() {
+    let same = "\"odd\"       0  rest(key:bytes size)..";
+    let groups = header::groups(&includes()).expect("good groups");
+    let rust = rows("\"odd\"       0", same).expect("two words share a row").to_rust(&groups);
+    assert_eq!(rust.matches("pub(crate) struct RestRow {").count(), 1, "{rust}");
+    for (from, to, says) in [
+        (
+            "\"odd\"       0",
+            "\"odd\"       0  rest(key size)..",
+            "lua/demo/rows.lua:13: OUT has two rows named rest",
+        ),
+        (
+            "count  rest(",
+            "count  pairs(",
+            "lua/demo/rows.lua:1: OUT and what it is asked with both have rows named pairs",
+        ),
+    ] {
+        let found = rows(from, to).expect_err(says);
+        assert!(found.contains(says), "{says}\n{found}");
     }
 }
 
@@ -237,6 +325,7 @@ fn a_group_is_declared_once_and_names_each_word() {
             "lua/inc/row.lua:4: a word of KEYS is `name type what`, not `first  the first of them`",
         ),
         ("name  text  of one", "name  string", "lua/inc/row.lua:7: a word of ARGV is `name type what`"),
+        (".. counts  int", ".. counts  word", "lua/inc/row.lua:8: any number of words have one type"),
         (
             ".. counts  int",
             ".. counts  int\n--       last text",

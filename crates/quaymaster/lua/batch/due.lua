@@ -4,7 +4,7 @@
 -- ARGV  1 count  int>0
 --       2 skip   int>=0 of those that are due, the first so many
 --       3 far_ms int>0  a deadline further away than this is none that Quaymaster gave
--- OUT   "due"  next_ms  ids..; next_ms: until the next one is due, -1 when none is open
+-- OUT   "due"  next_ms  ids:bytes..; next_ms: until the next one is due, -1 when none is open
 -- COST  O(log n + skip + count)
 
 --@include clock

@@ -3,7 +3,7 @@
 -- KEYS  1 open    zset    batch ids by the millisecond they close
 -- ARGV  1 offset  int>=0
 --       2 count   int>0
--- OUT   "open"  now_us  rows..; id closes_ms of each
+-- OUT   "open"  now_us  batches(id:bytes closes_ms)..
 -- COST  O(log n + offset + count)
 
 --@include clock

@@ -3,7 +3,7 @@
 -- KEYS  1 index   zset    members that name keys
 -- ARGV  1 offset  int>=0
 --       2 count   int>0
--- OUT   "members"  rows..; member score of each
+-- OUT   "members"  members(member:bytes score:bytes)..
 -- COST  O(log n + offset + count)
 
 local index = KEYS[1]

@@ -2,7 +2,7 @@
 --
 -- KEYS  1 key      any    a documented key with a time bucket
 -- ARGV  1 holds    text   what the schema says it holds
---       2 over_ms  int>0  the end of its bucket and the declared life after it
+--       2 over_ms  int  the end of its bucket and the declared life after it
 -- OUT   "done"
 --       "kept"
 -- COST  O(n) of what is removed

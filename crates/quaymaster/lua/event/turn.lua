@@ -3,7 +3,7 @@
 -- KEYS  1 turn      string  there while the interval lasts
 --       2 reported  hash    name to "<until_ms> <json>"
 -- ARGV  1 every_ms  int>0
--- OUT   "ours"    now_us  rows..; name json of each that was reported
+-- OUT   "ours"    now_us  reported(name:bytes json:bytes)..
 --       "theirs"  left_ms
 -- COST  O(n) of the names reported
 

@@ -12,14 +12,15 @@
 --       6 keep_ms         int>0   how long a repeated request_id is recognised
 --       7 known           text    1 where the request may have counted: no leases, or an earlier step found its own
 --       8.. units         @limit
--- OUT   "entered"      fence  claim_ms  at_ms  rows..; at_ms: when counted; word x y z per limit, as its own take
---                      answers
---       "again"        fence  claim_ms  at_ms  rows..; the same, of a claim or lease that was the token's already
+-- OUT   "entered"      fence  claim_ms  at_ms  verdicts(word:bytes x y z)..; at_ms: when counted; per limit, as its own
+--                      take answers
+--       "again"        fence  claim_ms  at_ms  verdicts(word:bytes x y z)..; the same, of a claim or lease that was the
+--                      token's already
 --       "mismatch"     0  kept_fp:bytes
 --       "finished"     enc:bytes  bytes:bytes
 --       "in_progress"  remaining_ms
 --       "held"         remaining_ms
---       "limited"      0  claim_ms  now_ms  rows..; word x y z per limit, as its own peek answers
+--       "limited"      0  claim_ms  now_ms  verdicts(word:bytes x y z)..; per limit, as its own peek answers
 --       "stale"        now_ms
 --       "malformed"    limit; counted from 1, 0 for the record
 --       "conflict"

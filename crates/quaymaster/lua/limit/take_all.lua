@@ -12,8 +12,8 @@
 --           third      word
 --           fourth     word
 --           spare      int
--- OUT   "allowed"    rows..; word x y z per limit, as its own take answers
---       "limited"    rows..; word x y z per limit, as its own peek answers
+-- OUT   "allowed"    verdicts(word:bytes x y z)..; per limit, as its own take answers
+--       "limited"    verdicts(word:bytes x y z)..; per limit, as its own peek answers
 --       "stale"      now_ms
 --       "malformed"  limit; counted from 1
 --       "conflict"

@@ -5,7 +5,7 @@
 -- ARGV  1-8 terms   @claim
 --       9 keep_ms   int>0    how long a repeated request_id is recognised
 --       10.. given  @leases  at most 1000 ids
--- OUT   "acked"     acked  given  claim..; then what queue.claim answers
+-- OUT   "acked"     acked  given  claim:any..; then what queue.claim answers
 --       "conflict"
 -- COST  O((ids + count) log n), at most 1000 each
 

@@ -12,9 +12,9 @@
 --           count     int>0    how many words follow
 --           .. words  bytes
 --       +.. given     @leases  at most 1000 ids
--- OUT   "acked"     acked  given  tales  claim..; of each batch part sealed id, with = in front, of each push that dropped
---                   items part dropped and nothing; then what queue.claim answers
---       "lost"      0  lost  tales  claim..; the same, without any tale
+-- OUT   "acked"     acked  given  tales  claim:any..; of each batch part sealed id, with = in front, of each push that
+--                   dropped items part dropped and nothing; then what queue.claim answers
+--       "lost"      0  lost  tales  claim:any..; the same, without any tale
 --       "refused"   part  why:bytes  said:any; what the batch said
 --       "conflict"
 -- COST  O((ids + count + what is added) log n)

@@ -4,10 +4,10 @@
 --       9 request?  string  the ids a repeated request_id got
 -- ARGV  1-8 terms  @claim
 --       9 keep_ms  int>0   how long a repeated request_id is recognised
--- OUT   "jobs"      next_ms  again  rows..; next_ms: -1 when nothing comes by itself, -2 for a request that comes
+-- OUT   "jobs"      next_ms  again  rows:any..; next_ms: -1 when nothing comes by itself, -2 for a request that comes
 --                   again; of each that comes again id attempt dying first_failed_ms ended_ms worker left_ms score
 --                   payload, then fresh first_id and of each score (priority only) payload
---       "paused"    next_ms  again  rows..; the same, of nothing
+--       "paused"    next_ms  again  rows:any..; the same, of nothing
 --       "conflict"
 -- COST  O(count log n), at most 1000; payloads read: at most budget and one more
 

@@ -4,7 +4,7 @@
 -- ARGV  1 offset  int>=0
 --       2 count   int>0 at most 1000
 --       3 budget  int>0 bytes after which the page ends
--- OUT   "letters"  length  letters..
+-- OUT   "letters"  length  letters:bytes..
 -- COST  O(count), and the way to the offset
 
 --@include queue/page

@@ -4,7 +4,7 @@
 -- ARGV  1 order   text  fifo or priority
 --       2 count   int>0 at most 1000
 --       3 budget  int>0 bytes after which no more are shown
--- OUT   "items"  items..
+-- OUT   "items"  items:bytes..
 -- COST  O(count), O(log n + count) for a priority queue
 
 --@include number

@@ -8,8 +8,8 @@
 --       6 delayed   zset  delayed jobs and retries
 --       7 leases    zset  claimed jobs
 -- ARGV  1 order     text  fifo or priority
--- OUT   "pressure"  length  leased  delayed  dead  overflow  oldest_ms  paused  totals..; oldest_ms: -1 when
---                   unknown; totals: pushed acked retried expired buried redriven overflowed dropped
+-- OUT   "pressure"  length  leased  delayed  dead  overflow  oldest_ms  paused  pushed  acked  retried
+--                   expired  buried  redriven  overflowed  dropped; oldest_ms: -1 when unknown
 -- COST  O(log n) of some thousand stamps; O(log n) for a priority queue
 
 --@include clock

@@ -6,7 +6,7 @@
 --       3 offset  int>=0 how many of them are passed over
 --       4 count   int>0  at most 1000
 --       5 budget  int>0  bytes after which no more are shown
--- OUT   "items"  length  rows..; length: how many are between the two; rows: item, score
+-- OUT   "items"  length  items(item:bytes score:bytes)..; length: how many are between the two
 -- COST  O(log n + count)
 
 --@include number

@@ -10,8 +10,8 @@
 --       3 token        text
 --       4 max_attempts int>0
 --       5 budget       int>0 bytes of payloads after which it stops
--- OUT   "swept"  returned  rows..; of each of the dying id attempt first_failed_ms ended_ms worker left_ms score
---                payload
+-- OUT   "swept"  returned  dying(id attempt first_failed_ms ended_ms worker:bytes left_ms score:bytes
+--                payload:bytes)..
 -- COST  O(count log n)
 
 --@include clock

@@ -7,7 +7,7 @@
 --       2 expire_ms  int>0
 --       3 count      int>0
 --       4 skip       int>=0  of those that are silent for so long and kept for longer
--- OUT   "due"  forgotten  kept  known  at_work  rows..; id active_ms of each
+-- OUT   "due"  forgotten  kept  known  at_work  runs(id:bytes active_ms)..
 -- COST  O(log n + skip + count)
 
 --@include clock

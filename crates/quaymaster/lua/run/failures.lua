@@ -3,10 +3,10 @@
 -- KEYS  1 meta       hash  there while the run is
 --       2 failures   hash  item: `attempts last_us cut error`
 --       3 failed_at  zset  item by last failure, in milliseconds
--- ARGV  1 from_ms  int>=0
+-- ARGV  1 from_ms  int
 --       2 to_ms    text   the first millisecond after, or +inf
 --       3 count    int>0
--- OUT   "failures"  rows..; item failed_ms record of each
+-- OUT   "failures"  failures(item:bytes failed_ms record:bytes)..
 --       "missing"
 -- COST  O(log n + count)
 

@@ -8,7 +8,7 @@
 --       6 status     text
 --       7 stale_ms   int>0
 --       8-17 pulse?  @pulse
--- OUT   "finished"   view..; as `run.show`
+-- OUT   "finished"   view:any..; as `run.show`
 --       "ended"      status:bytes; it is finished, with another one
 --       "missing"
 --       "malformed"  key:bytes

@@ -3,7 +3,7 @@
 -- KEYS  1 list  list    pieces of a JSON list, without its brackets
 -- ARGV  1 from  int>=0
 --       2 to    int>=0
--- OUT   "items"  pieces..
+-- OUT   "items"  pieces:bytes..
 -- COST  O(from + pieces)
 
 local list = KEYS[1]

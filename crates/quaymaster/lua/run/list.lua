@@ -5,7 +5,7 @@
 --       2 to_ms    word    the oldest, or -inf
 --       3 skip     int>=0
 --       4 count    int>0
--- OUT   "runs"  rows..; id active_ms of each
+-- OUT   "runs"  runs(id:bytes active_ms)..
 -- COST  O(log n + skip + count)
 
 --@include number

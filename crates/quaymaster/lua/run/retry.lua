@@ -8,7 +8,7 @@
 --       6 count      int>0
 --       7 lease_ms   int>0
 --       8-17 pulse?  @pulse
--- OUT   "retry"      beat  rows..; item record of each
+-- OUT   "retry"      beat  items(item:bytes record:bytes)..
 --       "missing"
 --       "malformed"  key:bytes
 --       "foreign"

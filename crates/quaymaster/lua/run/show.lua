@@ -7,7 +7,7 @@
 --       6 stale_ms   int>0
 --       7 items      int>=0  1: render the documented list too
 --       8-17 pulse?  @pulse
--- OUT   "shown"      view..; now_us start_us active_us finished_us over stale status start_time hour calls keys
+-- OUT   "shown"      view:any..; now_us start_us active_us finished_us over stale status start_time hour calls keys
 --                    peak_calls peak_hour processed_count failed_count bytes cut tasks_total fields, then name value of each field, then
 --                    task times of each task
 --       "missing"

@@ -12,8 +12,8 @@
 --       10 stale_ms   int>0
 --       11 kept_ms    int>=0  how long it is kept, 0 for what the schema says or what was said before
 --       12-21 pulse?  @pulse
--- OUT   "started"    view..; as `run.show`
---       "resumed"    view..
+-- OUT   "started"    view:any..; as `run.show`
+--       "resumed"    view:any..
 --       "exists"
 --       "malformed"  key:bytes
 --       "foreign"    list:bytes; the items of a run begun by another program, to be adopted first

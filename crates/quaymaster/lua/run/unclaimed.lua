@@ -4,7 +4,7 @@
 --       2 known   hash  id: how often it is there because of us, or was taken over
 -- ARGV  1 from  int>=0
 --       2 to    int>=0
--- OUT   "page"  rows..; item known of each
+-- OUT   "page"  items(item:bytes known)..
 -- COST  O(from + page)
 
 --@include number

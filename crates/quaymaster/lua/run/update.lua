@@ -12,7 +12,7 @@
 --           name      text
 --           value     text
 --       + pulse?      @pulse
--- OUT   "updated"    view..; as `run.show`
+-- OUT   "updated"    view:any..; as `run.show`
 --       "ended"      status:bytes; it is finished; its status is not set
 --       "missing"
 --       "malformed"  key:bytes

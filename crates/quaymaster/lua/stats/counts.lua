@@ -2,7 +2,7 @@
 --
 -- KEYS  1.. counters  string  any number of them, which the caller bounds
 -- ARGV  none
--- OUT   "counts"  counts..
+-- OUT   "counts"  counts:any..
 -- COST  O(n)
 
 local answer = { "counts" }

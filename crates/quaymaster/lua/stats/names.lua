@@ -3,7 +3,7 @@
 -- KEYS  1 names   zset    by last use, in milliseconds
 -- ARGV  1 offset  int>=0
 --       2 count   int>0
--- OUT   "names"  rows..; name last_ms of each
+-- OUT   "names"  names(name:bytes last_ms)..
 -- COST  O(log n + offset + count)
 
 --@include number

@@ -12,7 +12,7 @@
 --       10 statuses          set
 --       11.. hourly          string  the hours asked for
 -- ARGV  1 heartbeat_ms  int>0
--- OUT   "report"     now_ms  totals..; total accepted errors current max speed max_speed alive started_ms, then the
+-- OUT   "report"     now_ms  totals:any..; total accepted errors current max speed max_speed alive started_ms, then the
 --                    tables of statuses and hours
 --       "malformed"  key:bytes
 -- COST  O(n) of statuses, hours and processes that are gone and not yet forgotten

@@ -2,7 +2,7 @@
 --
 -- KEYS  1 instances  zset   by their last flush, in milliseconds
 -- ARGV  1 count      int>0
--- OUT   "silent"  names..
+-- OUT   "silent"  names:bytes..
 -- COST  O(log n + count)
 
 --@include clock

@@ -3,7 +3,7 @@
 -- KEYS  1 micros      hash  sums by endpoint
 --       2.. sketches  hash  buckets; any number, which the caller bounds
 -- ARGV  1.. endpoints  text  those whose sums are asked for
--- OUT   "sketches"  sums:any  sketches..; each the fields and values of one sketch
+-- OUT   "sketches"  sums:any  sketches:any..; each the fields and values of one sketch
 -- COST  O(n) of the buckets
 
 local answer = { "sketches", {} }

@@ -2,7 +2,7 @@
 --
 -- KEYS  1-3 flight  @flight
 -- ARGV  1 name              text
---       2 bytes             int>0
+--       2 bytes             int>=0
 --       3 lease_ms          int>0
 --       4 most              int>0   bytes in flight over all names
 -- OUT   "admitted"  total

@@ -6,8 +6,9 @@
 --       2 token      text    unique per claim
 --       3 count      int>0   at most 1000
 --       4 lease_ms   int>0
--- OUT   "chunks"   next_ms  node_id:bytes  key:bytes  multipart_id:bytes  rows..; next_ms: when the next may be
---                  claimed, 0 for now, -1 for none; number attempt left_ms facts of each
+-- OUT   "chunks"   next_ms  node_id:bytes  key:bytes  multipart_id:bytes
+--                  chunks(number:bytes attempt left_ms facts:bytes)..; next_ms: when the next may be claimed, 0 for now,
+--                  -1 for none
 --       "closed"   status:bytes
 --       "unknown"
 -- COST  O(count log n)

@@ -3,7 +3,7 @@
 -- KEYS  1 uploads   zset   uploads by the millisecond the sweep is to act
 -- ARGV  1 count     int>0
 --       2 skip      int>=0 of those that are due, the first so many
--- OUT   "due"  next_ms  ids..; next_ms: -1 when there is none
+-- OUT   "due"  next_ms  ids:bytes..; next_ms: -1 when there is none
 -- COST  O(log n + skip + count)
 
 --@include clock

@@ -3,7 +3,7 @@
 -- KEYS  1-3 flight  @flight
 -- ARGV  1 offset            int>=0
 --       2 count             int>=0
--- OUT   "flight"  total  names  rows..; name taken of each; taken: 1 for a chunk that is taken
+-- OUT   "flight"  total  names  chunks(name:bytes taken)..; taken: 1 for a chunk that is taken
 -- COST  O(log n + count)
 
 --@include number

@@ -2,8 +2,9 @@
 --
 -- KEYS  1-8 own  @upload
 -- ARGV  none
--- OUT   "foreign"  etags  fields..; etags: how many there are; node_id s3_upload_id s3_key drive mime_type status
---                  expected_size uploaded_chunks total_chunks, each "" where it is missing
+-- OUT   "foreign"  etags  node_id:bytes  multipart_id:bytes  key:bytes  drive:bytes  mime_type:bytes  status:bytes
+--                  expected_size:bytes  uploaded_chunks:bytes  total_chunks:bytes; etags: how many there are; each ""
+--                  where it is missing
 --       "ours"
 --       "unknown"
 -- COST  O(1)

@@ -3,7 +3,7 @@
 -- KEYS  1-3 flight  @flight
 -- ARGV  1 count             int>0   at most 1000
 --       2 lease_ms          int>0   how long the asker may take
--- OUT   "lapsed"  names..
+-- OUT   "lapsed"  names:bytes..
 -- COST  O(count log n)
 
 --@include clock

@@ -3,8 +3,8 @@
 -- KEYS  1-8 own  @upload
 -- ARGV  1 offset   int>=0
 --       2 count    int>0
--- OUT   "look"     status:bytes  aborted  next_ms  waiting  marked  rows..; marked: chunks that the map calls
---                  received; number held facts of each; held: 1 for one under a lease that lives
+-- OUT   "look"     status:bytes  aborted  next_ms  waiting  marked  chunks(number:bytes held facts:bytes)..;
+--                  marked: chunks that the map calls received; held: 1 for one under a lease that lives
 --       "unknown"
 -- COST  O(log n + count), and O(chunks) for the map
 

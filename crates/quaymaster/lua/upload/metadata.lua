@@ -2,8 +2,8 @@
 --
 -- KEYS  1 metadata   hash
 -- ARGV  none
--- OUT   "metadata"  metadata..; name connector_id parent_id path custom_metadata client_node_id, each "" where it
---                   was not said
+-- OUT   "metadata"  name:bytes  connector_id:bytes  parent_id:bytes  path:bytes  custom_metadata:bytes
+--                   client_node_id:bytes; each "" where it was not said
 --       "unknown"
 -- COST  O(1)
 

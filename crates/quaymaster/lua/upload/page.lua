@@ -3,7 +3,7 @@
 -- KEYS  1 uploads   zset   uploads by the millisecond the sweep is to act
 -- ARGV  1 offset    int>=0
 --       2 count     int>0
--- OUT   "page"  rows..; id at_ms of each
+-- OUT   "page"  uploads(id:bytes at_ms:bytes)..
 -- COST  O(log n + count)
 
 --@include number

@@ -14,7 +14,8 @@
 --           size      int>=0
 --           digest    text
 --           etag      text
--- OUT   "restored"  received  durable  total  complete  rows..; number attempt of each that waited and is durable now
+-- OUT   "restored"  received  durable  total  complete  waited(number attempt:bytes)..; those that
+--                  are durable now
 --       "unknown"
 -- COST  O(parts log n), and O(chunks) for the counts
 

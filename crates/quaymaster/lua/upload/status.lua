@@ -2,8 +2,12 @@
 --
 -- KEYS  1-8 own  @upload
 -- ARGV  1 wanted  int>=0  1: metadata too
--- OUT   "state"    now_ms  map:bytes  fields..; the sixteen documented fields, then deadline bytes_received
---                  bytes_uploaded sized seq aborted first_at, then the metadata, as `upload.metadata` has them
+-- OUT   "state"    now_ms  map:bytes  node_id:bytes  multipart_id:bytes  key:bytes  drive:bytes  status:bytes
+--                  expected_size:bytes  received:bytes  uploaded:bytes  total:bytes  last:bytes  created_ms:bytes
+--                  updated_ms:bytes  mime_type:bytes  final_etag:bytes  final_size:bytes  error:bytes  deadline_ms:bytes
+--                  bytes_received:bytes  bytes_durable:bytes  sized:bytes  seq:bytes  aborted:bytes  first_ms:bytes
+--                  metadata(name:bytes connector_id:bytes parent_id:bytes path:bytes custom_metadata:bytes
+--                  client_node_id:bytes)..; the metadata once, if they are wanted; each "" where it is missing
 --       "unknown"
 -- COST  O(chunks), a byte each
 

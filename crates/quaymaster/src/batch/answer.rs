@@ -154,22 +154,15 @@ pub(super) fn shown(op: &'static str, reply: Reply, id: &str, closes_in: Duratio
 
 /// A page of open batches: each id, and when it closes.
 pub(super) fn listed(op: &'static str, reply: Reply) -> Result<Vec<(String, Duration)>> {
-    let batch_list::Reply::Open { now_us, mut rows } = batch_list::Reply::read(op, reply)?;
-    let mut found = Vec::new();
-    while let Some(id) = rows.next_bytes()? {
-        let left = rows.int()? - now_us.div_euclid(1000);
-        found.push((text(&id), Duration::from_millis(count(left))));
-    }
-    Ok(found)
+    let batch_list::Reply::Open { now_us, batches } = batch_list::Reply::read(op, reply)?;
+    let left = |closes_ms: i64| Duration::from_millis(count(closes_ms - now_us.div_euclid(1000)));
+    Ok(batches.into_iter().map(|row| (text(&row.id), left(row.closes_ms))).collect())
 }
 
 /// Which batches are due, and when the next one is.
 pub(super) fn due(op: &'static str, reply: Reply) -> Result<(Vec<String>, Option<Duration>)> {
-    let batch_due::Reply::Due { next_ms, mut ids } = batch_due::Reply::read(op, reply)?;
-    let mut due = Vec::new();
-    while let Some(id) = ids.next_bytes()? {
-        due.push(text(&id));
-    }
+    let batch_due::Reply::Due { next_ms, ids } = batch_due::Reply::read(op, reply)?;
+    let due = ids.iter().map(|id| text(id)).collect();
     Ok((due, u64::try_from(next_ms).ok().map(Duration::from_millis)))
 }
 

@@ -198,7 +198,7 @@ pub(super) fn close(
             delay_ms: 0,
             score: "0",
             count: 1,
-            payloads: &|args| args.push(item),
+            payloads: &|args| args.put(item),
         },
     };
     Ok(call.on(at(bound, op))?.compound().repeat_safe())

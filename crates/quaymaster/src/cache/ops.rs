@@ -114,7 +114,7 @@ pub(super) fn put(
             keep_ms: KEEP_MS,
             fields: &|args| {
                 for (field, value) in &stored {
-                    cache_put_hash::Fields { field, value }.put(args);
+                    args.put(cache_put_hash::FieldsRow { field, value });
                 }
             },
         }
@@ -184,7 +184,7 @@ pub(super) fn fill(
             channel,
             fields: &|args| {
                 for (field, value) in &stored {
-                    cache_fill_hash::Fields { field, value }.put(args);
+                    args.put(cache_fill_hash::FieldsRow { field, value });
                 }
             },
         }

@@ -71,12 +71,8 @@ pub(super) fn members(index: &[u8], offset: u64, count: u64) -> Result<Invocatio
 
 /// The members of a page with their scores.
 pub(super) fn listed(reply: Reply) -> Result<Vec<(Bytes, Bytes)>> {
-    let clean_members::Reply::Members { mut rows } = clean_members::Reply::read(MEMBERS, reply)?;
-    let mut members = Vec::new();
-    while let Some(member) = rows.next_bytes()? {
-        members.push((member, rows.bytes()?));
-    }
-    Ok(members)
+    let clean_members::Reply::Members { members } = clean_members::Reply::read(MEMBERS, reply)?;
+    Ok(members.into_iter().map(|row| (row.member, row.score)).collect())
 }
 
 /// The members with the scores they were read with.
@@ -85,7 +81,7 @@ pub(super) fn prune(index: &[u8], gone: &[(Bytes, Bytes, String)]) -> Result<Inv
         index: Spelled(index),
         members: &|args| {
             for (member, score, _) in gone {
-                clean_prune::Members { member, score }.put(args);
+                args.put(clean_prune::MembersRow { member, score });
             }
         },
     };

@@ -63,7 +63,7 @@ pub(super) fn report(
         most: most as i64,
         values: &|args| {
             for (name, json) in values {
-                event_report::Values { name, json }.put(args);
+                args.put(event_report::ValuesRow { name, json });
             }
         },
     };

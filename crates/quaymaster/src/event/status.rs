@@ -115,21 +115,20 @@ impl Event {
             return Err(without_status(OP, self.name()));
         };
         let turn = self.bound.run(OP, ops::turn(&self.bound, status.every)?).await?;
-        let (now_us, mut rows) = match event_turn::Reply::read(OP, turn)? {
-            event_turn::Reply::Ours { now_us, rows } => (now_us, rows),
+        let (now_us, rows) = match event_turn::Reply::read(OP, turn)? {
+            event_turn::Reply::Ours { now_us, reported } => (now_us, reported),
             event_turn::Reply::Theirs { left_ms } => {
                 let left = Duration::from_millis(u64::try_from(left_ms).unwrap_or(0));
                 return Ok(Told::NotYet { left });
             }
         };
         let mut reported = BTreeMap::new();
-        while let Some(name) = rows.next_bytes()? {
-            let text = rows.bytes()?;
+        for row in rows {
             // Another program may have written there; what is not JSON would spoil the whole message.
-            if json::check(&text).is_ok() {
+            if json::check(&row.json).is_ok() {
                 reported.insert(
-                    String::from_utf8_lossy(&name).into_owned(),
-                    String::from_utf8_lossy(&text).into_owned(),
+                    String::from_utf8_lossy(&row.name).into_owned(),
+                    String::from_utf8_lossy(&row.json).into_owned(),
                 );
             }
         }

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use quaymaster_schema::Outage;
-use quaymaster_store::{Parts, Reply};
+use quaymaster_store::Reply;
 
 use crate::idempotency::{Held, Replay};
 use crate::limit::{Limit, Quota, Verdict};
 use crate::lock::Released;
-use crate::scripts::{guard_back, guard_enter, guard_leave, guard_look, unknown};
+use crate::scripts::{guard_back, guard_enter, guard_leave, guard_look, one_each, unknown};
 use crate::{Code, Error, Result, Token};
 
 /// The answer of `enter`; when several parts would say no, the first of this order is told: mismatch, finished
@@ -121,10 +121,16 @@ pub(super) enum Told {
 pub(super) fn entered<'a>(
     op: &'static str,
     reply: Reply,
-    limits: impl Iterator<Item = &'a Limit>,
+    limits: impl ExactSizeIterator<Item = &'a Limit>,
 ) -> Result<Told> {
     use guard_enter::Reply as Said;
-    let read = |mut rows: Parts| limits.map(|limit| limit.read_unit(op, &mut rows)).collect::<Result<_>>();
+    let read = |told: Vec<guard_enter::VerdictsRow>| {
+        let told = one_each(op, told, limits.len())?;
+        let verdict = |(limit, row): (&Limit, guard_enter::VerdictsRow)| {
+            limit.read_unit(op, &row.word, [row.x, row.y, row.z])
+        };
+        limits.zip(told).map(verdict).collect::<Result<_>>()
+    };
     let entered = |again, fence, claim_ms, at_ms, verdicts| Told::Entered {
         again,
         fence: u64::try_from(fence).unwrap_or(0),
@@ -133,9 +139,13 @@ pub(super) fn entered<'a>(
         verdicts,
     };
     Ok(match Said::read(op, reply)? {
-        Said::Entered { fence, claim_ms, at_ms, rows } => entered(false, fence, claim_ms, at_ms, read(rows)?),
-        Said::Again { fence, claim_ms, at_ms, rows } => entered(true, fence, claim_ms, at_ms, read(rows)?),
-        Said::Limited { rows, .. } => Told::Limited(read(rows)?),
+        Said::Entered { fence, claim_ms, at_ms, verdicts } => {
+            entered(false, fence, claim_ms, at_ms, read(verdicts)?)
+        }
+        Said::Again { fence, claim_ms, at_ms, verdicts } => {
+            entered(true, fence, claim_ms, at_ms, read(verdicts)?)
+        }
+        Said::Limited { verdicts, .. } => Told::Limited(read(verdicts)?),
         Said::InProgress { remaining_ms } => Told::InProgress(soon(remaining_ms)),
         Said::Held { remaining_ms } => Told::Held(soon(remaining_ms)),
         Said::Finished { enc, bytes } => Told::Finished { encoding: enc, bytes },

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use quaymaster_store::{Invocation, Words, Workload};
+use quaymaster_store::{Invocation, Workload};
 
 use super::Guard;
 use super::keys::{PartKeys, Step};
 use crate::bound::KeyBinding;
 use crate::idempotency::{Idempotency, Packed};
 use crate::lock::{self, Lock};
-use crate::scripts::{Keys, LockKeys, guard_back, guard_enter, guard_leave, guard_look};
+use crate::scripts::{KeyList, LimitArgsList, LockKeys, guard_back, guard_enter, guard_leave, guard_look};
 use crate::{Result, Token};
 
 pub(super) const ENTER: &str = "guard.enter";
@@ -41,27 +41,30 @@ pub(super) struct Asked<'a> {
 pub(super) struct Units {
     /// What the keys of the limits were rendered for.
     now_us: i64,
-    /// Seven words per limit.
-    words: Words,
+    /// What tells the unit of each limit from all others.
+    nonces: Vec<String>,
 }
 
 impl Units {
     /// One of each limit of a step, in the buckets of `now_us`.
     pub(super) fn new(guard: &Guard, step: &Step, now_us: i64) -> Self {
-        let mut words = Words::default();
-        for place in &step.limits {
-            guard.limits[*place].put_unit(now_us, &mut words);
-        }
-        Self { now_us, words }
+        let nonces = step.limits.iter().map(|place| guard.limits[*place].nonce()).collect();
+        Self { now_us, nonces }
     }
 
-    fn put(&self, args: &mut Words) {
-        for word in self.words.iter() {
-            args.push(word);
+    fn put(&self, guard: &Guard, step: &Step, args: &mut LimitArgsList<'_>) {
+        for (place, nonce) in step.limits.iter().zip(&self.nonces) {
+            args.put(guard.limits[*place].unit(self.now_us, nonce));
         }
     }
 
-    fn put_keys(&self, guard: &Guard, step: &Step, asked: &Asked<'_>, keys: &mut Keys<'_>) -> Result<()> {
+    fn put_keys(
+        &self,
+        guard: &Guard,
+        step: &Step,
+        asked: &Asked<'_>,
+        keys: &mut KeyList<'_, '_>,
+    ) -> Result<()> {
         step.limits.iter().try_for_each(|place| {
             keys.put(guard.limits[*place].bound.key(&asked.key.limits[*place], self.now_us))
         })
@@ -146,7 +149,7 @@ pub(super) fn enter(guard: &Guard, step: &Step, asked: &Asked<'_>, units: &Units
         fence_ttl_ms: leases.fence_ttl_ms(),
         keep_ms: KEEP_MS,
         known: if asked.known { "1" } else { "0" },
-        units: &|args| units.put(args),
+        units: &|args| units.put(guard, step, args),
     };
     let call = call.on(guard.bound.at(ENTER, Workload::Default))?;
     Ok(repeated(call, kept || recognised || step.limits.is_empty()))
@@ -174,7 +177,7 @@ pub(super) fn back(
         taken_ms: counted.map_or(0, |(_, at_ms)| at_ms),
         units: &|args| {
             if let Some((units, _)) = counted {
-                units.put(args);
+                units.put(guard, step, args);
             }
         },
     };

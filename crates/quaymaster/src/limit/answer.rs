@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use quaymaster_schema::{Algorithm, LimitSpec, Outage};
-use quaymaster_store::{Parts, Reply};
+use quaymaster_store::Reply;
 
 use super::ops::Verb;
 use crate::Result;
@@ -165,14 +165,14 @@ pub(super) fn told(verb: Verb, algorithm: Algorithm, reply: Reply) -> Result<Tol
     })
 }
 
-/// What one limit among several said: `word x y z`.
-pub(super) fn among_others(op: &'static str, parts: &mut Parts) -> Result<(Word, Raw)> {
-    let word = match &parts.bytes()?[..] {
+/// What one limit among several said.
+pub(super) fn among_others(op: &'static str, word: &[u8], numbers: [i64; 3]) -> Result<(Word, Raw)> {
+    let word = match word {
         b"allowed" => Word::Allowed,
         b"limited" => Word::Limited,
         other => return Err(scripts::unknown(op, other)),
     };
-    Ok((word, raw([parts.int()?, parts.int()?, parts.int()?])))
+    Ok((word, raw(numbers)))
 }
 
 /// What the scripts' numbers mean for a call of `cost`.

@@ -21,7 +21,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use quaymaster_schema::{Algorithm, LimitSpec};
-use quaymaster_store::{Parts, Words};
 
 pub use answer::{Quota, Verdict};
 
@@ -35,7 +34,7 @@ pub(crate) use outage::take_all as take_all_without_store;
 use crate::bound::Bound;
 pub use crate::bound::Key;
 use crate::outage::is_outage;
-use crate::scripts::limit_take_all;
+use crate::scripts::{LimitArgs, limit_take_all, one_each};
 use crate::{Code, Error, Result};
 
 /// Highest cost of one call against a `sliding_log`, which writes a member per unit.
@@ -250,14 +249,19 @@ impl Limit {
         Err(Error::new(op, Code::StoreClock, format!("the bucket changed {STALE_TRIES} times in a row")))
     }
 
-    /// Appends the words of one unit under a key that is rendered for `now_us`, for a guard that counts it with others.
-    pub(crate) fn put_unit(&self, now_us: i64, args: &mut Words) {
-        ops::put_unit(&self.spec, 1, self.bound.bucket_ms(now_us), args);
+    /// A word that tells one unit from all others, for a guard that counts it with others; empty where none is wanted.
+    pub(crate) fn nonce(&self) -> String {
+        ops::nonce_for(&self.spec)
+    }
+
+    /// One unit under a key that is rendered for `now_us`, told from others by what [`Self::nonce`] made.
+    pub(crate) fn unit<'a>(&self, now_us: i64, nonce: &'a str) -> LimitArgs<'a> {
+        ops::unit(&self.spec, 1, self.bound.bucket_ms(now_us), nonce)
     }
 
     /// What this limit said among others.
-    pub(crate) fn read_unit(&self, op: &'static str, told: &mut Parts) -> Result<Verdict> {
-        let (word, raw) = answer::among_others(op, told)?;
+    pub(crate) fn read_unit(&self, op: &'static str, word: &[u8], numbers: [i64; 3]) -> Result<Verdict> {
+        let (word, raw) = answer::among_others(op, word, numbers)?;
         Ok(verdict(&self.spec, word, raw, 1))
     }
 
@@ -372,15 +376,15 @@ async fn ask_all(parts: &[Part<'_>], request_id: Option<&str>, tell: bool) -> Re
                 return Err(part.limit.malformed(OP, part.key));
             }
             limit_take_all::Reply::Conflict => return Err(conflict(OP)),
-            limit_take_all::Reply::Allowed { mut rows } => {
-                let verdicts = part_verdicts(parts, &mut rows)?;
+            limit_take_all::Reply::Allowed { verdicts } => {
+                let verdicts = part_verdicts(parts, verdicts)?;
                 for part in parts {
                     part.limit.counts.allowed.fetch_add(1, Relaxed);
                 }
                 return Ok(Together::Allowed(verdicts.into_iter().map(Verdict::into_quota).collect()));
             }
-            limit_take_all::Reply::Limited { mut rows } => {
-                let verdicts = part_verdicts(parts, &mut rows)?;
+            limit_take_all::Reply::Limited { verdicts } => {
+                let verdicts = part_verdicts(parts, verdicts)?;
                 for (part, verdict) in parts.iter().zip(&verdicts).filter(|(_, said)| !said.is_allowed()) {
                     part.limit.note(verdict);
                 }
@@ -402,10 +406,11 @@ fn refuse_twice_the_same_key(states: &[&[u8]]) -> Result<()> {
     Ok(())
 }
 
-fn part_verdicts(parts: &[Part<'_>], told: &mut Parts) -> Result<Vec<Verdict>> {
-    let answer = |part: &Part<'_>| {
-        let (word, raw) = answer::among_others(TAKE_ALL, told)?;
+fn part_verdicts(parts: &[Part<'_>], told: Vec<limit_take_all::VerdictsRow>) -> Result<Vec<Verdict>> {
+    let told = one_each(TAKE_ALL, told, parts.len())?;
+    let answer = |(part, row): (&Part<'_>, limit_take_all::VerdictsRow)| {
+        let (word, raw) = answer::among_others(TAKE_ALL, &row.word, [row.x, row.y, row.z])?;
         Ok(verdict(&part.limit.spec, word, raw, part.cost))
     };
-    parts.iter().map(answer).collect()
+    parts.iter().zip(told).map(answer).collect()
 }

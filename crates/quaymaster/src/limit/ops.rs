@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use quaymaster_schema::{Algorithm, LimitSpec};
-use quaymaster_store::{Invocation, Words, Workload};
+use quaymaster_store::{Invocation, Workload};
 
 use super::answer::{increment, micros, millis};
 use super::{Charge, Part};
@@ -250,8 +250,8 @@ fn refund(spec: &LimitSpec, asked: Asked<'_>) -> Result<Invocation> {
     }
 }
 
-/// One limit among several: its algorithm and what its own take has. `nonce` is what [`nonce`] made.
-fn unit<'a>(spec: &LimitSpec, cost: u64, bucket_ms: (i64, i64), nonce: &'a str) -> LimitArgs<'a> {
+/// One limit among several: its algorithm and what its own take has. `nonce` is what [`nonce_for`] made.
+pub(super) fn unit<'a>(spec: &LimitSpec, cost: u64, bucket_ms: (i64, i64), nonce: &'a str) -> LimitArgs<'a> {
     let terms = Terms::new(spec, cost, bucket_ms);
     let zero = Word::Int(0);
     let (algorithm, window, third, fourth) = match spec.algorithm {
@@ -266,11 +266,6 @@ fn unit<'a>(spec: &LimitSpec, cost: u64, bucket_ms: (i64, i64), nonce: &'a str) 
     };
     let Terms { cost, limit, ttl_ms, .. } = terms;
     LimitArgs { algorithm, cost, limit, window, ttl_ms, third, fourth }
-}
-
-/// Appends the words of one limit among several.
-pub(super) fn put_unit(spec: &LimitSpec, cost: u64, bucket_ms: (i64, i64), args: &mut Words) {
-    unit(spec, cost, bucket_ms, &nonce_for(spec)).put(args);
 }
 
 /// The call that takes several limits in one step.
@@ -291,7 +286,7 @@ pub(super) fn take_all(
                 let nonce = nonce_for(spec);
                 let LimitArgs { algorithm, cost, limit, window, ttl_ms, third, fourth } =
                     unit(spec, part.cost, part.limit.bound.bucket_ms(now_us), &nonce);
-                let row = limit_take_all::Limits {
+                let row = limit_take_all::LimitsRow {
                     algorithm,
                     cost,
                     limit,
@@ -301,7 +296,7 @@ pub(super) fn take_all(
                     fourth,
                     spare: 0,
                 };
-                row.put(args);
+                args.put(row);
             }
         },
     };
@@ -309,7 +304,7 @@ pub(super) fn take_all(
 }
 
 /// A nonce where the algorithm wants one.
-fn nonce_for(spec: &LimitSpec) -> String {
+pub(super) fn nonce_for(spec: &LimitSpec) -> String {
     if spec.algorithm == Algorithm::SlidingLog { nonce() } else { String::new() }
 }
 

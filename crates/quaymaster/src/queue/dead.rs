@@ -20,7 +20,7 @@ const PURGE_STEP: u64 = 10_000;
 async fn read(queue: &Queue, op: &'static str, count: usize, offset: u64) -> Result<(u64, Vec<Bytes>)> {
     let reply = queue.place.bound.run(op, ops::dead(&queue.place, op, offset, count)?).await?;
     let queue_dead::Reply::Letters { length, letters } = queue_dead::Reply::read(op, reply)?;
-    Ok((tell::counted(length), tell::strings(letters)?))
+    Ok((tell::counted(length), letters))
 }
 
 pub(super) async fn page(queue: &Queue, count: usize, offset: u64) -> Result<DeadPage> {

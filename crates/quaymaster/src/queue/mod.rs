@@ -345,7 +345,7 @@ impl Queue {
             let asked: Vec<Lease> = now.iter().map(|at| leases[*at].clone()).collect();
             let reply = self.place.bound.run(OP, ops::extend(&self.place, &asked, expires_in)?).await?;
             let queue_extend::Reply::Extended { ids } = queue_extend::Reply::read(OP, reply)?;
-            let held: HashSet<u64> = tell::ids(OP, ids)?.into_iter().collect();
+            let held: HashSet<u64> = ids.into_iter().map(tell::counted).collect();
             for at in now.into_iter().filter(|at| held.contains(&leases[*at].id())) {
                 all[at] = Extended::Ours { expires_in };
             }
@@ -380,7 +380,14 @@ impl Queue {
             overflow,
             oldest_ms,
             paused,
-            totals,
+            pushed,
+            acked,
+            retried,
+            expired,
+            buried,
+            redriven,
+            overflowed,
+            dropped,
         } = queue_pressure::Reply::read(OP, reply)?;
         let spec = self.spec();
         let current_length = tell::counted(length);
@@ -398,7 +405,16 @@ impl Queue {
             overflowed: tell::counted(overflow),
             oldest_age: u64::try_from(oldest_ms).ok().map(Duration::from_millis),
             paused: paused == 1,
-            totals: tell::totals(totals)?,
+            totals: Totals {
+                pushed: tell::counted(pushed),
+                acked: tell::counted(acked),
+                retried: tell::counted(retried),
+                expired: tell::counted(expired),
+                dead: tell::counted(buried),
+                redriven: tell::counted(redriven),
+                overflowed: tell::counted(overflowed),
+                dropped: tell::counted(dropped),
+            },
         })
     }
 
@@ -425,7 +441,6 @@ impl Queue {
         counted(OP, count)?;
         let reply = self.place.bound.run(OP, ops::peek(&self.place, count)?).await?;
         let queue_peek::Reply::Items { items } = queue_peek::Reply::read(OP, reply)?;
-        let items = tell::strings(items)?;
         let mut left = self.place.bounds().unpacked();
         Ok(items.into_iter().map(|item| sort::item(item, &mut left)).collect())
     }

@@ -13,10 +13,10 @@ use super::{CLAIM_BYTES, Lease};
 use crate::Result;
 use crate::bound::KeyBinding::Spelled;
 use crate::scripts::{
-    At, ClaimArgs, LeasesArgs, Many, QueueArgs, queue_ack, queue_ack_claim, queue_ack_then, queue_bury,
-    queue_claim, queue_dead, queue_dying, queue_extend, queue_nack, queue_pause, queue_peek, queue_pressure,
-    queue_progress, queue_purge, queue_purge_aged, queue_push, queue_range, queue_redrive,
-    queue_redrive_overflow, queue_release, queue_sweep, queue_trim,
+    At, BytesList, ClaimArgs, IntList, LeasesArgs, LeasesArgsList, QueueArgs, queue_ack, queue_ack_claim,
+    queue_ack_then, queue_bury, queue_claim, queue_dead, queue_dying, queue_extend, queue_nack, queue_pause,
+    queue_peek, queue_pressure, queue_progress, queue_purge, queue_purge_aged, queue_push, queue_range,
+    queue_redrive, queue_redrive_overflow, queue_release, queue_sweep, queue_trim,
 };
 
 pub(super) const PUSH: &str = "queue.push";
@@ -126,7 +126,7 @@ fn added<'a>(
     count: usize,
     score: &'a str,
     delay: Duration,
-    payloads: Many<'a>,
+    payloads: &'a dyn Fn(&mut BytesList<'_>),
 ) -> QueueArgs<'a> {
     QueueArgs {
         order: place.order(),
@@ -139,9 +139,9 @@ fn added<'a>(
     }
 }
 
-fn put_all(items: &[Bytes], args: &mut Words) {
+fn put_all(items: &[Bytes], args: &mut BytesList<'_>) {
     for item in items {
-        args.push(item);
+        args.put(item);
     }
 }
 
@@ -239,8 +239,9 @@ pub(super) fn ack_then(
         count: parts.len() as i64,
         parts: &|args| {
             for Part { kind, words, .. } in parts {
-                let put = |args: &mut Words| words.iter().for_each(|word| args.push(word));
-                queue_ack_then::Parts { kind, count: words.len() as i64, words: &put }.put(args);
+                let count = words.len() as i64;
+                let words = &|args: &mut BytesList<'_>| words.iter().for_each(|word| args.put(word));
+                args.put(queue_ack_then::PartsRow { kind, count, words });
             }
         },
         given: &|args| group(leases, args),
@@ -249,15 +250,16 @@ pub(super) fn ack_then(
 }
 
 /// Leases by what their records begin with: prefix, count, ids; and again.
-fn group(leases: &[Lease], args: &mut Words) {
+fn group(leases: &[Lease], args: &mut LeasesArgsList<'_>) {
     let mut sorted: Vec<&Lease> = leases.iter().collect();
     let by = |lease: &&Lease| (lease.token().clone(), lease.attempt());
     if !sorted.windows(2).all(|pair| by(&pair[0]) == by(&pair[1])) {
         sorted.sort_by(|one, two| (one.token(), one.attempt()).cmp(&(two.token(), two.attempt())));
     }
     for alike in sorted.chunk_by(|one, two| one.token() == two.token() && one.attempt() == two.attempt()) {
-        let ids = |args: &mut Words| alike.iter().for_each(|lease| args.push_int(lease.id() as i64));
-        LeasesArgs { prefix: &alike[0].prefix(), count: alike.len() as i64, ids: &ids }.put(args);
+        let (prefix, count) = (&*alike[0].prefix(), alike.len() as i64);
+        let ids = &|args: &mut IntList<'_>| alike.iter().for_each(|lease| args.put(lease.id() as i64));
+        args.put(LeasesArgs { prefix, count, ids });
     }
 }
 
@@ -323,7 +325,7 @@ pub(super) fn bury(place: &Place, letters: &[(Lease, Vec<u8>)], request: Request
         letters: &|args| {
             for (lease, letter) in letters {
                 let (prefix, id) = (&*lease.prefix(), lease.id() as i64);
-                queue_bury::Letters { prefix, id, letter }.put(args);
+                args.put(queue_bury::LettersRow { prefix, id, letter });
             }
         },
     };
@@ -470,7 +472,7 @@ pub(super) fn redrive(place: &Place, letters: &[Again], request_id: Option<&str>
         letters: &|args| {
             for Again { index, letter, priority, item } in letters {
                 let score = &priority.to_string();
-                queue_redrive::Letters { index: *index as i64, letter, score, item }.put(args);
+                args.put(queue_redrive::LettersRow { index: *index as i64, letter, score, item });
             }
         },
     }
@@ -512,7 +514,7 @@ pub(super) fn purge_aged(
         keep_ms: KEEP_MS,
         letters: &|args| {
             for (index, letter) in letters {
-                queue_purge_aged::Letters { index: *index as i64, letter }.put(args);
+                args.put(queue_purge_aged::LettersRow { index: *index as i64, letter });
             }
         },
     }

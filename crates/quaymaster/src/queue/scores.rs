@@ -34,10 +34,10 @@ pub(super) async fn range(queue: &Queue, scores: Scores, count: usize, offset: u
     bound::check_offset(OP, offset)?;
     let call = ops::range(&queue.place, scores, offset, count.min(MAX_COUNT))?;
     let reply = queue.place.bound.run(OP, call).await?;
-    let queue_range::Reply::Items { length, rows } = queue_range::Reply::read(OP, reply)?;
+    let queue_range::Reply::Items { length, items } = queue_range::Reply::read(OP, reply)?;
     let mut left = queue.place.bounds().unpacked();
-    let items = tell::scored(rows)?.into_iter();
-    let items = items.map(|(item, score)| (score, sort::item(item, &mut left))).collect();
+    let scored = |row: queue_range::ItemsRow| (tell::priority(&row.score), sort::item(row.item, &mut left));
+    let items = items.into_iter().map(scored).collect();
     Ok(RangePage { length: tell::counted(length), items })
 }
 

@@ -150,7 +150,7 @@ async fn bury(queue: &Queue, letters: &[(Lease, Vec<u8>)], request: Request<'_>)
     let call = ops::bury(&queue.place, letters, request)?;
     let reply = queue.place.bound.run(ops::NACK, call).await?;
     let queue_bury::Reply::Buried { ids } = queue_bury::Reply::read(ops::NACK, reply)?;
-    let buried = tell::ids(ops::NACK, ids)?;
+    let buried = tell::ids(&ids);
     for (lease, letter) in letters.iter().filter(|(lease, _)| buried.contains(&lease.id())) {
         told(queue.name(), lease, letter);
     }

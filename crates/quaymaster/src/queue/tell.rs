@@ -5,8 +5,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use quaymaster_store::{Parts, Reply};
 
-use super::answer::{Acked, Nacked, Pushed, Totals};
-use crate::scripts::{queue_ack, queue_ack_claim, queue_claim, queue_nack, queue_push, queue_sweep, unknown};
+use super::answer::{Acked, Nacked, Pushed};
+use crate::scripts::{queue_ack, queue_ack_claim, queue_claim, queue_nack, queue_push, queue_sweep};
 use crate::{Code, Error, Result};
 
 /// An item that was handed out.
@@ -135,7 +135,7 @@ pub(super) fn handed(op: &'static str, reply: Parts, lease: Duration, ordered: b
             dying: parts.int()? == 1,
             first_failed_ms: parts.int()?,
             ended_ms: parts.int()?,
-            worker: worker(parts)?,
+            worker: worker(&parts.bytes()?),
             left: Duration::from_millis(count(parts)?),
             score: score(parts)?,
             item: parts.bytes()?,
@@ -165,31 +165,24 @@ pub(super) fn handed(op: &'static str, reply: Parts, lease: Duration, ordered: b
 
 /// What a sweep found: how many wait again, and the dying.
 pub(super) fn swept(op: &'static str, reply: Reply) -> Result<(u64, Vec<Handed>)> {
-    let queue_sweep::Reply::Swept { returned, rows: mut parts } = queue_sweep::Reply::read(op, reply)?;
-    let mut dying = Vec::new();
-    while let Some(id) = parts.any() {
-        let id = match id {
-            Reply::Bytes(text) => std::str::from_utf8(&text).ok().and_then(|text| text.parse().ok()),
-            _ => None,
-        };
-        dying.push(Handed {
-            id: id.ok_or_else(|| unknown(op, b"an id"))?,
-            attempt: u32::try_from(parts.int()?).unwrap_or(u32::MAX),
-            dying: true,
-            first_failed_ms: parts.int()?,
-            ended_ms: parts.int()?,
-            worker: worker(&mut parts)?,
-            left: Duration::from_millis(count(&mut parts)?),
-            score: score(&mut parts)?,
-            item: parts.bytes()?,
-        });
-    }
-    Ok((counted(returned), dying))
+    let queue_sweep::Reply::Swept { returned, dying } = queue_sweep::Reply::read(op, reply)?;
+    let dying = dying.into_iter().map(|row| Handed {
+        id: counted(row.id),
+        attempt: u32::try_from(row.attempt).unwrap_or(u32::MAX),
+        dying: true,
+        first_failed_ms: row.first_failed_ms,
+        ended_ms: row.ended_ms,
+        worker: worker(&row.worker),
+        left: Duration::from_millis(counted(row.left_ms)),
+        score: priority(&row.score),
+        item: row.payload,
+    });
+    Ok((counted(returned), dying.collect()))
 }
 
-fn worker(parts: &mut Parts) -> Result<Option<String>> {
-    let worker = parts.bytes()?;
-    Ok((&worker[..] != b"-").then(|| String::from_utf8_lossy(&worker).into_owned()))
+/// `-` stands for none.
+fn worker(name: &[u8]) -> Option<String> {
+    (name != b"-").then(|| String::from_utf8_lossy(name).into_owned())
 }
 
 fn score(parts: &mut Parts) -> Result<f64> {
@@ -201,59 +194,7 @@ pub(super) fn priority(text: &[u8]) -> f64 {
     std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()).unwrap_or(0.0)
 }
 
-/// The ids that follow.
-pub(super) fn ids(op: &'static str, mut parts: Parts) -> Result<Vec<u64>> {
-    let mut ids = Vec::new();
-    while let Some(id) = parts.any() {
-        if let Reply::Bytes(text) = &id
-            && let Some(id) = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok())
-        {
-            ids.push(id);
-        } else {
-            return Err(unknown(op, b"an id"));
-        }
-    }
-    Ok(ids)
-}
-
-/// The strings that follow.
-pub(super) fn strings(mut parts: Parts) -> Result<Vec<Bytes>> {
-    let mut strings = Vec::new();
-    while let Some(part) = parts.any() {
-        match part {
-            Reply::Bytes(bytes) => strings.push(bytes),
-            other => {
-                let detail = format!("expected a string, got {other:?}");
-                return Err(Error::new("queue", Code::StoreReply, detail));
-            }
-        }
-    }
-    Ok(strings)
-}
-
-/// Items and their scores, by turns.
-pub(super) fn scored(mut parts: Parts) -> Result<Vec<(Bytes, f64)>> {
-    let mut items = Vec::new();
-    while let Some(part) = parts.any() {
-        let Reply::Bytes(item) = part else {
-            let detail = format!("expected an item, got {part:?}");
-            return Err(Error::new("queue", Code::StoreReply, detail));
-        };
-        items.push((item, score(&mut parts)?));
-    }
-    Ok(items)
-}
-
-pub(super) fn totals(mut parts: Parts) -> Result<Totals> {
-    let parts = &mut parts;
-    Ok(Totals {
-        pushed: count(parts)?,
-        acked: count(parts)?,
-        retried: count(parts)?,
-        expired: count(parts)?,
-        dead: count(parts)?,
-        redriven: count(parts)?,
-        overflowed: count(parts)?,
-        dropped: count(parts)?,
-    })
+/// Ids of jobs as a script names them.
+pub(super) fn ids(told: &[i64]) -> Vec<u64> {
+    told.iter().copied().map(counted).collect()
 }

@@ -190,9 +190,9 @@ async fn settle(engine: &Arc<dyn Engine>, mode: Mode, pairs: &[Pair], report: &m
     }
     let mut calls = futures_util::stream::iter(calls).buffer_unordered(AT_ONCE);
     while let Some((chunk, reply)) = calls.next().await {
-        let mut outcomes = ops::renamed(reply.map_err(|error| error.during(ops::RENAME))?)?;
-        for pair in chunk {
-            match outcomes.int()? {
+        let reply = reply.map_err(|error| error.during(ops::RENAME))?;
+        for (pair, outcome) in chunk.iter().zip(ops::renamed(reply, chunk.len())?) {
+            match outcome {
                 // It ended by itself.
                 0 => {}
                 1 => report.add(pair, What::Renamed),

@@ -1,12 +1,12 @@
 //! One function per operation: the call it becomes, and what its reply means. No policy.
 
 use bytes::Bytes;
-use quaymaster_store::{Invocation, Parts, Reply};
+use quaymaster_store::{Invocation, Reply};
 
 use super::Pair;
 use crate::Result;
 use crate::bound::KeyBinding::Spelled;
-use crate::scripts::{At, respell_note, respell_noted, respell_rename};
+use crate::scripts::{At, one_each, respell_note, respell_noted, respell_rename};
 
 pub(super) const RENAME: &str = "respell.rename";
 pub(super) const NOTE: &str = "respell.note";
@@ -17,17 +17,17 @@ pub(super) fn rename(pairs: &[Pair]) -> Result<Invocation> {
     let call = respell_rename::Call {
         names: &|keys| {
             pairs.iter().try_for_each(|pair| {
-                respell_rename::Names { old: Spelled(&pair.old), new: Spelled(&pair.new) }.put(keys)
+                keys.put(respell_rename::NamesRow { old: Spelled(&pair.old), new: Spelled(&pair.new) })
             })
         },
     };
     Ok(call.on(At::spelled(RENAME))?.repeat_safe())
 }
 
-/// What became of each pair.
-pub(super) fn renamed(reply: Reply) -> Result<Parts> {
+/// What became of each of so many pairs.
+pub(super) fn renamed(reply: Reply, pairs: usize) -> Result<Vec<i64>> {
     let respell_rename::Reply::Renamed { outcomes } = respell_rename::Reply::read(RENAME, reply)?;
-    Ok(outcomes)
+    one_each(RENAME, outcomes, pairs)
 }
 
 pub(super) fn note(key: &str, names: &str) -> Result<Invocation> {

@@ -400,10 +400,10 @@ pub(super) fn task_ended(op: &'static str, reply: Reply) -> Result<Said<TaskEnd>
 }
 
 /// What the index is to say, and the items that were handed out.
-pub(super) fn retried(op: &'static str, reply: Reply) -> Result<Said<(i64, Parts)>> {
+pub(super) fn retried(op: &'static str, reply: Reply) -> Result<Said<(i64, Vec<run_retry::ItemsRow>)>> {
     use run_retry::Reply as Told;
     Ok(match Told::read(op, reply)? {
-        Told::Retry { beat, rows } => Said::Answer((beat, rows)),
+        Told::Retry { beat, items } => Said::Answer((beat, items)),
         Told::Missing => Said::Missing,
         Told::Malformed { key } => Said::Malformed { key },
         Told::Foreign => Said::Foreign,

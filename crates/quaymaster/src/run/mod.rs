@@ -333,10 +333,10 @@ impl Run {
         while text.len() < wanted {
             let call = ops::items(self, &[(&self.spec.id, &run.run_id)], from, from + PIECES - 1)?;
             let told = self.bound.run(OP, call).await?;
-            let run_items::Reply::Items { mut pieces } = run_items::Reply::read(OP, told)?;
+            let run_items::Reply::Items { pieces } = run_items::Reply::read(OP, told)?;
             let before = text.len();
-            while let Some(piece) = pieces.next_bytes()? {
-                text.extend_from_slice(&piece);
+            for piece in &pieces {
+                text.extend_from_slice(piece);
             }
             if text.len() == before {
                 return Err(missing(OP, &run.run_id));
@@ -450,7 +450,7 @@ impl Run {
         const OP: &str = ops::REMAINING;
         for _ in 0..TRIES {
             let call = ops::remaining(self, &[(&self.spec.id, id)], items)?;
-            let mut indexes = match run_remaining::Reply::read(OP, self.bound.run(OP, call).await?)? {
+            let indexes = match run_remaining::Reply::read(OP, self.bound.run(OP, call).await?)? {
                 run_remaining::Reply::Remaining { indexes } => indexes,
                 run_remaining::Reply::Missing => return Err(missing(OP, id)),
                 run_remaining::Reply::Foreign => {
@@ -458,12 +458,9 @@ impl Run {
                     continue;
                 }
             };
-            let mut left = Vec::new();
-            while let Some(index) = indexes.next_int()? {
-                let item = usize::try_from(index - 1).ok().and_then(|index| items.get(index));
-                left.extend(item.map(|item| (*item).to_owned()));
-            }
-            return Ok(left);
+            let item =
+                |index: i64| items.get(usize::try_from(index - 1).ok()?).map(|item| (*item).to_owned());
+            return Ok(indexes.into_iter().filter_map(item).collect());
         }
         Err(Error::new(OP, Code::StoreContended, format!("run {id:?} could not be adopted")))
     }

@@ -191,7 +191,7 @@ pub(super) fn adopt(frame: Frame<'_>, items: &[&str]) -> Result<Invocation> {
         frame: words,
         max_bytes: super::MAX_LIST_BYTES as i64,
         count: items.len() as i64,
-        items: &|args| each_item(items, |item, json| run_adopt::Items { item, json }.put(args)),
+        items: &|args| each_item(items, |item, json| args.put(run_adopt::ItemsRow { item, json })),
     };
     Ok(call.on(frame.at())?.repeat_safe())
 }
@@ -210,7 +210,7 @@ pub(super) fn processed(frame: Frame<'_>, items: &[&str]) -> Result<Invocation> 
         max_bytes: super::MAX_LIST_BYTES as i64,
         max_items: super::MAX_PROCESSED as i64,
         count: items.len() as i64,
-        items: &|args| each_item(items, |item, json| run_processed::Items { item, json }.put(args)),
+        items: &|args| each_item(items, |item, json| args.put(run_processed::ItemsRow { item, json })),
         pulse,
     };
     Ok(call.on(frame.at())?.repeat_safe())
@@ -285,7 +285,7 @@ pub(super) fn remaining(run: &Run, key: Key<'_>, items: &[&str]) -> Result<Invoc
         state: of("state")?,
         meta: of("meta")?,
         processed: of("processed")?,
-        items: &|args| items.iter().for_each(|item| args.push(item)),
+        items: &|args| items.iter().for_each(|item| args.put(item)),
     };
     Ok(call.on(at(run, REMAINING))?.compound())
 }
@@ -345,7 +345,7 @@ pub(super) fn update(frame: Frame<'_>, pairs: &[(&str, &str)]) -> Result<Invocat
         count: pairs.len() as i64,
         fields: &|args| {
             for (name, value) in pairs {
-                run_update::Fields { name, value }.put(args);
+                args.put(run_update::FieldsRow { name, value });
             }
         },
         pulse,
@@ -446,7 +446,7 @@ pub(super) fn take_over(frame: Frame<'_>, at_us: i64, items: &[Unclaimed]) -> Re
         items: &|args| {
             for Unclaimed { item, seen, held } in items {
                 let (seen, held) = (counted(*seen), counted(*held));
-                run_take_over::Items { item, seen, held }.put(args);
+                args.put(run_take_over::ItemsRow { item, seen, held });
             }
         },
     };
@@ -460,7 +460,7 @@ pub(super) fn known(run: &Run, at_us: i64, items: &[Unclaimed]) -> Result<Invoca
         ttl_ms: millis(run.spec.hour_ttl),
         items: &|args| {
             for Unclaimed { item, seen, .. } in items {
-                run_known::Items { item, seen: counted(*seen) }.put(args);
+                args.put(run_known::ItemsRow { item, seen: counted(*seen) });
             }
         },
     };

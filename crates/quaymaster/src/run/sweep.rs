@@ -26,7 +26,7 @@ impl Run {
         let (mut swept, mut skip) = (Swept::default(), 0);
         for _ in 0..PAGES {
             let told = self.bound.run(OP, ops::due(self, PAGE, skip)?).await?;
-            let run_due::Reply::Due { forgotten, kept, known, at_work, mut rows } =
+            let run_due::Reply::Due { forgotten, kept, known, at_work, runs } =
                 run_due::Reply::read(OP, told)?;
             // Silent for as long as the schema keeps a run, and kept for longer by their start.
             skip += kept;
@@ -34,23 +34,20 @@ impl Run {
             swept.forgotten += forgotten;
             swept.known = answer::counted(known);
             swept.at_work = answer::counted(at_work);
-            let mut due = Vec::new();
-            while let Some(id) = rows.next_bytes()? {
-                due.push((answer::text(&id), rows.int()?));
-            }
-            for (id, active_ms) in &due {
-                match self.sweep_one(id, *active_ms, &mut swept).await {
+            for run in &runs {
+                let (id, active_ms) = (&*answer::text(&run.id), run.active_ms);
+                match self.sweep_one(id, active_ms, &mut swept).await {
                     // One that another program has spoiled must not keep the others: its next sign of life brings it
                     // back to where sweeps look, if there is one.
                     Err(error) if error.code.retry() == Retry::Useless => {
                         tracing::warn!(run = self.name(), id, %error, "a run cannot be looked at");
                         self.counts.errors.fetch_add(1, Relaxed);
-                        self.settle(OP, id, *active_ms, "over", 0).await?;
+                        self.settle(OP, id, active_ms, "over", 0).await?;
                     }
                     other => other?,
                 }
             }
-            if due.len() < PAGE && forgotten + answer::counted(kept) < PAGE as u64 {
+            if runs.len() < PAGE && forgotten + answer::counted(kept) < PAGE as u64 {
                 break;
             }
         }

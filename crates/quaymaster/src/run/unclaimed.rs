@@ -177,17 +177,16 @@ impl Run {
         let (mut seen, mut order) = (HashMap::<Bytes, (u64, u64)>::new(), Vec::new());
         for page in 0..PAGES {
             let call = ops::unclaimed(op, self, at_us, page * PAGE, (page + 1) * PAGE - 1)?;
-            let run_unclaimed::Reply::Page { mut rows } =
+            let run_unclaimed::Reply::Page { items } =
                 run_unclaimed::Reply::read(op, self.bound.run(op, call).await?)?;
-            let mut read = 0;
-            while let Some(item) = rows.next_bytes()? {
-                let held = answer::counted(rows.int()?);
+            let read = items.len() as u64;
+            for run_unclaimed::ItemsRow { item, known } in items {
+                let held = answer::counted(known);
                 let counts = seen.entry(item.clone()).or_insert_with(|| {
                     order.push(item);
                     (0, held)
                 });
                 counts.0 += 1;
-                read += 1;
             }
             if read < PAGE {
                 break;

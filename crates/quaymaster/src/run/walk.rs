@@ -229,18 +229,16 @@ impl Run {
         let mut read = wanted + place.map_or(0, |_| SAME_MOMENT);
         loop {
             let call = ops::failures(self, &[(&self.spec.id, &id)], from_ms, to_ms, read)?;
-            let mut rows = match run_failures::Reply::read(OP, self.bound.run(OP, call).await?)? {
-                run_failures::Reply::Failures { rows } => rows,
+            let rows = match run_failures::Reply::read(OP, self.bound.run(OP, call).await?)? {
+                run_failures::Reply::Failures { failures } => failures,
                 run_failures::Reply::Missing if ask.run_id.is_some() => return Err(missing(OP, &id)),
                 run_failures::Reply::Missing => {
                     self.settle(OP, &id, active_ms, "gone", 0).await?;
                     return Ok(Vec::new());
                 }
             };
-            let (mut found, mut seen) = (Vec::new(), 0);
-            while let Some(item) = rows.next_bytes()? {
-                let (failed_ms, record) = (rows.int()?, rows.bytes()?);
-                seen += 1;
+            let (mut found, seen) = (Vec::new(), rows.len() as u64);
+            for run_failures::FailuresRow { item, failed_ms, record } in rows {
                 if place.is_none_or(|place| place.is_before(failed_ms, &item)) {
                     found.push((failed_ms, answer::failure(&id, &item, &record)));
                 }
@@ -296,12 +294,8 @@ impl Run {
         count: u64,
     ) -> Result<Vec<(String, i64)>> {
         let call = ops::list(op, self, from, since_ms, skip, count)?;
-        let run_list::Reply::Runs { mut rows } = run_list::Reply::read(op, self.bound.run(op, call).await?)?;
-        let mut found = Vec::new();
-        while let Some(id) = rows.next_bytes()? {
-            found.push((answer::text(&id), rows.int()?));
-        }
-        Ok(found)
+        let run_list::Reply::Runs { runs } = run_list::Reply::read(op, self.bound.run(op, call).await?)?;
+        Ok(runs.iter().map(|run| (answer::text(&run.id), run.active_ms)).collect())
     }
 
     /// Runs, the last active first, by the page.
@@ -402,12 +396,8 @@ impl Run {
     async fn hand_out_of(&self, id: &str, ask: RetryAsk<'_>, count: u64) -> Result<Vec<Failure>> {
         const OP: &str = ops::RETRY;
         let build = |frame: Frame<'_>, _| ops::retry(frame, count, ask.lease);
-        let ((beat, mut rows), _) = self.ask(OP, id, ask.request_id, true, build, answer::retried).await?;
+        let ((beat, items), _) = self.ask(OP, id, ask.request_id, true, build, answer::retried).await?;
         self.beat(OP, id, beat > 0, beat).await;
-        let mut handed = Vec::new();
-        while let Some(item) = rows.next_bytes()? {
-            handed.push(answer::failure(id, &item, &rows.bytes()?));
-        }
-        Ok(handed)
+        Ok(items.iter().map(|row| answer::failure(id, &row.item, &row.record)).collect())
     }
 }

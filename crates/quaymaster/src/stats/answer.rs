@@ -154,22 +154,14 @@ pub(super) fn totals(op: &'static str, reply: Reply, hours: &[i64]) -> Result<To
 }
 
 pub(super) fn names(op: &'static str, reply: Reply) -> Result<Vec<(String, i64)>> {
-    let stats_names::Reply::Names { mut rows } = stats_names::Reply::read(op, reply)?;
-    let mut names = Vec::new();
-    while let Some(name) = rows.next_bytes()? {
-        names.push((text(&name), rows.int()?));
-    }
-    Ok(names)
+    let stats_names::Reply::Names { names } = stats_names::Reply::read(op, reply)?;
+    Ok(names.into_iter().map(|row| (text(&row.name), row.last_ms)).collect())
 }
 
 /// Instances that have been silent for a day.
 pub(super) fn silent(op: &'static str, reply: Reply) -> Result<Vec<String>> {
-    let stats_silent::Reply::Silent { mut names } = stats_silent::Reply::read(op, reply)?;
-    let mut texts = Vec::new();
-    while let Some(name) = names.next_bytes()? {
-        texts.push(text(&name));
-    }
-    Ok(texts)
+    let stats_silent::Reply::Silent { names } = stats_silent::Reply::read(op, reply)?;
+    Ok(names.iter().map(|name| text(name)).collect())
 }
 
 /// Counters; what another program spoiled counts as 0.

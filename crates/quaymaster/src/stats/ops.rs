@@ -75,7 +75,7 @@ pub(super) fn flush(
         endpoints: &|keys| {
             piece.endpoints.iter().try_for_each(|entry| {
                 let values = [("timestamp", hour), ("endpoint", &*entry.name)];
-                keys::endpoint(op, bound, &values)?.put(keys)
+                keys.put(keys::endpoint(op, bound, &values)?)
             })
         },
         flush: StatsArgs {
@@ -104,17 +104,17 @@ pub(super) fn flush(
                     (Word::Int(open), Word::Int(peak))
                 });
                 let (name, process, requests) = (&*instance.name, &*instance.process, int(instance.requests));
-                stats_flush::OfInstances { name, process, requests, connections, peak }.put(args);
+                args.put(stats_flush::OfInstancesRow { name, process, requests, connections, peak });
             }
         },
         of_statuses: &|args| {
             for (status, count) in &piece.statuses {
-                stats_flush::OfStatuses { code: i64::from(*status), count: int(*count) }.put(args);
+                args.put(stats_flush::OfStatusesRow { code: i64::from(*status), count: int(*count) });
             }
         },
         of_endpoints: &|args| {
             for entry in &piece.endpoints {
-                let row = stats_flush::OfEndpoints {
+                let row = stats_flush::OfEndpointsRow {
                     name: &entry.name,
                     count: int(entry.count),
                     errors: int(entry.errors),
@@ -122,7 +122,7 @@ pub(super) fn flush(
                     buckets: entry.buckets.trim_end(),
                     samples: entry.samples.trim_end(),
                 };
-                row.put(args);
+                args.put(row);
             }
         },
     };
@@ -199,7 +199,7 @@ pub(super) fn sketches(bound: &Bound, endpoints: &[&str], hours: Option<&[i64]>)
         endpoints: &|args| {
             if hours.is_none() {
                 for endpoint in endpoints {
-                    args.push(endpoint);
+                    args.put(endpoint);
                 }
             }
         },
@@ -221,7 +221,7 @@ pub(super) fn leave(bound: &Bound, names: &[String]) -> Result<Invocation> {
                 keys.put(bound.role(SWEEP, "requests_instance", &[("instance_id", name)])?)
             })
         },
-        names: &|args| names.iter().for_each(|name| args.push(name)),
+        names: &|args| names.iter().for_each(|name| args.put(name)),
     };
     Ok(call.on(at(bound, SWEEP))?.compound().repeat_safe())
 }

@@ -66,12 +66,8 @@ impl Upload {
         lease: Duration,
     ) -> Result<Vec<Held>> {
         let reply = self.bound.run(op, ops::renew(self, op, names, mark, lease)?).await?;
-        let upload_renew::Reply::Renewed { held: mut told } = upload_renew::Reply::read(op, reply)?;
-        let mut held = Vec::new();
-        while let Some(ours) = told.next_int()? {
-            held.push(if ours == 1 { Held::Ours } else { Held::Lost });
-        }
-        Ok(held)
+        let upload_renew::Reply::Renewed { held } = upload_renew::Reply::read(op, reply)?;
+        Ok(held.into_iter().map(|ours| if ours == 1 { Held::Ours } else { Held::Lost }).collect())
     }
 
     /// Gives a reservation back: nothing came of it.
@@ -88,8 +84,8 @@ impl Upload {
         super::sweep::check_count(OP, count)?;
         check_lease(OP, lease)?;
         let reply = self.bound.run(OP, ops::lapsed(self, count, lease)?).await?;
-        let upload_lapsed::Reply::Lapsed { mut names } = upload_lapsed::Reply::read(OP, reply)?;
-        Ok(super::sweep::rest_of(&mut names)?.iter().filter_map(|name| Reservation::parse(name)).collect())
+        let upload_lapsed::Reply::Lapsed { names } = upload_lapsed::Reply::read(OP, reply)?;
+        Ok(names.iter().filter_map(|name| Reservation::parse(&tell::text_of(name))).collect())
     }
 
     /// How much is in flight over all nodes.

@@ -6,7 +6,7 @@ use futures_util::stream::{Stream, StreamExt as _};
 use quaymaster_store::{Message, ScanCursor, Topology};
 
 use super::{MAX_CHUNKS, Upload, ops, tell};
-use crate::scripts::{upload_adopt, upload_enlist, upload_foreign, upload_keep, upload_lengths};
+use crate::scripts::{one_each, upload_adopt, upload_enlist, upload_foreign, upload_keep, upload_lengths};
 use crate::upload::ops::When;
 use crate::{Error, Result, bound};
 
@@ -69,21 +69,32 @@ impl Upload {
     pub async fn foreign(&self, id: &str) -> Result<Option<Foreign>> {
         const OP: &str = ops::ADOPT;
         let reply = self.bound.run(OP, ops::foreign(self, id)?).await?;
-        let upload_foreign::Reply::Foreign { etags, mut fields } = upload_foreign::Reply::read(OP, reply)?
+        use upload_foreign::Reply as Told;
+        let Told::Foreign {
+            etags,
+            node_id,
+            multipart_id,
+            key,
+            drive,
+            mime_type,
+            status,
+            expected_size,
+            uploaded_chunks,
+            total_chunks,
+        } = Told::read(OP, reply)?
         else {
             return Ok(None);
         };
-        let mut next = || tell::text(&mut fields);
         Ok(Some(Foreign {
-            node_id: next()?,
-            multipart_id: next()?,
-            key: next()?,
-            drive: next()?,
-            mime_type: next()?,
-            status: next()?,
-            expected_size: next()?,
-            uploaded_chunks: next()?,
-            total_chunks: next()?,
+            node_id: tell::text_of(&node_id),
+            multipart_id: tell::text_of(&multipart_id),
+            key: tell::text_of(&key),
+            drive: tell::text_of(&drive),
+            mime_type: tell::text_of(&mime_type),
+            status: tell::text_of(&status),
+            expected_size: tell::text_of(&expected_size),
+            uploaded_chunks: tell::text_of(&uploaded_chunks),
+            total_chunks: tell::text_of(&total_chunks),
             etags: tell::counted(etags),
         }))
     }
@@ -115,13 +126,10 @@ impl Upload {
         let to = from.saturating_add(PAGE).min(MAX_CHUNKS);
         let numbers: Range<u32> = from..to;
         let reply = self.bound.run(OP, ops::lengths(self, id, numbers.clone())?).await?;
-        let upload_lengths::Reply::Lengths { mut lengths } = upload_lengths::Reply::read(OP, reply)?;
-        let mut found = Vec::new();
-        for number in numbers {
-            if let Ok(length) = u64::try_from(lengths.int()?) {
-                found.push((number, length));
-            }
-        }
+        let upload_lengths::Reply::Lengths { lengths } = upload_lengths::Reply::read(OP, reply)?;
+        let lengths = one_each(OP, lengths, numbers.len())?;
+        let there = |(number, length)| Some((number, u64::try_from(length).ok()?));
+        let found = numbers.zip(lengths).filter_map(there).collect();
         Ok((found, (to < MAX_CHUNKS).then_some(to)))
     }
 

@@ -5,7 +5,7 @@ use quaymaster_store::Words;
 
 use super::Upload;
 use crate::bound::{self, Key, KeyBinding};
-use crate::scripts::{FlightKeys, Keys, UploadKeys};
+use crate::scripts::{FlightKeys, KeyList, UploadKeys};
 use crate::{Code, Error, Result};
 
 /// The longest id of an upload, and of a stage.
@@ -65,7 +65,7 @@ impl Upload {
         op: &'static str,
         id: &str,
         numbers: impl Iterator<Item = u32>,
-        keys: &mut Keys<'_>,
+        keys: &mut KeyList<'_, '_>,
     ) -> Result<()> {
         let mut digits = itoa::Buffer::new();
         for number in numbers {

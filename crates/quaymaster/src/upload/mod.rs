@@ -297,10 +297,10 @@ impl Upload {
             let reply = self.bound.run(OP, ops::restore(self, id, &page)?).await?;
             let mut names = Vec::new();
             receipt = match upload_restore::Reply::read(OP, reply)? {
-                upload_restore::Reply::Restored { received, durable, total, complete, mut rows } => {
-                    while let Some(number) = rows.next_bytes()? {
-                        let number = String::from_utf8_lossy(&number).parse().unwrap_or(MAX_CHUNKS);
-                        names.push(keys::flight_name(id, number, &tell::text(&mut rows)?));
+                upload_restore::Reply::Restored { received, durable, total, complete, waited } => {
+                    for row in waited {
+                        let number = u32::try_from(row.number).unwrap_or(MAX_CHUNKS);
+                        names.push(keys::flight_name(id, number, &tell::text_of(&row.attempt)));
                     }
                     Some(tell::receipt(received, durable, total, complete))
                 }

@@ -98,7 +98,7 @@ pub(super) fn create(upload: &Upload, id: &str, new: &New<'_>) -> Result<Invocat
         fields: &|args| {
             let said = state.iter().chain(&metadata).filter(|(_, value)| !value.is_empty());
             for (name, value) in said {
-                upload_create::Fields { name, value }.put(args);
+                args.put(upload_create::FieldsRow { name, value });
             }
         },
     };
@@ -165,7 +165,7 @@ pub(super) fn extend(upload: &Upload, id: &str, leases: &[&Lease], lease: Durati
         leases: &|args| {
             for lease in leases {
                 let (number, token) = (lease.number.into(), lease.token.as_str());
-                upload_extend::Leases { number, token }.put(args);
+                args.put(upload_extend::LeasesRow { number, token });
             }
         },
     };
@@ -324,7 +324,7 @@ pub(super) fn change(upload: &Upload, id: &str, change: &Change<'_>) -> Result<I
         aborted: flag(change.aborted),
         fields: &|args| {
             for (name, value) in change.fields {
-                upload_move::Fields { name, value }.put(args);
+                args.put(upload_move::FieldsRow { name, value });
             }
         },
     };
@@ -343,7 +343,7 @@ pub(super) fn reopen(upload: &Upload, id: &str, reopen: &Reopen<'_>) -> Result<I
         numbers: &|args| {
             if let Resend::Chunks(numbers) = reopen.resend {
                 let known = numbers.iter().filter(|number| **number < MAX_CHUNKS);
-                known.for_each(|number| args.push_int((*number).into()));
+                known.for_each(|number| args.put((*number).into()));
             }
         },
     };
@@ -365,7 +365,7 @@ pub(super) fn restore(upload: &Upload, id: &str, known: &Known<'_>) -> Result<In
         parts: &|args| {
             for part in known.parts {
                 let (number, size, digest) = (part.number.into(), int(part.size), &*part.digest.to_string());
-                upload_restore::Parts { number, size, digest, etag: &part.etag }.put(args);
+                args.put(upload_restore::PartsRow { number, size, digest, etag: &part.etag });
             }
         },
     };
@@ -393,7 +393,7 @@ pub(super) fn verify(upload: &Upload, id: &str, elsewhere: Elsewhere, numbers: &
         ttl_ms: ttl_ms(upload),
         progress: &upload.progress_channel(SWEEP, id)?,
         lapsed: i64::from(elsewhere == Elsewhere::Lapses),
-        numbers: &|args| numbers.iter().for_each(|number| args.push_int((*number).into())),
+        numbers: &|args| numbers.iter().for_each(|number| args.put((*number).into())),
     };
     Ok(sent(call.on(at(upload, SWEEP))?))
 }
@@ -403,7 +403,7 @@ pub(super) fn drop_bytes(upload: &Upload, id: &str, numbers: &[u32]) -> Result<I
     let call = upload_drop::Call {
         own: upload.own(SWEEP, &named)?,
         chunks: &|keys| upload.put_chunks(SWEEP, id, numbers.iter().copied(), keys),
-        numbers: &|args| numbers.iter().for_each(|number| args.push_int((*number).into())),
+        numbers: &|args| numbers.iter().for_each(|number| args.put((*number).into())),
     };
     Ok(sent(call.on(at(upload, SWEEP))?))
 }
@@ -437,7 +437,7 @@ pub(super) fn renew(
         in_flight_until: upload.index(op, "in_flight_until")?,
         lease_ms: millis(lease),
         mark: mark.text(),
-        names: &|args| names.iter().for_each(|name| args.push(name)),
+        names: &|args| names.iter().for_each(|name| args.put(name)),
     };
     Ok(sent(call.on(at(upload, op))?))
 }
@@ -492,7 +492,7 @@ pub(super) fn hold(
         mark: mark.text(),
         names: &|args| {
             for (name, bytes) in names {
-                upload_hold::Names { name, bytes: int(*bytes) }.put(args);
+                args.put(upload_hold::NamesRow { name, bytes: int(*bytes) });
             }
         },
     };
@@ -502,7 +502,7 @@ pub(super) fn hold(
 pub(super) fn back(upload: &Upload, op: &'static str, names: &[&str]) -> Result<Invocation> {
     let call = upload_back::Call {
         flight: upload.flight(op)?,
-        names: &|args| names.iter().for_each(|name| args.push(name)),
+        names: &|args| names.iter().for_each(|name| args.put(name)),
     };
     Ok(sent(call.on(at(upload, op))?))
 }

@@ -12,7 +12,7 @@ use super::flight::check_lease;
 use super::ops::Mark;
 use super::{TEXT_MAX, Upload, check_text, ops, shortened, tell};
 use crate::scripts::{
-    upload_extend, upload_failed, upload_missing, upload_pick, upload_release, upload_shipped,
+    one_each, upload_extend, upload_failed, upload_missing, upload_pick, upload_release, upload_shipped,
 };
 use crate::wake::{Wake, Woken};
 use crate::{Code, Error, Result, Retry, Token};
@@ -143,9 +143,10 @@ impl Upload {
         for (id, page) in pages {
             let ours: Vec<&Lease> = page.iter().map(|at| leases[*at]).collect();
             let reply = self.bound.run(OP, ops::extend(self, id, &ours, lease)?).await?;
-            let upload_extend::Reply::Extended { held: mut told } = upload_extend::Reply::read(OP, reply)?;
-            for at in page {
-                if told.int()? == 1 {
+            let upload_extend::Reply::Extended { held: told } = upload_extend::Reply::read(OP, reply)?;
+            let told = one_each(OP, told, page.len())?;
+            for (at, ours) in page.iter().zip(told) {
+                if ours == 1 {
                     held[*at] = Held::Ours;
                 }
             }

@@ -2,8 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use quaymaster_store::Parts;
-
 use super::answer::{Audited, Dropped, Due, Forgotten, Held, Place, Status, Tended};
 use super::ops::{Elsewhere, Mark};
 use super::{Upload, keys, ops, tell};
@@ -47,8 +45,8 @@ impl Upload {
         const OP: &str = ops::SWEEP;
         check_count(OP, count)?;
         let reply = self.bound.run(OP, ops::due(self, count, skip)?).await?;
-        let upload_due::Reply::Due { next_ms, mut ids } = upload_due::Reply::read(OP, reply)?;
-        Ok(Due { ids: rest_of(&mut ids)?, next: tell::wait(next_ms) })
+        let upload_due::Reply::Due { next_ms, ids } = upload_due::Reply::read(OP, reply)?;
+        Ok(Due { ids: ids.iter().map(tell::text_of).collect(), next: tell::wait(next_ms) })
     }
 
     /// A page of all uploads in the index; fewer than `count` at the end. Uploads come and go between two pages.
@@ -56,8 +54,8 @@ impl Upload {
         const OP: &str = ops::SWEEP;
         check_count(OP, count)?;
         let reply = self.bound.run(OP, ops::page(self, offset, count)?).await?;
-        let upload_page::Reply::Page { mut rows } = upload_page::Reply::read(OP, reply)?;
-        Ok(rest_of(&mut rows)?.into_iter().step_by(2).collect())
+        let upload_page::Reply::Page { uploads } = upload_page::Reply::read(OP, reply)?;
+        Ok(uploads.iter().map(|row| tell::text_of(&row.id)).collect())
     }
 
     /// Looks after one upload: chunks that wait are in the index and counted as in flight, and those whose bytes the
@@ -141,7 +139,7 @@ impl Upload {
     async fn look(&self, id: &str, offset: u64, count: usize) -> Result<Option<Looked>> {
         const OP: &str = ops::SWEEP;
         let reply = self.bound.run(OP, ops::look(self, id, offset, count)?).await?;
-        let upload_look::Reply::Look { status, aborted, next_ms, waiting, marked, rows: mut parts } =
+        let upload_look::Reply::Look { status, aborted, next_ms, waiting, marked, chunks: told } =
             upload_look::Reply::read(OP, reply)?
         else {
             return Ok(None);
@@ -149,13 +147,17 @@ impl Upload {
         let (status, aborted, next) = (tell::status(OP, &status)?, aborted == 1, tell::wait(next_ms));
         let (total, marked) = (tell::counted(waiting), tell::counted(marked));
         let mut chunks = Vec::new();
-        while let Some(number) = parts.next_bytes()? {
-            let held = parts.int()? == 1;
-            let facts = tell::text(&mut parts)?;
-            let number = String::from_utf8_lossy(&number).parse();
-            if let (Ok(number), Some(facts)) = (number, tell::facts(&facts)) {
+        for row in told {
+            let number = tell::text_of(&row.number).parse();
+            if let (Ok(number), Some(facts)) = (number, tell::facts(&tell::text_of(&row.facts))) {
                 let name = keys::flight_name(id, number, &facts.attempt);
-                chunks.push(Waiting { number, held, size: facts.size, place: facts.place, name });
+                chunks.push(Waiting {
+                    number,
+                    held: row.held == 1,
+                    size: facts.size,
+                    place: facts.place,
+                    name,
+                });
             }
         }
         Ok(Some(Looked { status, aborted, next, total, marked, chunks }))
@@ -189,8 +191,8 @@ impl Upload {
             return Ok(Vec::new());
         }
         let reply = self.bound.run(OP, ops::verify(self, id, elsewhere, &numbers)?).await?;
-        let upload_verify::Reply::Verified { mut lost } = upload_verify::Reply::read(OP, reply)?;
-        let lost: Vec<u32> = rest_of(&mut lost)?.iter().filter_map(|number| number.parse().ok()).collect();
+        let upload_verify::Reply::Verified { lost } = upload_verify::Reply::read(OP, reply)?;
+        let lost: Vec<u32> = lost.into_iter().filter_map(|number| number.try_into().ok()).collect();
         let gone = chunks.iter().filter(|chunk| lost.contains(&chunk.number));
         let names: Vec<&str> = gone.map(|chunk| chunk.name.as_str()).collect();
         if !names.is_empty() {
@@ -246,15 +248,14 @@ impl Upload {
             }
         }
         let reply = self.bound.run(OP, ops::in_flight(self, offset, count)?).await?;
-        let upload_flight::Reply::Flight { mut rows, .. } = upload_flight::Reply::read(OP, reply)?;
-        let names = rest_of(&mut rows)?;
-        audited.looked = names.len() as u64 / 2;
+        let upload_flight::Reply::Flight { chunks: told, .. } = upload_flight::Reply::read(OP, reply)?;
+        audited.looked = told.len() as u64;
+        // What is still on its way in ends by itself.
+        let taken = told.iter().filter(|row| row.taken == 1);
+        let names: Vec<String> = taken.map(|row| tell::text_of(&row.name)).collect();
         let mut by_upload: BTreeMap<&str, Vec<(u32, &str)>> = BTreeMap::new();
-        for pair in names.chunks(2) {
-            // What is still on its way in ends by itself.
-            if let ([name, taken], Some((id, number))) = (pair, keys::flight_chunk(&pair[0]))
-                && taken == "1"
-            {
+        for name in &names {
+            if let Some((id, number)) = keys::flight_chunk(name) {
                 by_upload.entry(id).or_default().push((number, name));
             }
         }
@@ -285,12 +286,4 @@ pub(super) fn check_count(op: &'static str, count: usize) -> Result<()> {
         return Err(Error::new(op, Code::RequestInvalid, detail).field("count"));
     }
     Ok(())
-}
-
-pub(super) fn rest_of(parts: &mut Parts) -> Result<Vec<String>> {
-    let mut found = Vec::new();
-    while let Some(text) = parts.next_bytes()? {
-        found.push(String::from_utf8_lossy(&text).into_owned());
-    }
-    Ok(found)
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use quaymaster_store::{Parts, Reply};
+use quaymaster_store::Reply;
 
 use super::answer::{Accepted, Chunk, Lease, Moved, Noted, Place, Receipt, Refusal, Reopened, Status};
 use super::digest::Digest;
@@ -13,10 +13,6 @@ use crate::scripts::{
     upload_accept, upload_claim, upload_metadata, upload_move, upload_note, upload_reopen, upload_status,
 };
 use crate::{Code, Error, Result, Token};
-
-pub(super) fn text(parts: &mut Parts) -> Result<String> {
-    Ok(String::from_utf8_lossy(&parts.bytes()?).into_owned())
-}
 
 fn chunks_of(number: i64) -> u32 {
     u32::try_from(number).unwrap_or(0)
@@ -109,9 +105,9 @@ pub(super) fn chunks(
     id: &str,
     token: &Token,
 ) -> Result<(Vec<Chunk>, Option<Duration>)> {
-    let (next_ms, shared, mut parts) = match upload_claim::Reply::read(op, reply)? {
-        upload_claim::Reply::Chunks { next_ms, node_id, key, multipart_id, rows } => {
-            (next_ms, [node_id, key, multipart_id], rows)
+    let (next_ms, shared, rows) = match upload_claim::Reply::read(op, reply)? {
+        upload_claim::Reply::Chunks { next_ms, node_id, key, multipart_id, chunks } => {
+            (next_ms, [node_id, key, multipart_id], chunks)
         }
         // What has ended or is gone has nothing to claim.
         upload_claim::Reply::Closed { .. } | upload_claim::Reply::Unknown => return Ok((Vec::new(), None)),
@@ -120,10 +116,9 @@ pub(super) fn chunks(
     let upload_id: Arc<str> = id.into();
     let [node_id, key, multipart_id] = shared.map(|name| Arc::<str>::from(text_of(&name)));
     let mut found = Vec::new();
-    while let Some(number) = parts.next_bytes()? {
-        let number = String::from_utf8_lossy(&number).into_owned();
-        let (attempt, left) = (chunks_of(parts.int()?), wait(parts.int()?).unwrap_or_default());
-        let held = text(&mut parts)?;
+    for row in rows {
+        let (number, held) = (text_of(&row.number), text_of(&row.facts));
+        let (attempt, left) = (chunks_of(row.attempt), wait(row.left_ms).unwrap_or_default());
         let (Ok(number), Some(facts)) = (number.parse(), facts(&held)) else {
             return Err(malformed(op, &format!("what is known of chunk {number} of upload {id}"), &held));
         };
@@ -191,90 +186,113 @@ pub(super) fn reopened(op: &'static str, reply: Reply) -> Result<(Reopened, i64)
 }
 
 /// An integer another program may have spoilt.
-fn number(parts: &mut Parts) -> Result<Option<u64>> {
-    Ok(text(parts)?.parse().ok())
+fn number(held: &Bytes) -> Option<u64> {
+    text_of(held).parse().ok()
 }
 
-fn filled(parts: &mut Parts) -> Result<Option<String>> {
-    Ok(Some(text(parts)?).filter(|text| !text.is_empty()))
+/// The same, of the store's clock.
+fn moment(held: &Bytes) -> Option<i64> {
+    number(held).and_then(|ms| i64::try_from(ms).ok())
+}
+
+fn filled(held: &Bytes) -> Option<String> {
+    Some(text_of(held)).filter(|text| !text.is_empty())
 }
 
 pub(super) fn state(op: &'static str, reply: Reply, id: &str) -> Result<Option<State>> {
     Ok(read_state(op, reply, id)?.map(|(state, _)| state))
 }
 
+/// The state with its metadata, which were asked for.
 pub(super) fn described(op: &'static str, reply: Reply, id: &str) -> Result<Option<(State, Kept)>> {
-    let Some((state, mut metadata)) = read_state(op, reply, id)? else { return Ok(None) };
-    Ok(Some((state, read_kept(&mut metadata)?)))
+    let Some((state, told)) = read_state(op, reply, id)? else { return Ok(None) };
+    let Some(row) = told.into_iter().next() else {
+        return Err(Error::new(op, Code::StoreReply, "the metadata are missing"));
+    };
+    let upload_status::MetadataRow { name, connector_id, parent_id, path, custom_metadata, client_node_id } =
+        row;
+    Ok(Some((state, kept_of(&[name, connector_id, parent_id, path, custom_metadata, client_node_id]))))
 }
 
-/// The state, and what follows it: the metadata, where they were asked for.
-fn read_state(op: &'static str, reply: Reply, id: &str) -> Result<Option<(State, Parts)>> {
-    let (now_ms, map, mut fields) = match upload_status::Reply::read(op, reply)? {
-        upload_status::Reply::State { now_ms, map, fields } => (now_ms, map, fields),
-        upload_status::Reply::Unknown => return Ok(None),
-    };
-    let parts = &mut fields;
-    let (node_id, multipart_id, key, drive) = (text(parts)?, text(parts)?, text(parts)?, text(parts)?);
-    let status = status(op, &parts.bytes()?)?;
-    let expected = number(parts)?;
-    // What the documented fields say is counted from the map; that is what is told here, too.
-    let (_, _, total, _) = (text(parts)?, text(parts)?, number(parts)?, text(parts)?);
-    let moment = |held: Option<u64>| held.and_then(|ms| i64::try_from(ms).ok()).unwrap_or(0);
-    let (created_ms, updated_ms) = (moment(number(parts)?), moment(number(parts)?));
-    let mime_type = text(parts)?;
-    let (final_etag, final_size, error) = (filled(parts)?, number(parts)?, filled(parts)?);
-    let deadline_ms = moment(number(parts)?);
-    let (bytes_received, bytes_durable) = (number(parts)?.unwrap_or(0), number(parts)?.unwrap_or(0));
-    let sized = text(parts)? == "1";
-    let (seq, aborted) = (number(parts)?.unwrap_or(0), text(parts)? == "1");
-    let first_chunk_ms = number(parts)?.and_then(|ms| i64::try_from(ms).ok());
-    let marks = |wanted: &[u8]| map.iter().filter(|mark| wanted.contains(mark)).count() as u32;
-    let (received_chunks, durable_chunks) = (marks(b"rd"), marks(b"d"));
-    let total_chunks = total.and_then(|total| u32::try_from(total).ok()).filter(|total| *total > 0);
-    let complete = total_chunks.is_some_and(|total| durable_chunks >= total);
-    let state = State {
-        upload_id: id.to_owned(),
+/// The state, and the metadata where they were asked for.
+fn read_state(
+    op: &'static str,
+    reply: Reply,
+    id: &str,
+) -> Result<Option<(State, Vec<upload_status::MetadataRow>)>> {
+    use upload_status::Reply as Told;
+    // What the documented counts say is counted from the map; that is what is told here, too.
+    let Told::State {
+        now_ms,
+        map,
         node_id,
         multipart_id,
         key,
         drive,
-        status,
-        aborted,
-        expected_size: expected.filter(|_| sized),
-        receipt: Receipt { received_chunks, durable_chunks, total_chunks, complete },
-        bytes_received,
-        bytes_durable,
+        status: name,
+        expected_size,
+        total,
         created_ms,
-        first_chunk_ms,
         updated_ms,
-        deadline_ms,
-        now_ms,
         mime_type,
         final_etag,
         final_size,
         error,
+        deadline_ms,
+        bytes_received,
+        bytes_durable,
+        sized,
         seq,
+        aborted,
+        first_ms,
+        metadata,
+        ..
+    } = Told::read(op, reply)?
+    else {
+        return Ok(None);
+    };
+    let marks = |wanted: &[u8]| map.iter().filter(|mark| wanted.contains(mark)).count() as u32;
+    let (received_chunks, durable_chunks) = (marks(b"rd"), marks(b"d"));
+    let total_chunks = number(&total).and_then(|total| u32::try_from(total).ok()).filter(|total| *total > 0);
+    let complete = total_chunks.is_some_and(|total| durable_chunks >= total);
+    let state = State {
+        upload_id: id.to_owned(),
+        node_id: text_of(&node_id),
+        multipart_id: text_of(&multipart_id),
+        key: text_of(&key),
+        drive: text_of(&drive),
+        status: status(op, &name)?,
+        aborted: &aborted[..] == b"1",
+        expected_size: number(&expected_size).filter(|_| &sized[..] == b"1"),
+        receipt: Receipt { received_chunks, durable_chunks, total_chunks, complete },
+        bytes_received: number(&bytes_received).unwrap_or(0),
+        bytes_durable: number(&bytes_durable).unwrap_or(0),
+        created_ms: moment(&created_ms).unwrap_or(0),
+        first_chunk_ms: moment(&first_ms),
+        updated_ms: moment(&updated_ms).unwrap_or(0),
+        deadline_ms: moment(&deadline_ms).unwrap_or(0),
+        now_ms,
+        mime_type: text_of(&mime_type),
+        final_etag: filled(&final_etag),
+        final_size: number(&final_size),
+        error: filled(&error),
+        seq: number(&seq).unwrap_or(0),
         map,
     };
-    Ok(Some((state, fields)))
+    Ok(Some((state, metadata)))
 }
 
 pub(super) fn kept(op: &'static str, reply: Reply) -> Result<Option<Kept>> {
-    match upload_metadata::Reply::read(op, reply)? {
-        upload_metadata::Reply::Metadata { mut metadata } => read_kept(&mut metadata).map(Some),
-        upload_metadata::Reply::Unknown => Ok(None),
-    }
+    use upload_metadata::Reply as Told;
+    Ok(match Told::read(op, reply)? {
+        Told::Metadata { name, connector_id, parent_id, path, custom_metadata, client_node_id } => {
+            Some(kept_of(&[name, connector_id, parent_id, path, custom_metadata, client_node_id]))
+        }
+        Told::Unknown => None,
+    })
 }
 
-fn read_kept(parts: &mut Parts) -> Result<Kept> {
-    let mut next = || text(parts);
-    Ok(Kept {
-        name: next()?,
-        connector_id: next()?,
-        parent_id: next()?,
-        path: next()?,
-        custom_metadata: next()?,
-        client_node_id: next()?,
-    })
+fn kept_of(told: &[Bytes; 6]) -> Kept {
+    let [name, connector_id, parent_id, path, custom_metadata, client_node_id] = told.each_ref().map(text_of);
+    Kept { name, connector_id, parent_id, path, custom_metadata, client_node_id }
 }
