@@ -40,7 +40,7 @@ async fn bind(server: &RedisServer) -> Quaymaster {
 }
 
 fn new(upload: &Upload) -> New<'static> {
-    New { node_id: "node", key: "k", multipart_id: "m", deadline_ms: upload.deadline_ms(), ..New::default() }
+    New { node_id: "node", key: "k", multipart_id: "m", time_left: upload.time_limit(), ..New::default() }
 }
 
 async fn send(upload: &Upload, number: u32, last: Last) -> Result<Accepted> {

@@ -283,10 +283,9 @@ impl Uploads {
         format!("{}{}", self.inner.objects.prefix(), self.inner.store.spec().object_key)
     }
 
-    /// How long an upload may take: so long that its state outlives it for as long as an ended one is kept.
+    /// How long an upload may take.
     pub(crate) fn time_limit(&self) -> Duration {
-        let spec = self.inner.store.spec();
-        spec.state_ttl.saturating_sub(spec.keep_after_done).max(spec.state_ttl / 2)
+        self.inner.store.time_limit()
     }
 }
 

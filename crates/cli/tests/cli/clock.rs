@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use faketime::FakeTime;
+use quaymaster_upload::ledger::{Ledger, LedgerOptions};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -45,6 +46,17 @@ key = "fixed:{id}"
 algorithm = "fixed_window"
 limit = 2
 window = "1h"
+"#;
+
+const UPLOADS: &str = r#"
+[schema]
+name = "clocks"
+owner = "tests"
+[upload.documents]
+key = "upload:{upload_id}:state"
+objects = "file:objects"
+database = "sqlite:uploads.db"
+state_ttl = "1h"
 "#;
 
 const HOUR_MS: i64 = 3_600_000;
@@ -109,6 +121,30 @@ fn until(what: &str, mut done: impl FnMut() -> bool) {
         assert!(begun.elapsed() < PATIENCE, "{what} within {PATIENCE:?}");
         std::thread::sleep(Duration::from_millis(20));
     }
+}
+
+fn create(served: &Served) -> String {
+    let made = served.take("/v1/upload/documents/create", r#"{"name":"a"}"#);
+    made["upload_id"].as_str().unwrap().to_owned()
+}
+
+fn upload(served: &Served, id: &str, field: &str) -> String {
+    let shown = served.take_get(&format!("/v1/upload/documents/{id}"));
+    shown[field].as_str().unwrap().to_owned()
+}
+
+/// When these expire by the ledger.
+fn deadlines(folder: &Path, ids: &[&str]) -> Vec<i64> {
+    let url = format!("sqlite:{}", folder.join("quaymaster-data/uploads.db").display());
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let ledger = Ledger::open(&url, &LedgerOptions::default()).await.unwrap();
+        let mut deadlines = Vec::new();
+        for id in ids {
+            deadlines.push(ledger.find(id).await.unwrap().unwrap().deadline_ms);
+        }
+        deadlines
+    })
 }
 
 fn store(served: &Served, field: &str) -> Value {
@@ -231,6 +267,48 @@ fn an_operator_who_asks_for_the_machines_date_gets_it_at_once() {
     assert_eq!(acquire(&served, "long", 1000)["outcome"], "held");
     let log = served.stop().err;
     assert!(!log.contains("the machine's clock was set") && !log.contains("machine's date at once"), "{log}");
+}
+
+#[test]
+fn uploads_go_on_and_begin_when_the_clock_is_set_back_by_longer_than_they_may_take() {
+    let folder = folder(&[("clocks.toml", UPLOADS)]);
+    let clock = FakeTime::new(folder.path());
+    let served = serve(folder.path(), &clock);
+    let before = create(&served);
+    clock.set_offset_ms(-HOUR_MS);
+    until("the step is seen", || store(&served, "clock_steps") == 1);
+    let after = create(&served);
+    for id in [&before, &after] {
+        let (code, told) = served.ask("PUT", &format!("/v1/upload/documents/{id}/chunk/0?last=true"), "abc");
+        assert_eq!(code, 200, "{told}");
+        until("the upload is completed", || upload(&served, id, "status") == "COMPLETED");
+    }
+    assert_eq!(served.stop().code, 0);
+}
+
+#[test]
+fn an_upload_begun_while_the_clock_was_a_day_ahead_lasts_no_longer_than_declared() {
+    let folder = folder(&[("clocks.toml", UPLOADS)]);
+    let clock = FakeTime::new(folder.path());
+    clock.set_offset_ms(24 * HOUR_MS);
+    let served = serve(folder.path(), &clock);
+    let id = create(&served);
+    let ahead = upload(&served, &id, "expires_at");
+    assert_eq!(served.stop().code, 0);
+
+    clock.set_offset_ms(0);
+    let served = serve(folder.path(), &clock);
+    assert_eq!(store(&served, "future_data"), 1);
+    until("its deadline is moved", || upload(&served, &id, "expires_at") != ahead);
+    // One that begins now has all of the time that is declared.
+    let fresh = create(&served);
+    let (moved, declared) = (upload(&served, &id, "expires_at"), upload(&served, &fresh, "expires_at"));
+    assert!(moved <= declared, "{moved} and {declared}");
+    let (code, told) = served.ask("PUT", &format!("/v1/upload/documents/{id}/chunk/0?last=true"), "abc");
+    assert_eq!(code, 200, "and it goes on: {told}");
+    assert_eq!(served.stop().code, 0);
+    let [moved, declared] = deadlines(folder.path(), &[&id, &fresh])[..] else { panic!("two of them") };
+    assert!(moved <= declared, "{moved} and {declared}");
 }
 
 #[test]

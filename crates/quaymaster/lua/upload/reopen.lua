@@ -3,7 +3,7 @@
 -- KEYS  1-8 own  @upload
 -- ARGV  1 ttl_ms        int>0
 --       2 progress      bytes   channel
---       3 deadline_ms   int>=0  the new one, 0 to keep it
+--       3 left_ms       int     how long from now it expires, -1 to keep its deadline
 --       4 multipart_id  text    the new one, empty to keep it
 --       5 all           text    1 when every durable chunk is to be sent again
 --       6.. numbers     int     durable chunks to be sent again
@@ -17,7 +17,7 @@
 --@include upload
 --@include upload/lose
 
-local ttl_ms, progress, deadline_ms, multipart_id, all = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5] == "1"
+local ttl_ms, progress, left_ms, multipart_id, all = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5] == "1"
 
 local spoiled = upload_sound(KEYS)
 if spoiled then return spoiled end
@@ -46,7 +46,7 @@ for _, number in ipairs(waiting) do redis.call("ZADD", KEYS[5], string.format("%
 redis.call("HDEL", KEYS[1], "error_message")
 redis.call("HSET", KEYS[1], "status", redis.call("STRLEN", KEYS[4]) > 0 and "UPLOADING" or "PENDING")
 if multipart_id ~= "" then redis.call("HSET", KEYS[1], "s3_upload_id", multipart_id) end
-if deadline_ms ~= "0" then redis.call("HSET", KEYS[2], "deadline", deadline_ms) end
+if left_ms >= 0 then redis.call("HSET", KEYS[2], "deadline", string.format("%.0f", now_ms + left_ms)) end
 local _, durable, total, complete = upload_tell(KEYS, ttl_ms, progress, now_ms)
 local ends = redis.call("HGET", KEYS[2], "deadline") or "0"
 return { "reopened", #waiting, durable, total, complete, ends }

@@ -23,8 +23,8 @@ pub struct New<'a> {
     pub mime_type: &'a str,
     /// The size as announced; what is received is held against it.
     pub expected_size: Option<u64>,
-    /// When it expires, in milliseconds since the epoch by the store's clock; see [`super::Upload::deadline_ms`].
-    pub deadline_ms: i64,
+    /// How long from now it expires; for a new one [`super::Upload::time_limit`].
+    pub time_left: Duration,
     /// What the client said about the file.
     pub metadata: Metadata<'a>,
 }
@@ -188,8 +188,8 @@ pub enum Next {
 pub struct Reopen<'a> {
     /// The object store's new multipart id, where the old one is gone.
     pub multipart_id: Option<&'a str>,
-    /// The new deadline, in milliseconds since the epoch.
-    pub deadline_ms: Option<i64>,
+    /// How long from now it expires; `None` keeps its deadline.
+    pub time_left: Option<Duration>,
     /// Durable chunks that are to be sent again.
     pub resend: Resend<'a>,
 }

@@ -1,6 +1,7 @@
 //! Uploads that another program began by the documented commands: found, and taken over.
 
 use std::ops::Range;
+use std::time::Duration;
 
 use futures_util::stream::{Stream, StreamExt as _};
 use quaymaster_store::{Message, ScanCursor, Topology};
@@ -104,19 +105,21 @@ impl Upload {
         &self,
         id: &str,
         node_id: &str,
-        deadline_ms: i64,
+        time_left: Duration,
         expected_size: Option<u64>,
     ) -> Result<Adopted> {
         const OP: &str = ops::ADOPT;
-        let call = ops::adopt(self, id, node_id, deadline_ms, expected_size.is_some())?;
-        let adopted = match upload_adopt::Reply::read(OP, self.bound.run(OP, call).await?)? {
-            upload_adopt::Reply::Adopted | upload_adopt::Reply::Begun => Adopted::Adopted,
+        let call = ops::adopt(self, id, node_id, time_left, expected_size.is_some())?;
+        let deadline_ms = match upload_adopt::Reply::read(OP, self.bound.run(OP, call).await?)? {
+            upload_adopt::Reply::Adopted { deadline_ms } | upload_adopt::Reply::Begun { deadline_ms } => {
+                deadline_ms
+            }
             upload_adopt::Reply::Changed => return Ok(Adopted::Changed),
             upload_adopt::Reply::Unknown => return Ok(Adopted::Unknown),
         };
         let enlisted = self.bound.run(OP, ops::enlist(self, OP, id, When::Moment(deadline_ms))?).await?;
         upload_enlist::Reply::read(OP, enlisted)?;
-        Ok(adopted)
+        Ok(Adopted::Adopted)
     }
 
     /// Numbers and lengths of the chunks whose bytes are under their documented keys, of those from `from` on; and where

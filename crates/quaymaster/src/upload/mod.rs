@@ -62,7 +62,9 @@ pub use quaymaster_store::MAX_PIECE;
 pub use state::{Kept, State};
 
 use crate::bound::Bound;
-use crate::scripts::{upload_back, upload_call, upload_create, upload_enlist, upload_rekey, upload_restore};
+use crate::scripts::{
+    upload_back, upload_call, upload_create, upload_enlist, upload_rekey, upload_restore, upload_shorten,
+};
 use crate::{Code, Error, Result};
 use ops::{Change, When, With};
 
@@ -133,12 +135,10 @@ impl Upload {
         check_new(op, new)
     }
 
-    /// When an upload that begins now expires, in milliseconds since the epoch by the store's clock: so early that its
-    /// state outlives it for as long as an ended one is kept.
-    pub fn deadline_ms(&self) -> i64 {
+    /// How long an upload may take: so long that its state outlives it for as long as an ended one is kept.
+    pub fn time_limit(&self) -> Duration {
         let (whole, keep) = (self.spec.state_ttl, self.spec.keep_after_done);
-        let lifetime = whole.saturating_sub(keep).max(whole / 2);
-        self.bound.engine.now_us().div_euclid(1000).saturating_add(ops::millis(lifetime))
+        whole.saturating_sub(keep).max(whole / 2)
     }
 
     /// Writes state and metadata of a new upload, PENDING, and has the sweep look at its deadline. Again with the same
@@ -147,9 +147,11 @@ impl Upload {
         const OP: &str = ops::CREATE;
         check_new(OP, new)?;
         let reply = self.bound.run(OP, ops::create(self, id, new)?).await?;
-        let created = match upload_create::Reply::read(OP, reply)? {
-            upload_create::Reply::Created => Created::New,
-            upload_create::Reply::Existing { status } => Created::Existing(tell::status(OP, &status)?),
+        let (created, deadline_ms) = match upload_create::Reply::read(OP, reply)? {
+            upload_create::Reply::Created { deadline_ms } => (Created::New, deadline_ms),
+            upload_create::Reply::Existing { deadline_ms, status } => {
+                (Created::Existing(tell::status(OP, &status)?), deadline_ms)
+            }
             upload_create::Reply::Taken => {
                 let detail = format!("upload {id} belongs to another node");
                 return Err(Error::new(OP, Code::RequestInvalid, detail));
@@ -158,7 +160,7 @@ impl Upload {
         if matches!(created, Created::New | Created::Existing(Status::Pending | Status::Uploading)) {
             upload_enlist::Reply::read(
                 OP,
-                self.bound.run(OP, ops::enlist(self, OP, id, When::Moment(new.deadline_ms))?).await?,
+                self.bound.run(OP, ops::enlist(self, OP, id, When::Moment(deadline_ms))?).await?,
             )?;
         }
         Ok(created)
@@ -277,6 +279,20 @@ impl Upload {
             }
         }
         Ok(reopened)
+    }
+
+    /// Lets an upload that was seen with the deadline `deadline_ms` expire so long from now. One that has another by now
+    /// keeps that.
+    pub async fn shorten(&self, id: &str, deadline_ms: i64, time_left: Duration) -> Result<()> {
+        const OP: &str = ops::SWEEP;
+        let reply = self.bound.run(OP, ops::shorten(self, id, deadline_ms, time_left)?).await?;
+        if let upload_shorten::Reply::Shortened { deadline_ms } = upload_shorten::Reply::read(OP, reply)? {
+            upload_enlist::Reply::read(
+                OP,
+                self.bound.run(OP, ops::enlist(self, OP, id, When::Moment(deadline_ms))?).await?,
+            )?;
+        }
+        Ok(())
     }
 
     /// Makes the store say what the ledger knows: of an upload whose state is lost, or is older than the ledger. What

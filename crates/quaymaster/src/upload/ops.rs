@@ -16,7 +16,7 @@ use crate::scripts::{
     upload_flight, upload_foreign, upload_forget, upload_hold, upload_keep, upload_lapsed, upload_lengths,
     upload_look, upload_mend, upload_metadata, upload_missing, upload_move, upload_note, upload_page,
     upload_pick, upload_recount, upload_rekey, upload_release, upload_renew, upload_reopen, upload_rest,
-    upload_restore, upload_shipped, upload_status, upload_unstage, upload_verify,
+    upload_restore, upload_shipped, upload_shorten, upload_status, upload_unstage, upload_verify,
 };
 use crate::{Result, Token};
 
@@ -91,7 +91,7 @@ pub(super) fn create(upload: &Upload, id: &str, new: &New<'_>) -> Result<Invocat
     let call = upload_create::Call {
         own: upload.own(CREATE, &named)?,
         ttl_ms: ttl_ms(upload),
-        deadline_ms: new.deadline_ms,
+        left_ms: millis(new.time_left),
         sized: flag(new.expected_size.is_some()),
         node_id: new.node_id,
         count: state.iter().filter(|(_, value)| !value.is_empty()).count() as i64 * 2,
@@ -263,13 +263,13 @@ pub(super) fn adopt(
     upload: &Upload,
     id: &str,
     node_id: &str,
-    deadline_ms: i64,
+    time_left: Duration,
     announced: bool,
 ) -> Result<Invocation> {
     let named = upload.named(id);
     let own = upload.own(ADOPT, &named)?;
-    let (ttl_ms, sized) = (ttl_ms(upload), flag(announced));
-    let call = upload_adopt::Call { own, ttl_ms, deadline_ms, sized, node_id };
+    let (ttl_ms, left_ms, sized) = (ttl_ms(upload), millis(time_left), flag(announced));
+    let call = upload_adopt::Call { own, ttl_ms, left_ms, sized, node_id };
     Ok(sent(call.on(at(upload, ADOPT))?))
 }
 
@@ -337,7 +337,7 @@ pub(super) fn reopen(upload: &Upload, id: &str, reopen: &Reopen<'_>) -> Result<I
         own: upload.own(REOPEN, &named)?,
         ttl_ms: ttl_ms(upload),
         progress: &upload.progress_channel(REOPEN, id)?,
-        deadline_ms: reopen.deadline_ms.unwrap_or(0),
+        left_ms: reopen.time_left.map_or(-1, millis),
         multipart_id: reopen.multipart_id.unwrap_or_default(),
         all: flag(reopen.resend == Resend::All),
         numbers: &|args| {
@@ -348,6 +348,19 @@ pub(super) fn reopen(upload: &Upload, id: &str, reopen: &Reopen<'_>) -> Result<I
         },
     };
     Ok(sent(call.on(at(upload, REOPEN))?))
+}
+
+pub(super) fn shorten(
+    upload: &Upload,
+    id: &str,
+    deadline_ms: i64,
+    time_left: Duration,
+) -> Result<Invocation> {
+    super::keys::check_id(SWEEP, "upload_id", id)?;
+    let named = upload.named(id);
+    let work = upload.bound.role(SWEEP, "work", &named)?;
+    let call = upload_shorten::Call { work, deadline_ms, left_ms: millis(time_left) };
+    Ok(call.on(at(upload, SWEEP))?.repeat_safe())
 }
 
 pub(super) fn restore(upload: &Upload, id: &str, known: &Known<'_>) -> Result<Invocation> {

@@ -231,7 +231,7 @@ async fn why_a_completion_waits_is_shown_and_told() {
         status: Some(Status::Completing),
         ..Known::default()
     };
-    let new = New { node_id: "n", key: "k", deadline_ms: upload.deadline_ms(), ..New::default() };
+    let new = New { node_id: "n", key: "k", time_left: upload.time_limit(), ..New::default() };
     assert!(upload.restore("waits", &new, &known).await.unwrap().complete);
     let why = "no broker takes the event";
     let told = scene

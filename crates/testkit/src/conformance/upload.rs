@@ -47,7 +47,7 @@ pub(super) fn new<'a>(upload: &Upload, size: Option<u64>) -> New<'a> {
         drive: "documents",
         mime_type: "application/pdf",
         expected_size: size,
-        deadline_ms: upload.deadline_ms(),
+        time_left: upload.time_limit(),
         metadata: Metadata { name: "a.pdf", custom_metadata: "{\"a\": 1}", ..Metadata::default() },
     }
 }

@@ -183,9 +183,7 @@ crate::cases! {
     async fn an_upload_past_its_deadline_takes_nothing_and_is_found_by_the_sweep(subject: &Subject) {
         let quaymaster = uploads(subject);
         let upload = quaymaster.upload("brief").expect("declared");
-        let now_ms = subject.time_us().await / 1000;
-        let mut soon = new(upload, None);
-        soon.deadline_ms = now_ms + 500;
+        let soon = quaymaster::upload::New { time_left: Duration::from_millis(500), ..new(upload, None) };
         assert_eq!(upload.create("soon", &soon).await.expect("create"), Created::New);
         assert_eq!(upload.create("soon", &soon).await.expect("create"), Created::Existing(Status::Pending));
         begin(upload, "later", None).await;
@@ -194,10 +192,11 @@ crate::cases! {
         let source = Source::Elsewhere("node/1");
         let offer = Offer { number: 1, size: 7, digest: &digest, last: Last::No, source, reservation: None };
         taken(&upload.accept("soon", &offer).await.expect("accept"));
+        let deadline_ms = state(upload, "soon").await.deadline_ms;
         let due = upload.due(10, 0).await.expect("due");
         assert!(due.ids.is_empty() && due.next.is_some_and(|next| next <= Duration::from_millis(500)), "{due:?}");
         assert_eq!(upload.page(0, 10).await.expect("page"), ["soon", "later"]);
-        subject.reach((now_ms + 500) * 1000).await;
+        subject.reach(deadline_ms * 1000).await;
         let late = send(upload, "soon", 2, b"chunk", Last::No).await;
         assert_eq!(late, Accepted::Closed { status: Status::Expired, error: String::new() });
         assert_eq!(upload.due(10, 0).await.expect("due").ids, ["soon"]);

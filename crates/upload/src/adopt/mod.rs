@@ -76,7 +76,8 @@ impl Uploads {
             Some(upload) => upload,
             None => self.enter(id, &foreign).await?,
         };
-        let adopted = self.inner.store.adopt(id, &upload.node_id, upload.deadline_ms, upload.expected_size);
+        let time_left = self.inner.ledger.time_left(&upload).await?;
+        let adopted = self.inner.store.adopt(id, &upload.node_id, time_left, upload.expected_size);
         match Effect::CreateShown.of(adopted).await? {
             Adopted::Adopted => {}
             Adopted::Unknown => return Ok(false),

@@ -1,6 +1,8 @@
 //! A new upload: a row in the ledger, a multipart upload in the object store, a state in the store, in this order. A
 //! crash between two of them leaves something that the same request finishes, and the sweep otherwise ends.
 
+use std::time::Duration;
+
 use quaymaster::{Code, upload as store};
 use serde::Serialize;
 
@@ -177,7 +179,7 @@ impl Uploads {
             drive: new.node.drive.as_deref().unwrap_or_default(),
             mime_type: new.node.mime_type.as_deref().unwrap_or_default(),
             expected_size: new.expected_size,
-            deadline_ms: 0,
+            time_left: Duration::ZERO,
             metadata: metadata(&new.node),
         };
         store::Upload::check_new(OP, &told)?;
@@ -243,7 +245,8 @@ impl Uploads {
     async fn show_new(&self, upload: &Upload, node: &NewNode) -> Result<Began> {
         let spec = self.inner.store.spec();
         if !upload.step.is_over() {
-            let new = in_store(upload, node);
+            let time_left = self.inner.ledger.time_left(upload).await?;
+            let new = in_store(upload, node, time_left);
             let _ = Effect::CreateShown.of(self.inner.store.create(&upload.upload_id, &new)).await?;
         }
         Ok(Began {
@@ -274,7 +277,7 @@ pub(crate) fn multipart_of(upload: &Upload) -> Option<MultipartId> {
 }
 
 /// What the store is told about an upload.
-pub(crate) fn in_store<'a>(upload: &'a Upload, node: &'a NewNode) -> store::New<'a> {
+pub(crate) fn in_store<'a>(upload: &'a Upload, node: &'a NewNode, time_left: Duration) -> store::New<'a> {
     let text = |text: &'a Option<String>| text.as_deref().unwrap_or_default();
     store::New {
         node_id: &upload.node_id,
@@ -283,7 +286,7 @@ pub(crate) fn in_store<'a>(upload: &'a Upload, node: &'a NewNode) -> store::New<
         drive: text(&node.drive),
         mime_type: &upload.mime_type,
         expected_size: upload.expected_size,
-        deadline_ms: upload.deadline_ms,
+        time_left,
         metadata: metadata(node),
     }
 }

@@ -168,7 +168,9 @@ impl Uploads {
             final_etag: upload.final_etag.as_deref().unwrap_or_default(),
             final_size: upload.final_size,
         };
-        self.inner.store.restore(&upload.upload_id, &in_store(upload, &node), &known).await?;
+        let time_left = self.inner.ledger.time_left(upload).await?;
+        let new = in_store(upload, &node, time_left);
+        self.inner.store.restore(&upload.upload_id, &new, &known).await?;
         tracing::info!(upload_id = upload.upload_id, step = %upload.step, "the store's state was restored");
         Ok(())
     }
@@ -231,7 +233,7 @@ impl Uploads {
             .collect();
         let reopen = store::Reopen {
             multipart_id: upload.multipart_id.as_deref(),
-            deadline_ms: Some(upload.deadline_ms),
+            time_left: Some(self.inner.ledger.time_left(upload).await?),
             resend: if lost.is_empty() { Resend::None } else { Resend::Chunks(&lost) },
         };
         let _ = self.inner.store.reopen(id, &reopen).await?;

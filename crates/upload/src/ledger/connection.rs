@@ -140,8 +140,18 @@ macro_rules! bind {
 pub(super) struct Session<'d> {
     database: &'d Database,
     connection: Connection,
+    /// The time that came with a row, so that it need not be asked for again.
+    pub(super) told_ms: Option<i64>,
     _place: SemaphorePermit<'d>,
 }
+
+/// The time of PostgreSQL in milliseconds, in SQL.
+macro_rules! postgres_ms {
+    () => {
+        "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint)"
+    };
+}
+pub(super) use postgres_ms;
 
 /// Opens the file. Whoever finds it new switches it to its log, and SQLite tells a second one who does so at that moment
 /// that it is busy, whatever the timeout: that one comes again, until the call's deadline.
@@ -229,7 +239,7 @@ impl Database {
         })?;
         while let Some((mut connection, since)) = self.take_idle() {
             if since.elapsed() < RESTED || connection.lives().await {
-                return Ok(Session { database: self, connection, _place: place });
+                return Ok(Session { database: self, connection, told_ms: None, _place: place });
             }
         }
         let connection = match &self.target {
@@ -238,7 +248,7 @@ impl Database {
                 Connection::Postgres(Box::new(Box::pin(options.connect()).await.map_err(failed)?))
             }
         };
-        let mut session = Session { database: self, connection, _place: place };
+        let mut session = Session { database: self, connection, told_ms: None, _place: place };
         session.agree().await?;
         Ok(session)
     }
@@ -295,12 +305,14 @@ impl Session<'_> {
         if let Clock::Held(now) = &self.database.clock {
             return Ok(now.load(std::sync::atomic::Ordering::SeqCst));
         }
+        if let Some(told_ms) = self.told_ms {
+            return Ok(told_ms);
+        }
         match self.connection {
             // A file is shared by processes of one machine.
             Connection::Sqlite(_) => Ok(jiff::Timestamp::now().as_millisecond()),
             Connection::Postgres(_) => {
-                let sql = "SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint)";
-                let rows = self.fetch(sql, &[]).await?;
+                let rows = self.fetch(concat!("SELECT ", postgres_ms!()), &[]).await?;
                 Ok(rows.first().and_then(|row| row.first()).map_or(0, Cell::int))
             }
         }

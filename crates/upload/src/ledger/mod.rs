@@ -15,6 +15,9 @@
 //! - `due_ms` says when somebody should look: the deadline of an open upload, the end of a lease, the end of the
 //!   time a finished one is kept, and at once when the last part was recorded. So one indexed question finds
 //!   everything a sweep has to do.
+//! - A row tells when it was written, `updated_ms`. One that was written later than now was written before the clock
+//!   was set back: its lease, its deadline and `due_ms` are moved back by as much, whenever it is locked and by
+//!   [`Ledger::follow_clock`]. So none of them is ever further away than it was declared to be.
 //! - Outbox numbers are handed out under a row lock that ends with the commit, so they become visible in order and
 //!   a reader that asks for what came after the last it saw misses nothing.
 //!
@@ -105,6 +108,8 @@ impl Default for LedgerOptions {
 /// The ledger of one database. Cheap to share behind an [`Arc`].
 pub struct Ledger {
     database: Database,
+    /// The time when somebody last looked whether the clock was set back.
+    seen_ms: AtomicI64,
 }
 
 impl fmt::Debug for Ledger {
@@ -121,7 +126,8 @@ impl Ledger {
     pub async fn open(url: &str, options: &LedgerOptions) -> Result<Self> {
         let database = Database::new(url, options)?;
         let nodes = database.migrate(&options.nodes).await?;
-        Ok(Self { database: database.with_nodes(nodes) })
+        // Whatever it was before, nobody here has seen it.
+        Ok(Self { database: database.with_nodes(nodes), seen_ms: AtomicI64::new(i64::MAX) })
     }
 
     /// Whether the database answers.

@@ -1,6 +1,6 @@
 //! Rows read and written: an upload as a whole, its history, its node.
 
-use super::connection::{Arg, Cell, Cells, Session};
+use super::connection::{Arg, Cell, Cells, Session, postgres_ms};
 use super::facts::{Fence, Happening, Node, Step, Upload};
 use super::{Ledger, Moved};
 use crate::{Error, Result, Trouble};
@@ -21,6 +21,13 @@ const LOCK: &str = concat!(
     "UPDATE quaymaster_uploads SET upload_id = upload_id WHERE upload_id = $1 RETURNING ",
     columns!()
 );
+/// The same, and the time since the row is locked.
+const LOCK_AND_TIME: &str = concat!(
+    "UPDATE quaymaster_uploads SET upload_id = upload_id WHERE upload_id = $1 RETURNING ",
+    columns!(),
+    ", ",
+    postgres_ms!()
+);
 const PUT: &str =
     "UPDATE quaymaster_uploads SET step = $4, fence = $5, owner = $6, lease_ms = $7, multipart_id = $8,
     total_chunks = $9, final_etag = $10, final_size = $11, error = $12, deadline_ms = $13, due_ms = $14,
@@ -29,6 +36,9 @@ const NOTE: &str = "INSERT INTO quaymaster_upload_events (upload_id, n, at_ms, s
     SELECT $1, COALESCE(MAX(n), 0) + 1, $2, $3, $4, $5, $6, $7 FROM quaymaster_upload_events WHERE upload_id = $1";
 const HISTORY: &str = "SELECT at_ms, step, fence, owner, what, detail FROM quaymaster_upload_events
     WHERE upload_id = $1 ORDER BY n";
+
+/// Where [`LOCK_AND_TIME`] has the time.
+const TIME_AT: usize = 22;
 
 /// Reads [`columns!`].
 pub(super) fn upload(row: &Cells) -> Result<Upload> {
@@ -74,6 +84,19 @@ pub(super) fn after(now_ms: i64, wait: std::time::Duration) -> i64 {
 }
 
 impl Upload {
+    /// As it is at `now_ms`. One that was written later than that was written before the clock was set back: whatever
+    /// it waits for is as far away as it was then.
+    pub(super) fn at(self, now_ms: i64) -> Self {
+        let ahead_ms = self.updated_ms.saturating_sub(now_ms).max(0);
+        Self {
+            lease_ms: self.lease_ms.saturating_sub(ahead_ms),
+            deadline_ms: self.deadline_ms.saturating_sub(ahead_ms),
+            due_ms: self.due_ms.saturating_sub(ahead_ms),
+            updated_ms: self.updated_ms.saturating_sub(ahead_ms),
+            ..self
+        }
+    }
+
     pub(super) fn fence(&self) -> Fence {
         Fence { upload_id: self.upload_id.clone(), number: self.fence }
     }
@@ -84,9 +107,13 @@ impl Session<'_> {
         self.one(FIND, &[Arg::Text(upload_id)]).await?.as_ref().map(upload).transpose()
     }
 
-    /// The upload, ours until the transaction ends.
+    /// The upload as it is now, ours until the transaction ends.
     pub(super) async fn lock(&mut self, upload_id: &str) -> Result<Option<Upload>> {
-        self.one(LOCK, &[Arg::Text(upload_id)]).await?.as_ref().map(upload).transpose()
+        let lock = if self.is_sqlite() { LOCK } else { LOCK_AND_TIME };
+        let Some(row) = self.one(lock, &[Arg::Text(upload_id)]).await? else { return Ok(None) };
+        self.told_ms = row.get(TIME_AT).and_then(Cell::maybe_int);
+        let now_ms = self.now_ms().await?;
+        Ok(Some(upload(&row)?.at(now_ms)))
     }
 
     /// Writes what became of `was`.

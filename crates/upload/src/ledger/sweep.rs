@@ -1,5 +1,8 @@
 //! What somebody should look at, and everything there is.
 
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
 use super::Ledger;
 use super::connection::{Arg, Cell};
 use super::facts::{Due, Errand, Step, Upload};
@@ -17,6 +20,11 @@ const PAGE: &str = concat!(
     columns!(),
     " FROM quaymaster_uploads WHERE upload_id > $1 ORDER BY upload_id LIMIT $2"
 );
+
+/// A second's difference is none: other writers may be as late, and it holds nothing up.
+const FOLLOW: &str = "UPDATE quaymaster_uploads SET lease_ms = lease_ms - (updated_ms - $2),
+    deadline_ms = deadline_ms - (updated_ms - $2), due_ms = due_ms - (updated_ms - $2), updated_ms = $2
+    WHERE resource = $1 AND updated_ms - 1000 > $2";
 
 const OF_OBJECT: &str = concat!(
     "SELECT ",
@@ -59,6 +67,49 @@ impl Ledger {
             .await
     }
 
+    /// Moves the moments of a resource's rows that were written before the clock was set back; how many rows. Rows are
+    /// looked at only by the first call and where the clock shows less than at the last one.
+    pub async fn follow_clock(&self, resource: &str) -> Result<u64> {
+        self.database
+            .bounded("ledger.follow_clock", async {
+                let mut session = self.database.session().await?;
+                let now_ms = session.now_ms().await?;
+                session.done();
+                if now_ms >= self.seen_ms.load(Relaxed) {
+                    self.seen_ms.store(now_ms, Relaxed);
+                    return Ok(0);
+                }
+                // Waiting for other writers takes time, too.
+                let mut session = self.database.begin().await?;
+                let now_ms = session.now_ms().await?;
+                let moved = session.execute(FOLLOW, &[Arg::Text(resource), Arg::Int(now_ms)]).await?;
+                session.commit().await?;
+                self.seen_ms.store(now_ms, Relaxed);
+                if moved > 0 {
+                    tracing::warn!(
+                        resource,
+                        moved,
+                        "the database's clock was set back: uploads keep the time that they had left"
+                    );
+                }
+                Ok(moved)
+            })
+            .await
+    }
+
+    /// How long from now an upload expires.
+    pub async fn time_left(&self, upload: &Upload) -> Result<Duration> {
+        self.database
+            .bounded("ledger.time_left", async {
+                let mut session = self.database.session().await?;
+                let now_ms = session.now_ms().await?;
+                session.done();
+                let left_ms = upload.clone().at(now_ms).deadline_ms.saturating_sub(now_ms);
+                Ok(Duration::from_millis(u64::try_from(left_ms).unwrap_or(0)))
+            })
+            .await
+    }
+
     /// Whether an upload waits for somebody.
     pub async fn is_due(&self, upload: &Upload) -> Result<bool> {
         self.database
@@ -66,7 +117,7 @@ impl Ledger {
                 let mut session = self.database.session().await?;
                 let now_ms = session.now_ms().await?;
                 session.done();
-                Ok(upload.due_ms <= now_ms)
+                Ok(upload.clone().at(now_ms).due_ms <= now_ms)
             })
             .await
     }

@@ -41,11 +41,13 @@ impl Uploads {
     /// Completes and sweeps until it is told to stop. Any number of nodes may do so at once.
     pub async fn tend(&self, stop: CancellationToken) {
         let mut cursor = Cursor::default();
-        let mut slow = Instant::now();
+        let (mut slow, mut hurried) = (Instant::now(), false);
         let mut reclaimed: Option<Instant> = None;
         while !stop.is_cancelled() {
-            if let Err(error) = self.run_due().await {
-                tracing::warn!(%error, "due uploads cannot be looked for");
+            match self.run_due().await {
+                // The store is to hear soon of deadlines that were moved.
+                Ok(round) => hurried |= round.moved > 0,
+                Err(error) => tracing::warn!(%error, "due uploads cannot be looked for"),
             }
             if reclaimed.is_none_or(|at| at.elapsed() >= self.inner.options.lease / RECLAIM_SHARE) {
                 reclaimed = Some(Instant::now());
@@ -53,7 +55,8 @@ impl Uploads {
                     tracing::warn!(%error, "what was given up on its way in cannot be removed");
                 }
             }
-            if slow.elapsed() >= SLOW {
+            if hurried || slow.elapsed() >= SLOW {
+                hurried = false;
                 slow = Instant::now();
                 // Page after page: with many uploads one at a time would take days to come round.
                 loop {

@@ -7,6 +7,8 @@ pub use duty::Cursor;
 #[cfg(test)]
 mod tests;
 
+use std::time::Duration;
+
 use futures_util::future::BoxFuture;
 use futures_util::{StreamExt as _, stream};
 use quaymaster::upload::{Forgotten, State, Status};
@@ -23,6 +25,9 @@ const PAGE: u32 = 100;
 
 /// Uploads worked on at once: an object store may take its time with one.
 const AT_ONCE: usize = 8;
+
+/// A deadline in the store may be so much further away than in the ledger: the two are read one after the other.
+const APART: Duration = Duration::from_secs(10);
 
 /// What one round did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -41,6 +46,8 @@ pub struct Round {
     pub reclaimed: u64,
     /// Uploads that another program began and that are gone on with.
     pub adopted: u64,
+    /// Rows that were written before the database's clock was set back, and whose moments were moved.
+    pub moved: u64,
     /// Calls that did not work; the next round tries again.
     pub errors: u64,
 }
@@ -48,7 +55,8 @@ pub struct Round {
 impl Uploads {
     /// Does what is due by the ledger: completes, ends, forgets.
     pub async fn run_due(&self) -> Result<Round> {
-        let mut round = Round::default();
+        let moved = self.inner.ledger.follow_clock(self.inner.store.name()).await?;
+        let mut round = Round { moved, ..Round::default() };
         let mut after = None;
         loop {
             let due = self.inner.ledger.due(after.as_ref(), PAGE).await?;
@@ -134,6 +142,7 @@ impl Uploads {
                 let upload = self.open_multipart(upload, Strays::Cut).await?;
                 self.reopen_in_store(&upload).await?;
             }
+            Mend::Shorten { deadline_ms, time_left } => store.shorten(id, deadline_ms, time_left).await?,
             Mend::Fail => drop(store.fail(id, upload.error.as_deref().unwrap_or_default()).await?),
             Mend::End => {
                 self.restore_from(&upload).await?;
@@ -182,7 +191,11 @@ impl Uploads {
                 } else if parts.len() > durable || upload.total_chunks > state.receipt.total_chunks {
                     Mend::Restore
                 } else {
-                    Mend::Nothing
+                    let (deadline_ms, time_left) =
+                        (state.deadline_ms, self.inner.ledger.time_left(upload).await?);
+                    let lasts = u64::try_from(deadline_ms - state.now_ms).unwrap_or(0);
+                    let far = Duration::from_millis(lasts) > time_left.saturating_add(APART);
+                    if far { Mend::Shorten { deadline_ms, time_left } } else { Mend::Nothing }
                 }
             }
             Step::Failed if state.status != Status::Failed => Mend::Fail,
@@ -202,6 +215,7 @@ enum Mend {
     Restore,
     Reopen,
     Begin,
+    Shorten { deadline_ms: i64, time_left: Duration },
     Fail,
     End,
     Abort,

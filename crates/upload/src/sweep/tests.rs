@@ -85,6 +85,33 @@ async fn a_resume_that_died_before_its_multipart_upload_is_ended_by_the_sweep() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_deadline_that_is_further_away_in_the_store_is_brought_nearer_by_the_sweep() {
+    let folder = TempDir::new().unwrap();
+    let uploads = uploads(folder.path()).await;
+    let request = Request { name: "a.pdf".to_owned(), ..Request::default() };
+    let Creation::New(began) = uploads.create(&request).await.unwrap() else { panic!("it is new") };
+    let (id, ledger, store) = (began.upload_id.as_str(), uploads.ledger(), uploads.store());
+    let row = ledger.find(id).await.unwrap().unwrap();
+    assert!(!uploads.reconcile(&row).await.unwrap(), "all is well");
+    let begun_ms = store.status(id).await.unwrap().unwrap().deadline_ms;
+    let far = Some(uploads.time_limit() * 2);
+    let far = quaymaster::upload::Reopen { time_left: far, ..Default::default() };
+    let _ = store.reopen(id, &far).await.unwrap();
+    let far_ms = store.status(id).await.unwrap().unwrap().deadline_ms;
+    assert!(far_ms > begun_ms);
+
+    assert!(uploads.reconcile(&row).await.unwrap());
+    let near = store.status(id).await.unwrap().unwrap();
+    assert!(near.deadline_ms < far_ms && near.deadline_ms > near.now_ms, "{near:?}");
+    let next = store.due(1, 0).await.unwrap().next.unwrap();
+    assert!(next <= uploads.time_limit(), "the store's own sweep comes then: {next:?}");
+    assert!(!uploads.reconcile(&row).await.unwrap(), "and stays");
+    // Somebody has given it another one since it was looked at.
+    store.shorten(id, far_ms, std::time::Duration::ZERO).await.unwrap();
+    assert_eq!(store.status(id).await.unwrap().unwrap().deadline_ms, near.deadline_ms);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_number_of_chunks_that_the_store_alone_knows_is_learned_by_the_sweep() {
     let folder = TempDir::new().unwrap();
     let uploads = uploads(folder.path()).await;

@@ -125,6 +125,45 @@ pub(super) async fn an_upload_expires_after_its_deadline_unless_it_is_whole(data
     assert!(ledger.node("node-a").await.unwrap().is_some(), "the row is not ours to remove");
 }
 
+pub(super) async fn a_clock_that_is_set_back_holds_nothing_for_longer_than_declared(database: Database) {
+    let ledger = database.ledger().await;
+    assert_eq!(ledger.follow_clock("documents").await.unwrap(), 0);
+    for id in ["open", "failed", "reopened"] {
+        opened(&ledger, id).await;
+    }
+    held(ledger.fail("reopened", None, "AccessDenied").await.unwrap());
+    whole(&ledger, "owned").await;
+    claimed(&ledger, "owned", "dead").await;
+    let open = ledger.find("open").await.unwrap().unwrap();
+    assert_eq!(ledger.time_left(&open).await.unwrap(), HOUR);
+
+    database.set_back(HOUR * 24);
+    assert_eq!(ledger.time_left(&open).await.unwrap(), HOUR, "before anything is moved");
+    let far = held(ledger.fail("failed", None, "AccessDenied").await.unwrap());
+    assert_eq!(far.deadline_ms, far.updated_ms + 3_600_000, "what is written anew is as near");
+    let anew = held(ledger.reopen("reopened", Reopen::Keep, HOUR).await.unwrap());
+    assert_eq!(anew.deadline_ms, anew.updated_ms + 3_600_000);
+    let Claim::Taken { until_ms, .. } = ledger.begin_completion("owned", "w", LEASE).await.unwrap() else {
+        panic!("the dead one's lease is not over")
+    };
+    assert_eq!(until_ms, far.updated_ms + LEASE.as_millis() as i64);
+
+    assert_eq!(database.ledger().await.follow_clock("others").await.unwrap(), 0);
+    assert_eq!(ledger.follow_clock("documents").await.unwrap(), 2, "`open` and `owned`");
+    // Another process looks, too, and moves nothing again.
+    assert_eq!(database.ledger().await.follow_clock("documents").await.unwrap(), 0);
+    assert_eq!(ledger.due(None, 10).await.unwrap(), []);
+    database.advance(LEASE);
+    let due: Vec<String> = ledger.due(None, 10).await.unwrap().into_iter().map(|due| due.upload_id).collect();
+    assert_eq!(due, ["owned"]);
+    complete(&ledger, &claimed(&ledger, "owned", "w").await).await;
+    database.advance(HOUR.saturating_sub(LEASE));
+    for id in ["open", "failed", "reopened"] {
+        let claim = ledger.expire(id, "s", LEASE).await.unwrap();
+        assert!(matches!(claim, Claim::Ours(..)), "{id}: {claim:?}");
+    }
+}
+
 pub(super) async fn an_ending_upload_whose_object_is_there_is_rescued(database: Database) {
     let ledger = database.ledger().await;
     whole(&ledger, "a").await;

@@ -61,6 +61,7 @@ on_both! {
     what_fails_past_its_deadline_can_still_be_gone_on_with
     an_upload_that_begins_anew_knows_its_object_from_the_former_ones
     an_upload_expires_after_its_deadline_unless_it_is_whole
+    a_clock_that_is_set_back_holds_nothing_for_longer_than_declared
     an_ending_upload_whose_object_is_there_is_rescued
     an_upload_that_completes_cannot_be_called_off
     a_sweep_finds_what_waits_and_nothing_else

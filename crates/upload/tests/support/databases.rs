@@ -63,6 +63,10 @@ impl Database {
     pub fn advance(&self, by: Duration) {
         self.clock.fetch_add(by.as_millis() as i64, SeqCst);
     }
+
+    pub fn set_back(&self, by: Duration) {
+        self.clock.fetch_sub(by.as_millis() as i64, SeqCst);
+    }
 }
 
 pub fn new(id: &str) -> New {

@@ -172,9 +172,9 @@ async fn a_doctor_sees_what_the_store_alone_knows_and_puts_events_back_that_are_
     let event = rig.uploads.ledger().event_of(&id).await.unwrap().unwrap();
     place.run("DELETE FROM quaymaster_outbox").await;
     // Uploads of another database: one is over, the others go on.
-    let now_ms = rig.uploads.store().status(&id).await.unwrap().unwrap().now_ms;
-    for (stranger, deadline_ms) in [("a", 1), ("b", now_ms + 3_600_000), ("c", 1), ("d", 1)] {
-        let new = quaymaster::upload::New { node_id: "n", deadline_ms, ..Default::default() };
+    for (stranger, hours) in [("a", 0), ("b", 1), ("c", 0), ("d", 0)] {
+        let time_left = std::time::Duration::from_secs(hours * 3600);
+        let new = quaymaster::upload::New { node_id: "n", time_left, ..Default::default() };
         let _ = rig.uploads.store().create(stranger, &new).await.unwrap();
     }
     for mode in [Mode::Look, Mode::Repair] {

@@ -120,7 +120,7 @@ async fn a_sweep_mends_forgets_and_leaves_the_rest_alone(place: Place) {
     let _ = rig.uploads.store().fail(&ids[5], "by nobody").await.unwrap();
     let _ = rig.uploads.store().expire(&ids[120]).await.unwrap();
     let _ = rig.uploads.store().forget(&ids[120]).await.unwrap();
-    let stranger = quaymaster::upload::New { node_id: "n", deadline_ms: 1, ..Default::default() };
+    let stranger = quaymaster::upload::New { node_id: "n", ..Default::default() };
     let _ = rig.uploads.store().create("stranger", &stranger).await.unwrap();
     let mut all = Round::default();
     let mut cursor = Cursor::default();

@@ -93,7 +93,7 @@ fn new(docs: &Upload) -> New<'static> {
         drive: "documents",
         mime_type: "application/pdf",
         expected_size: None,
-        deadline_ms: docs.deadline_ms(),
+        time_left: docs.time_limit(),
         metadata: Metadata { name: "a.pdf", ..Metadata::default() },
     }
 }
@@ -160,7 +160,7 @@ fn adopt(stage: &Stage) -> BoxFuture<'_, ()> {
         stage.call("foreign", docs.foreign(ID)).await;
         stage.call("in_place", docs.in_place(ID, 0)).await;
         stage.call("keep", docs.keep(ID, 0, 8)).await;
-        stage.call_in_parts("adopt", docs.adopt(ID, node_id, docs.deadline_ms(), Some(16))).await;
+        stage.call_in_parts("adopt", docs.adopt(ID, node_id, docs.time_limit(), Some(16))).await;
         stage.call("status", docs.status(ID)).await;
         stage.call("rekey", docs.rekey(ID, key, "connectors/other.pb")).await;
         send(stage, 1, Last::Yes).await;
@@ -207,6 +207,7 @@ fn play(stage: &Stage) -> BoxFuture<'_, ()> {
         stage.call("due", docs.due(10, 0)).await;
         stage.call("page", docs.page(0, 10)).await;
         stage.call("tend", docs.tend(ID)).await;
+        stage.call("shorten", docs.shorten(ID, 1, LEASE)).await;
         let known = Known {
             parts: &[],
             total_chunks: Some(4),
