@@ -230,7 +230,8 @@ fn rows_of_replies(outcomes: &[Outcome], out: &mut String) {
         let (name, fields) = (pascal(name), row.iter().filter_map(declared).collect::<Vec<_>>());
         let (steps, names): (Vec<String>, Vec<&str>) =
             (row.iter().map(step).collect(), row.iter().filter_map(Value::name).collect());
-        let fields = fields.iter().map(|field| format!("    pub(crate) {field},\n")).collect::<String>();
+        let fields =
+            fields.iter().map(|field| format!("    pub(crate) {field},\n")).collect::<Vec<_>>().concat();
         let _ = writeln!(
             out,
             "#[derive(Debug)]\npub(crate) struct {name}Row {{\n{fields}}}\n\nimpl {name}Row {{\n    \

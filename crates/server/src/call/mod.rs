@@ -562,7 +562,7 @@ mod tests {
             .as_array()
             .into_iter()
             .flatten()
-            .flat_map(|kind| kind["verbs"].as_array())
+            .filter_map(|kind| kind["verbs"].as_array())
             .flatten();
         assert!(needed.map(|verb| &verb["role"]).all(|role| role != "admin"), "no call needs `admin`");
     }
