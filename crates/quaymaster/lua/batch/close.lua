@@ -10,7 +10,7 @@
 --       8 ids            set
 --       9-15 queue       @queue
 -- ARGV  1 id        text
---       2 length    int>0   of the list that was read and rendered
+--       2 length    int>=0  of the list that was read and rendered
 --       3 ttl_ms    int>0
 --       4 again_ms  int>0   when to try again while the queue is full
 --       5 far_ms    int>0   a deadline further away than this is none that Quaymaster gave

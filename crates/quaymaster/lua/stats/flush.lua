@@ -19,7 +19,7 @@
 --           count          int>0
 --       +.. of_endpoints   each
 --           name           text
---           count          int>0
+--           count          int>=0  0 for what goes on from a piece before
 --           errors         int>=0
 --           sum_us         int>=0
 --           buckets        text    `bucket:count …`

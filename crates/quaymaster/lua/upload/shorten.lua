@@ -1,7 +1,7 @@
 -- upload.shorten: bring a deadline nearer that the store's clock, or an older build, put too far away.
 --
 -- KEYS  1 work         hash
--- ARGV  1 deadline_ms  int>0   the one it was seen with
+-- ARGV  1 deadline_ms  int     the one it was seen with
 --       2 left_ms      int>=0  how long from now it expires
 -- OUT   "shortened"  deadline_ms
 --       "kept"; it has another one by now

@@ -359,7 +359,7 @@ impl Run {
     async fn hand_out(&self, ask: RetryAsk<'_>) -> Result<Vec<Failure>> {
         const OP: &str = ops::RETRY;
         check_count(OP, ask.count)?;
-        if ask.lease.is_zero() || ask.lease > LEASE_MAX {
+        if ask.lease.as_millis() == 0 || ask.lease > LEASE_MAX {
             let detail = format!("lease: up to {} s, and more than nothing", LEASE_MAX.as_secs());
             return Err(Error::new(OP, Code::RequestInvalid, detail).field("lease"));
         }

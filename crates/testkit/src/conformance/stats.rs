@@ -159,6 +159,20 @@ crate::cases! {
         assert_eq!(report.alive, 100);
     }
 
+    async fn times_in_more_buckets_than_one_script_takes_are_counted_once(subject: &Subject) {
+        let quaymaster = stats(subject);
+        let web = of(&quaymaster, "web");
+        let recorder = web.recorder("a");
+        // A microsecond to some hours: more than a thousand buckets of one endpoint.
+        for number in 0..2000 {
+            recorder.record(&seen("/x", 200, 1.012_f64.powi(number) as u64));
+        }
+        flush(&recorder).await;
+        let report = report(web).await;
+        assert_eq!((report.total, report.endpoints.len()), (2000, 1));
+        assert_eq!(report.endpoints[0].count, 2000);
+    }
+
     async fn equal_times_in_one_millisecond_are_samples_of_their_own_and_only_the_last_are_kept(subject: &Subject) {
         let quaymaster = stats(subject);
         let web = of(&quaymaster, "web");

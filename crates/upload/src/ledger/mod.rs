@@ -42,7 +42,7 @@ mod tally;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub use facts::{
     Claim, Created, Due, Errand, Event, Fence, Happening, Moved, New, NewNode, Node, Part, RecordPart,
@@ -55,6 +55,7 @@ pub use progress::NODE_GONE;
 pub use tally::{Failure, Tally};
 
 use connection::Database;
+use parking_lot::Mutex;
 
 use crate::Result;
 
@@ -108,8 +109,8 @@ impl Default for LedgerOptions {
 /// The ledger of one database. Cheap to share behind an [`Arc`].
 pub struct Ledger {
     database: Database,
-    /// The time when somebody last looked whether the clock was set back.
-    seen_ms: AtomicI64,
+    /// What the clock showed when somebody last looked whether it was set back, and when that was.
+    seen: Mutex<Option<(i64, Instant)>>,
 }
 
 impl fmt::Debug for Ledger {
@@ -126,8 +127,7 @@ impl Ledger {
     pub async fn open(url: &str, options: &LedgerOptions) -> Result<Self> {
         let database = Database::new(url, options)?;
         let nodes = database.migrate(&options.nodes).await?;
-        // Whatever it was before, nobody here has seen it.
-        Ok(Self { database: database.with_nodes(nodes), seen_ms: AtomicI64::new(i64::MAX) })
+        Ok(Self { database: database.with_nodes(nodes), seen: Mutex::default() })
     }
 
     /// Whether the database answers.

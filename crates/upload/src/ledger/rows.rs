@@ -21,7 +21,7 @@ const LOCK: &str = concat!(
     "UPDATE quaymaster_uploads SET upload_id = upload_id WHERE upload_id = $1 RETURNING ",
     columns!()
 );
-/// The same, and the time since the row is locked.
+/// The same, and last the time since the row is locked.
 const LOCK_AND_TIME: &str = concat!(
     "UPDATE quaymaster_uploads SET upload_id = upload_id WHERE upload_id = $1 RETURNING ",
     columns!(),
@@ -36,9 +36,6 @@ const NOTE: &str = "INSERT INTO quaymaster_upload_events (upload_id, n, at_ms, s
     SELECT $1, COALESCE(MAX(n), 0) + 1, $2, $3, $4, $5, $6, $7 FROM quaymaster_upload_events WHERE upload_id = $1";
 const HISTORY: &str = "SELECT at_ms, step, fence, owner, what, detail FROM quaymaster_upload_events
     WHERE upload_id = $1 ORDER BY n";
-
-/// Where [`LOCK_AND_TIME`] has the time.
-const TIME_AT: usize = 22;
 
 /// Reads [`columns!`].
 pub(super) fn upload(row: &Cells) -> Result<Upload> {
@@ -111,7 +108,9 @@ impl Session<'_> {
     pub(super) async fn lock(&mut self, upload_id: &str) -> Result<Option<Upload>> {
         let lock = if self.is_sqlite() { LOCK } else { LOCK_AND_TIME };
         let Some(row) = self.one(lock, &[Arg::Text(upload_id)]).await? else { return Ok(None) };
-        self.told_ms = row.get(TIME_AT).and_then(Cell::maybe_int);
+        if !self.is_sqlite() {
+            self.told_ms = row.last().and_then(Cell::maybe_int);
+        }
         let now_ms = self.now_ms().await?;
         Ok(Some(upload(&row)?.at(now_ms)))
     }

@@ -1,7 +1,6 @@
 //! What somebody should look at, and everything there is.
 
-use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::Ledger;
 use super::connection::{Arg, Cell};
@@ -22,6 +21,7 @@ const PAGE: &str = concat!(
 );
 
 /// A second's difference is none: other writers may be as late, and it holds nothing up.
+const NONE_MS: i64 = 1000;
 const FOLLOW: &str = "UPDATE quaymaster_uploads SET lease_ms = lease_ms - (updated_ms - $2),
     deadline_ms = deadline_ms - (updated_ms - $2), due_ms = due_ms - (updated_ms - $2), updated_ms = $2
     WHERE resource = $1 AND updated_ms - 1000 > $2";
@@ -68,15 +68,17 @@ impl Ledger {
     }
 
     /// Moves the moments of a resource's rows that were written before the clock was set back; how many rows. Rows are
-    /// looked at only by the first call and where the clock shows less than at the last one.
+    /// looked at only by the first call, and where the clock went on by less than the time since the last one.
     pub async fn follow_clock(&self, resource: &str) -> Result<u64> {
         self.database
             .bounded("ledger.follow_clock", async {
                 let mut session = self.database.session().await?;
                 let now_ms = session.now_ms().await?;
                 session.done();
-                if now_ms >= self.seen_ms.load(Relaxed) {
-                    self.seen_ms.store(now_ms, Relaxed);
+                let seen = *self.seen.lock();
+                let least = seen.map(|(seen_ms, at)| seen_ms.saturating_add(at.elapsed().as_millis() as i64));
+                if least.is_some_and(|least| now_ms + NONE_MS >= least) {
+                    *self.seen.lock() = Some((now_ms, Instant::now()));
                     return Ok(0);
                 }
                 // Waiting for other writers takes time, too.
@@ -84,12 +86,12 @@ impl Ledger {
                 let now_ms = session.now_ms().await?;
                 let moved = session.execute(FOLLOW, &[Arg::Text(resource), Arg::Int(now_ms)]).await?;
                 session.commit().await?;
-                self.seen_ms.store(now_ms, Relaxed);
+                *self.seen.lock() = Some((now_ms, Instant::now()));
                 if moved > 0 {
                     tracing::warn!(
                         resource,
                         moved,
-                        "the database's clock was set back: uploads keep the time that they had left"
+                        "the database's clock was set back: uploads have the time that they had when they were last written"
                     );
                 }
                 Ok(moved)
