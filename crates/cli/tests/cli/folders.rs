@@ -100,11 +100,11 @@ fn what_is_uploaded_is_its_users_alone_in_a_folder_that_others_may_read() {
         let served = remote.then(|| {
             Served::spawn(&mut shell(&format!("serve --schema schema.toml --listen {}", any_port())))
         });
-        let server = served.as_ref().map(|served| format!("--server http://{}", served.address));
-        let put = said(&mut shell(&format!(
-            "upload put a.txt --schema schema.toml --json {}",
-            server.unwrap_or_default()
-        )));
+        let place = match &served {
+            Some(served) => format!("--resource files --server http://{}", served.address),
+            None => "--schema schema.toml".to_owned(),
+        };
+        let put = said(&mut shell(&format!("upload put a.txt --json {place}")));
         assert_eq!(put.code, 0, "{put:?}");
         assert_eq!(fs::metadata(&data).unwrap().permissions().mode() & 0o777, 0o755, "it is the operator's");
         let modes = modes(&data);
