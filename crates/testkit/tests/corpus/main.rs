@@ -31,6 +31,21 @@ mod subject;
 
 use step::Act;
 
+/// What goes wrong when recording must not become what is expected.
+#[test]
+fn no_recorded_answer_is_a_defect() {
+    let records = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/corpus/records");
+    let mut answers = 0;
+    for file in std::fs::read_dir(records).unwrap() {
+        let path = file.unwrap().path();
+        let text = std::fs::read_to_string(&path).unwrap();
+        answers += text.lines().filter(|line| line.starts_with("< ")).count();
+        let defect = text.lines().position(|line| line.starts_with("< 500"));
+        assert_eq!(defect, None, "{}: the line of a defect", path.display());
+    }
+    assert!(answers >= 2_000, "{answers}");
+}
+
 #[test]
 fn the_corpus_is_large_and_made_the_same_every_time() {
     let steps = || make::KINDS.iter().copied().map(make::steps).collect::<Vec<_>>().concat();

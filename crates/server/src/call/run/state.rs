@@ -184,7 +184,7 @@ async fn start(services: &Services, input: Input<'_>) -> Answer {
     let request: RunStart<'_> = input.read()?;
     let ask = StartAsk {
         run_id: request.run_id.as_deref(),
-        kept: request.ttl_hours.map(|hours| Duration::from_secs(hours * 3600)),
+        kept: request.ttl_hours.map(|hours| Duration::from_secs(hours.saturating_mul(3600))),
         request_id: request.request_id.as_deref(),
     };
     let started = run.start_as(ask).await?;

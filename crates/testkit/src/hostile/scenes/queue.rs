@@ -186,6 +186,12 @@ fn play(stage: &Stage) -> BoxFuture<'_, ()> {
                     .call("nack for good", queue.nack(Nack { dead: true, ..Nack::of(job.lease, "no") }))
                     .await;
             }
+            // What was buried in this very moment is not older than it.
+            let engine = stage.quaymaster.engine();
+            let buried_us = engine.now_us();
+            while engine.now_us() <= buried_us {
+                tokio::task::yield_now().await;
+            }
             if let Some(letters) = stage.call("dead", queue.dead(100, 0)).await
                 && stage.call("purge", queue.purge(which, |_| {})).await.is_some()
             {
