@@ -60,7 +60,7 @@ impl Uploads {
         match self.inner.ledger.follow_clock(self.inner.store.name()).await {
             Ok(moved) => round.moved = moved,
             Err(error) => {
-                tracing::warn!(%error, "uploads written before the clock was set back wait for the next round")
+                tracing::warn!(%error, "uploads written before the clock was set back wait for the next round");
             }
         }
         let mut after = None;
