@@ -60,6 +60,7 @@ const FIELDS: &str = r#"{
     "properties": {
         "status": {
             "type": ["string", "integer"], "minLength": 1, "maxLength": 64,
+            "minimum": -9223372036854775808, "maximum": 18446744073709551615,
             "pattern": "^[^\\u0000-\\u001f\\u007f-\\u009f]*[^\\s\\u0000-\\u001f\\u007f-\\u009f][^\\u0000-\\u001f\\u007f-\\u009f]*$"
         }
     },
