@@ -15,7 +15,7 @@
 -- ARGV  @run
 --       ttl_ms    int>0   how long a run is kept whose start named no time of its own
 --       keep_ms   int>0   how long a repeated request_id is recognised
---       pulse_ms  int>0
+--       pulse_ms  int>=0
 --       request   int>=0  which key, 0 for none
 --       pulse     int>=0  where it begins, 0 for none
 --
